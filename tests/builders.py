@@ -1,0 +1,68 @@
+"""Small builders for the nouns, with the defaults of kafka-semantics' scenarios: producer id 7, epoch 3, offset 100."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from txnscan.model import Context, CoordinatorView, Evidence, Observation
+
+NOW_MS = 1_700_000_000_000
+MINUTE_MS = 60_000
+LATE_AFTER_MS = 20 * MINUTE_MS
+P = "p-0"
+Q = "q-0"
+
+
+def observation(**changes: Any) -> Observation:
+    """Open through both reads, proven, old enough to be late."""
+    base = Observation(
+        topic="p",
+        topic_id="t0",
+        partition=0,
+        producer_id=7,
+        producer_epoch=3,
+        coordinator_epoch=0,
+        start_offset=100,
+        last_timestamp_ms=NOW_MS - 60 * MINUTE_MS,
+        last_sequence=4,
+        leader=1,
+        leader_epoch=5,
+        first_read_at_ms=NOW_MS - 2_000,
+        first_high_watermark=105,
+        first_error=None,
+        second_read_at_ms=NOW_MS - 1_000,
+        second_high_watermark=105,
+        second_last_stable_offset=100,
+        second_start_offset=100,
+        second_producer_epoch=3,
+        second_last_sequence=4,
+        second_error=None,
+        first_seen_ms=NOW_MS - 60 * MINUTE_MS,
+    )
+    return replace(base, **changes)
+
+
+def view(state: str, epoch: int = 3, partitions: tuple[str, ...] = (), **changes: Any) -> CoordinatorView:
+    """What a proven coordinator says of transactional id X."""
+    base = CoordinatorView(
+        transactional_id="X",
+        broker_id=2,
+        producer_id=7,
+        producer_epoch=epoch,
+        state=state,
+        timeout_ms=15 * MINUTE_MS,
+        start_time_ms=NOW_MS - MINUTE_MS,
+        partitions=partitions,
+    )
+    return replace(base, **changes)
+
+
+def context(**changes: Any) -> Context:
+    """A snapshot that saw everything."""
+    return replace(Context(None, None, None, NOW_MS, LATE_AFTER_MS), **changes)
+
+
+def evidence(*views: CoordinatorView, o: dict[str, Any] | None = None, c: dict[str, Any] | None = None) -> Evidence:
+    """Evidence of these views; `o` and `c` change the observation and the context."""
+    return Evidence(observation(**(o or {})), views, context(**(c or {})))

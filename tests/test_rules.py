@@ -1,0 +1,524 @@
+"""The specification of the judge: each case is what was seen, the verdict it must get, and why.
+
+Numbers are those of the scenarios that the rules were built from. Unless noted producer id 7 is open on p-0 at epoch 3
+from offset 100, both reads are proven, every coordinator is covered, no id is hidden, and the transaction is late.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, context, evidence, observation, view
+from txnscan.model import Evidence, Reason, Verdict
+from txnscan.rules import RULES, TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, judge, judge_observation
+
+
+@dataclass(frozen=True)
+class Case:
+    number: str
+    seen: Evidence
+    verdict: Verdict
+    reason: Reason
+    why: str
+
+
+HANGING, INDETERMINATE = Verdict.HANGING, Verdict.INDETERMINATE
+DAY_MS = 24 * 60 * MINUTE_MS
+
+CASES = (
+    # gone
+    Case(
+        "7",
+        evidence(
+            view("CompleteCommit"),
+            o={"second_start_offset": None, "second_producer_epoch": None, "second_last_sequence": None},
+        ),
+        Verdict.GONE,
+        Reason.ENDED,
+        "it ended between the reads",
+    ),
+    Case(
+        "61",
+        evidence(view("Ongoing", 4, (P,)), o={"second_start_offset": 160}),
+        Verdict.GONE,
+        Reason.ENDED,
+        "another start offset is another transaction",
+    ),
+    Case(
+        "7b",
+        evidence(view("Ongoing", 3, (P,)), o={"second_start_offset": None}),
+        Verdict.GONE,
+        Reason.ENDED,
+        "gone outranks a coordinator that still lists it",
+    ),
+    # somebody owns it
+    Case(
+        "3",
+        evidence(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - 60 * MINUTE_MS)),
+        Verdict.LATE_ONGOING,
+        Reason.OWNED,
+        "its coordinator will still end it",
+    ),
+    Case(
+        "4",
+        evidence(view("Ongoing", 3, (P, Q))),
+        Verdict.ONGOING,
+        Reason.OWNED,
+        "a live transaction with old timestamps is not late by them",
+    ),
+    Case(
+        "5",
+        evidence(view("PrepareAbort", 4, (P,)), o={"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS}),
+        Verdict.PENDING_MARKER,
+        Reason.DECIDED,
+        "fenced: the epoch differs by design",
+    ),
+    Case(
+        "5b",
+        evidence(view("PrepareCommit", 4, (P,)), o={"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS}),
+        Verdict.PENDING_MARKER,
+        Reason.DECIDED,
+        "transactions v2: Prepare stands at epoch + 1",
+    ),
+    Case(
+        "15",
+        evidence(view("Ongoing", 4, (P,))),
+        Verdict.ONGOING,
+        Reason.OWNED,
+        "stale data that the owner's marker will close",
+    ),
+    Case(
+        "41",
+        evidence(
+            view("PrepareCommit", 32767, (P,)),
+            o={
+                "producer_epoch": 32766,
+                "second_producer_epoch": 32766,
+                "last_timestamp_ms": NOW_MS,
+                "first_seen_ms": NOW_MS,
+            },
+        ),
+        Verdict.PENDING_MARKER,
+        Reason.DECIDED,
+        "epoch overflow still shows the old producer id",
+    ),
+    Case(
+        "45",
+        evidence(view("Ongoing", 3, (P,), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS, start_time_ms=NOW_MS - 3 * DAY_MS)),
+        Verdict.LATE_ONGOING,
+        Reason.TWO_PHASE_COMMIT,
+        "two-phase commit never times out",
+    ),
+    Case(
+        "45b",
+        evidence(
+            view("Ongoing", 3, (P,), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS),
+            o={"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS},
+        ),
+        Verdict.ONGOING,
+        Reason.TWO_PHASE_COMMIT,
+        "a young two-phase commit is healthy",
+    ),
+    Case(
+        "47",
+        evidence(view("PrepareCommit", 4, (P,))),
+        Verdict.PENDING_MARKER,
+        Reason.STUCK,
+        "decided hours ago and still owed: the partition is the trouble",
+    ),
+    Case(
+        "own-1",
+        evidence(view("Ongoing", 3, (P,), coverage_error="moved"), o={"second_error": "NOT_LEADER_OR_FOLLOWER"}),
+        Verdict.ONGOING,
+        Reason.OWNED,
+        "an owner needs no proof of anything else",
+    ),
+    Case(
+        "own-2",
+        evidence(view("PrepareCommit", 2, (P,))),
+        Verdict.PENDING_MARKER,
+        Reason.STUCK,
+        "a decision at any epoch is a claim on the partition",
+    ),
+    Case(
+        "own-3",
+        evidence(view("Empty", 9, broker_id=1), view("Ongoing", 3, (P,))),
+        Verdict.ONGOING,
+        Reason.OWNED,
+        "any broker may say mine, even beside one that contradicts it",
+    ),
+    Case(
+        "own-4",
+        evidence(view("Ongoing", 3, (P,), start_time_ms=-1)),
+        Verdict.ONGOING,
+        Reason.OWNED,
+        "an unknown start is not a late one",
+    ),
+    # the partition was not proven
+    Case(
+        "35",
+        evidence(o={"second_error": "FENCED_LEADER_EPOCH"}),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "the leader moved between the offsets",
+    ),
+    Case(
+        "35b",
+        evidence(o={"first_error": "UNKNOWN_LEADER_EPOCH"}),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "the first read is not proven",
+    ),
+    Case(
+        "R1",
+        evidence(o={"start_offset": 105, "second_start_offset": 105}),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "at the high watermark it may be truncated",
+    ),
+    Case(
+        "R1b",
+        evidence(o={"first_high_watermark": 100}),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "not replicated yet at the first read",
+    ),
+    Case(
+        "R1c",
+        evidence(o={"second_high_watermark": None}),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "no high watermark, no proof",
+    ),
+    Case(
+        "39",
+        evidence(
+            o={
+                "first_error": "the topic was deleted and created again",
+                "second_error": "the topic was deleted and created again",
+            }
+        ),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "another log under the same name",
+    ),
+    Case(
+        "7c",
+        evidence(o={"second_start_offset": None, "second_error": "NOT_LEADER_OR_FOLLOWER"}),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "an unproven read does not prove that it is gone either",
+    ),
+    Case(
+        "alive-1",
+        evidence(view("Ongoing", 4, (Q,)), o={"second_producer_epoch": 4}),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "the owner wrote after the coordinators were asked: its marker will close this",
+    ),
+    Case(
+        "alive-2",
+        evidence(view("Ongoing", 3, (Q,)), o={"second_last_sequence": 9}),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "written to between the reads: the producer lives",
+    ),
+    # the coordinators were not proven
+    Case(
+        "17",
+        evidence(view("Ongoing", 2, (P,))),
+        INDETERMINATE,
+        Reason.COORDINATOR_BEHIND,
+        "an epoch that goes back is lost state",
+    ),
+    Case("17b", evidence(view("Empty", 2)), INDETERMINATE, Reason.COORDINATOR_BEHIND, "behind, in any state"),
+    Case(
+        "R7",
+        evidence(view("Ongoing", 3)),
+        INDETERMINATE,
+        Reason.VISIBILITY,
+        "Ongoing always has partitions: they are hidden",
+    ),
+    Case(
+        "27",
+        evidence(c={"split_error": "brokers 1, 2 each claim __transaction_state-3"}),
+        INDETERMINATE,
+        Reason.SPLIT,
+        "two coordinators for one partition",
+    ),
+    Case(
+        "63",
+        evidence(view("Empty", 4), view("Empty", 4, transactional_id="Y")),
+        INDETERMINATE,
+        Reason.SPLIT,
+        "a producer id under two ids is no longer unique",
+    ),
+    Case(
+        "split",
+        evidence(view("Empty", 4, split_error="brokers 1, 2 each claim it")),
+        INDETERMINATE,
+        Reason.SPLIT,
+        "its own coordinator partition is claimed twice",
+    ),
+    Case(
+        "29",
+        evidence(
+            view("", -1, describe_error="TRANSACTIONAL_ID_AUTHORIZATION_FAILED", producer_epoch=-1),
+            o={"producer_epoch": -1, "second_producer_epoch": -1},
+        ),
+        INDETERMINATE,
+        Reason.COORDINATOR,
+        "the owner could not be described",
+    ),
+    Case(
+        "29b",
+        evidence(view("", -1, describe_error="NOT_COORDINATOR")),
+        INDETERMINATE,
+        Reason.COORDINATOR,
+        "an epoch that was not answered is not behind",
+    ),
+    Case(
+        "23",
+        evidence(c={"coverage_error": "broker 2 answered COORDINATOR_LOAD_IN_PROGRESS"}),
+        INDETERMINATE,
+        Reason.COVERAGE,
+        "absence from a loading coordinator proves nothing",
+    ),
+    Case(
+        "25",
+        evidence(c={"coverage_error": "__transaction_state-4 moved"}),
+        INDETERMINATE,
+        Reason.COVERAGE,
+        "both sides of a move may leave an id out",
+    ),
+    Case(
+        "25b",
+        evidence(view("Empty", 4, coverage_error="__transaction_state-4 moved")),
+        INDETERMINATE,
+        Reason.COVERAGE,
+        "what an unproven coordinator says is no proof",
+    ),
+    Case(
+        "33",
+        evidence(c={"visibility_error": "a DENY rule stands on transactional id 'secret-'"}),
+        INDETERMINATE,
+        Reason.VISIBILITY,
+        "the owner may be the hidden one",
+    ),
+    Case(
+        "23b",
+        evidence(view("CompleteAbort", 4), c={"coverage_error": "broker 3 cannot be reached"}),
+        HANGING,
+        Reason.STALE_EPOCH,
+        "other coordinators do not matter once the owner is known and proven",
+    ),
+    Case(
+        "33b",
+        evidence(view("CompleteAbort", 4), c={"visibility_error": "a DENY rule stands"}),
+        HANGING,
+        Reason.STALE_EPOCH,
+        "an id that was described is not hidden",
+    ),
+    # hanging
+    Case("1", evidence(), HANGING, Reason.ORPHAN, "nobody has this producer id"),
+    Case(
+        "43",
+        evidence(o={"coordinator_epoch": 4}),
+        HANGING,
+        Reason.ORPHAN,
+        "the id expired; who had it does not matter",
+    ),
+    Case(
+        "9",
+        evidence(view("CompleteCommit", 4)),
+        HANGING,
+        Reason.MAYBE_COMMITTED,
+        "transactions v2: epoch 3 was committed, and stands at 4",
+    ),
+    Case(
+        "9b",
+        evidence(view("CompleteCommit", 3)),
+        HANGING,
+        Reason.MAYBE_COMMITTED,
+        "transactions v1: the commit stands at the same epoch",
+    ),
+    Case(
+        "49",
+        evidence(view("PrepareCommit", 3, (Q,))),
+        HANGING,
+        Reason.MAYBE_COMMITTED,
+        "the marker for p was skipped, the one for q is owed",
+    ),
+    Case(
+        "49b",
+        evidence(view("PrepareAbort", 4, (Q,))),
+        HANGING,
+        Reason.DECIDED_ABORT,
+        "the abort marker for p was skipped",
+    ),
+    Case(
+        "9c",
+        evidence(view("CompleteCommit", 5)),
+        HANGING,
+        Reason.STALE_EPOCH,
+        "a later transaction committed; nothing is known of this one",
+    ),
+    Case("11", evidence(view("Empty", 5)), HANGING, Reason.STALE_EPOCH, "the producer was initialised again"),
+    Case(
+        "11b",
+        evidence(view("Ongoing", 4, (Q,))),
+        HANGING,
+        Reason.STALE_EPOCH,
+        "the next transaction runs elsewhere",
+    ),
+    Case(
+        "11c",
+        evidence(view("CompleteAbort", 4)),
+        HANGING,
+        Reason.STALE_EPOCH,
+        "fenced by a timeout, and p was never added",
+    ),
+    Case("13", evidence(view("Ongoing", 3, (Q,))), HANGING, Reason.LIVE_EPOCH, "the owner can still write here"),
+    Case(
+        "13b",
+        evidence(view("CompleteAbort", 3)),
+        HANGING,
+        Reason.LIVE_EPOCH,
+        "the owner can start again at this epoch",
+    ),
+    Case("13c", evidence(view("Empty", 3)), HANGING, Reason.LIVE_EPOCH, "the owner can start at this epoch"),
+    Case(
+        "59",
+        evidence(o={"second_last_stable_offset": 103}),
+        HANGING,
+        Reason.ORPHAN,
+        "its first records are deleted; it hangs all the same",
+    ),
+    # what no rule expects
+    Case("dead", evidence(view("Dead", 4)), INDETERMINATE, Reason.COORDINATOR, "a state that is never shown"),
+    Case(
+        "new",
+        evidence(view("PrepareSomethingNew", 4)),
+        INDETERMINATE,
+        Reason.COORDINATOR,
+        "a state of a later Kafka",
+    ),
+    Case(
+        "odd",
+        evidence(view("CompleteCommit", 4, (P,))),
+        INDETERMINATE,
+        Reason.COORDINATOR,
+        "complete, and yet it lists the partition",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.number}: {case.why}")
+def test_each_case_gets_the_verdict_of_the_specification(case: Case) -> None:
+    judged = judge(case.seen)
+    assert (judged.verdict, judged.reason) == (case.verdict, case.reason)
+
+
+def test_every_rule_is_reached_by_some_case() -> None:
+    reached = {next(index for index, rule in enumerate(RULES) if rule.applies(case.seen)) for case in CASES}
+    assert reached == set(range(len(RULES)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.number)
+def test_every_explanation_is_one_line_of_plain_words(case: Case) -> None:
+    sentence = judge(case.seen).explanation
+    assert sentence[0].isupper() and sentence.endswith(".") and "\n" not in sentence and "None" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("seen_ms_ago", "timestamp_ms", "late", "why"),
+    [
+        (0, NOW_MS - 60 * MINUTE_MS, True, "19: the record's own time is sane and old"),
+        (30_000, NOW_MS - 30_000, False, "19b: too young"),
+        (60 * MINUTE_MS, NOW_MS + 365 * DAY_MS, True, "21: a timestamp in the future cannot keep it young"),
+        (0, NOW_MS + 1, False, "a timestamp in the future says nothing of its age"),
+        (0, -1, False, "no timestamp says nothing"),
+        (LATE_AFTER_MS, -1, False, "exactly at the threshold is not above it"),
+        (LATE_AFTER_MS + 1, -1, True, "one above it is"),
+        (-5_000, -1, False, "a clock that went back does not make it late"),
+    ],
+)
+def test_late_counts_the_scanners_own_time_or_a_sane_record_time(
+    seen_ms_ago: int, timestamp_ms: int, late: bool, why: str
+) -> None:
+    judged = judge(evidence(o={"first_seen_ms": NOW_MS - seen_ms_ago, "last_timestamp_ms": timestamp_ms}))
+    assert (judged.verdict, judged.late) == (HANGING, late), why
+
+
+def test_an_owner_is_late_only_past_its_own_timeout_and_slack() -> None:
+    limit_ms = 15 * MINUTE_MS + TIMEOUT_SLACK_MS
+    just = view("Ongoing", 3, (P,), start_time_ms=NOW_MS - limit_ms)
+    assert judge(evidence(just)).verdict is Verdict.ONGOING
+    assert judge(evidence(replace(just, start_time_ms=just.start_time_ms - 1))).verdict is Verdict.LATE_ONGOING
+
+
+def test_the_outcome_is_known_only_while_a_coordinator_owes_the_marker() -> None:
+    assert judge(evidence(view("PrepareCommit", 4, (P,)))).outcome == "committed"
+    assert judge(evidence(view("PrepareAbort", 4, (P,)))).outcome == "not_committed"
+    assert judge(evidence(view("CompleteCommit", 4))).outcome is None
+    assert judge(evidence()).outcome is None
+
+
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "Unheard",
+)
+
+
+def test_no_single_doubt_anywhere_leaves_an_accusation_standing() -> None:
+    """Take every evidence that is called hanging, spoil any one thing it rests on, and it is hanging no more."""
+    doubts_of_the_partition = (
+        {"first_error": "x"},
+        {"second_error": "x"},
+        {"first_high_watermark": 100},
+        {"second_high_watermark": 100},
+        {"second_start_offset": None},
+        {"second_start_offset": 101},
+        {"second_producer_epoch": 4},
+        {"second_last_sequence": 5},
+    )
+    hanging = 0
+    for state, epoch, partitions in itertools.product(STATES, (3, 4, 5), ((), (Q,))):
+        one = view(state, epoch, partitions)
+        if judge(evidence(one)).verdict is not HANGING:
+            continue
+        hanging += 1
+        spoiled = [evidence(one, o=doubt) for doubt in doubts_of_the_partition]
+        spoiled += [
+            evidence(replace(one, **doubt))
+            for doubt in (
+                {"coverage_error": "x"},
+                {"describe_error": "x"},
+                {"split_error": "x"},
+                {"producer_epoch": 2},
+                {"state": "Ongoing", "partitions": (P,)},
+                {"state": "PrepareCommit", "partitions": (P,)},
+            )
+        ]
+        spoiled.append(evidence(one, view("Empty", 9, transactional_id="Y")))
+        assert all(judge(e).verdict is not HANGING for e in spoiled), one
+    assert hanging >= 10
+    orphan = [evidence(o=doubt) for doubt in doubts_of_the_partition]
+    orphan += [evidence(c={name: "x"}) for name in ("coverage_error", "split_error", "visibility_error")]
+    assert judge(evidence()).verdict is HANGING
+    assert all(judge(e).verdict is not HANGING for e in orphan)
+
+
+def test_the_order_of_the_coordinators_views_does_not_matter() -> None:
+    views = (view("Empty", 9, broker_id=1), view("Ongoing", 3, (P,)), view("Empty", 4, transactional_id="Y"))
+    judged = {judge_observation(observation(), order, context()) for order in itertools.permutations(views)}
+    assert len(judged) == 1

@@ -1,0 +1,42 @@
+"""txnscan: sweep an Apache Kafka cluster for hanging transactions (KIP-664) and prove which ones hang.
+
+    from txnscan import ScanConfig, sweep
+    result = sweep(spark, ScanConfig(bootstrap_servers="...", tables="..."))
+    result.transactions, result.candidates, result.errors   # DataFrames
+    result.summary                                          # dict
+
+`find_hanging(config)` gives the same proof without Spark and without tables. The rules are in `txnscan.rules`.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+try:
+    __version__ = version("txnscan")
+except PackageNotFoundError:  # a checkout or a zip shipped to executors, not an installed package
+    __version__ = "0+unknown"
+
+if TYPE_CHECKING:
+    from txnscan.api import SweepResult, find_hanging, sweep
+    from txnscan.config import ConfigError, ScanConfig
+
+__all__ = ["ConfigError", "ScanConfig", "SweepResult", "__version__", "find_hanging", "sweep"]
+
+_HOMES = {
+    "ConfigError": "txnscan.config",
+    "ScanConfig": "txnscan.config",
+    "SweepResult": "txnscan.api",
+    "find_hanging": "txnscan.api",
+    "sweep": "txnscan.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported when first used: executors and `--help` need none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'txnscan' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,100 @@
+"""The public surface in Python: `sweep` on Spark with tables, `find_hanging` without either."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from txnscan.config import ScanConfig
+from txnscan.engine.threads import ThreadsEngine
+from txnscan.remote import wall_clock_ms
+from txnscan.report.json import sweep_summary
+from txnscan.scan import Progress, Scan, no_history, scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames with the columns of the tables of those
+    names (`open_transactions`, `candidates`, `scan_errors`); `summary` is the "sweep" object of the JSON output.
+    """
+
+    scan: Scan
+    transactions: DataFrame
+    candidates: DataFrame
+    errors: DataFrame
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return sweep_summary(self.scan)
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet) -> SweepResult:
+    """Sweeps the cluster and stores the result in the tables of `config.tables`, where that is given.
+
+    The tables are created before anything is sent to the cluster. Raises ConfigError for an option that cannot be used,
+    and ClusterUnreachable when no bootstrap server answers.
+    """
+    from txnscan.engine.spark import SparkEngine
+    from txnscan.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS
+    from txnscan.tables import Tables
+
+    settings = config.connection()
+    tables = Tables(spark, config.tables) if config.tables is not None else None
+    if tables is not None:
+        progress("open tables", 0, 1)
+        tables.create()
+    found = scan(
+        config,
+        settings,
+        ThreadsEngine() if config.engine == "threads" else SparkEngine(spark),
+        sweep_id=new_sweep_id(wall_clock_ms),
+        now_ms=wall_clock_ms,
+        history=tables.first_seen_ms if tables is not None else no_history,
+        progress=progress,
+    )
+    if tables is None:
+        frames = Tables(spark, "not.stored")
+        return SweepResult(
+            found,
+            frames.frame(found, OPEN_TRANSACTIONS, found.transactions),
+            frames.frame(found, CANDIDATES, found.candidates),
+            frames.frame(found, SCAN_ERRORS, found.errors),
+        )
+    progress("write tables", 0, 1)
+    tables.write(found)
+    progress("write tables", 1, 1)
+    return SweepResult(
+        found,
+        tables.read(OPEN_TRANSACTIONS, found.sweep_id),
+        tables.read(CANDIDATES, found.sweep_id),
+        tables.read(SCAN_ERRORS, found.sweep_id),
+    )
+
+
+def find_hanging(config: ScanConfig, *, progress: Progress = quiet) -> Scan:
+    """The same proof, read in threads of this process: no Spark, no tables. Raises as `sweep` does."""
+    return scan(
+        config,
+        config.connection(),
+        ThreadsEngine(),
+        sweep_id=new_sweep_id(wall_clock_ms),
+        now_ms=wall_clock_ms,
+        history=no_history,
+        progress=progress,
+    )
+
+
+def new_sweep_id(now_ms: Callable[[], int]) -> str:
+    """A UUID that sorts by time (RFC 9562, version 7)."""
+    random_bits = uuid.uuid4().int & ((1 << 76) - 1)
+    random_a, random_b = random_bits >> 64, random_bits & ((1 << 62) - 1)
+    return str(uuid.UUID(int=now_ms() << 80 | 0x7 << 76 | random_a << 64 | 0b10 << 62 | random_b))

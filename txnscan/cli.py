@@ -1,0 +1,333 @@
+"""The command line: parse, call, exit status.
+
+0 done; 1 failed; 2 usage; with --fail-on hanging 3 when there are candidates; with --fail-on incomplete 4 when not
+everything was observed. JSON goes to stdout alone; progress, warnings and errors go to stderr.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from txnscan import __version__
+from txnscan.cluster import ClusterUnreachable
+from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.scan import Scan
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_HANGING = 3
+EXIT_INCOMPLETE = 4
+# 128 + SIGINT, as shells have it.
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="txnscan",
+    help="Find the hanging transactions of an Apache Kafka cluster, and prove that they hang (KIP-664).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Format(StrEnum):
+    """What a sweep is printed as."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class FailOn(StrEnum):
+    """What turns into an exit status of its own."""
+
+    HANGING = "hanging"
+    INCOMPLETE = "incomplete"
+
+
+class EngineName(StrEnum):
+    """Where partitions are read from."""
+
+    SPARK = "spark"
+    THREADS = "threads"
+
+
+BootstrapServer = Annotated[
+    str,
+    typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from.", show_default=False),
+]
+CommandConfig = Annotated[
+    str | None,
+    typer.Option("--command-config", metavar="FILE", help="Kafka's client.properties: security and timeouts."),
+]
+LateAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--late-after",
+        metavar="DURATION",
+        help="Age from which a transaction is late, such as 20m. "
+        "Default: the brokers' transaction.max.timeout.ms and 5 minutes.",
+    ),
+]
+OutputFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
+FailOnOption = Annotated[
+    list[FailOn] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="hanging|incomplete",
+        help="Exit with 3 when transactions hang and are late, with 4 when not everything was observed. May be repeated.",
+    ),
+]
+EveryTransaction = Annotated[bool, typer.Option("--all", help="Show healthy transactions too.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"txnscan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def sweep(
+    bootstrap_server: BootstrapServer,
+    tables: Annotated[
+        str | None,
+        typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are: a path, or catalog.schema."),
+    ] = None,
+    command_config: CommandConfig = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="REGEX", help="Only topics whose whole name matches. May be repeated."),
+    ] = None,
+    late_after: LateAfter = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="Read on Spark's executors, or in threads of the driver.")
+    ] = EngineName.SPARK,
+    batch_size: Annotated[int, typer.Option("--batch-size", help="Partitions in one request.")] = 500,
+    in_flight: Annotated[int, typer.Option("--in-flight", help="Requests in flight at one broker.")] = 2,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Spark master; MASTER in the environment, else local[*].")
+    ] = None,
+    format: OutputFormat = Format.TABLE,
+    every: EveryTransaction = False,
+    fail_on: FailOnOption = None,
+) -> None:
+    """Sweep the whole cluster through Spark, and keep the result in Delta tables."""
+    with _errors_in_one_line():
+        config = ScanConfig(
+            bootstrap_servers=bootstrap_server,
+            command_config=command_config,
+            tables=tables,
+            topic=tuple(topic or ()),
+            late_after=late_after,
+            engine=engine.value,
+            batch_size=batch_size,
+            lanes_per_leader=in_flight,
+        )
+        _warn_of_readable_secrets(config)
+        from txnscan.api import sweep as run_sweep
+        from txnscan.session import spark_session
+
+        with _progress() as progress:
+            progress("start Spark", 0, 1)
+            spark = spark_session(master)
+            found = run_sweep(spark, config, progress=progress).scan
+        _print(found, format, every)
+    _exit(found, fail_on)
+
+
+@app.command("find-hanging")
+def find_hanging(
+    bootstrap_server: BootstrapServer,
+    command_config: CommandConfig = None,
+    broker_id: Annotated[
+        list[int] | None,
+        typer.Option("--broker-id", help="Only partitions that this broker leads. May be repeated."),
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. May be repeated.")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", help="Only this partition of --topic. May be repeated.")
+    ] = None,
+    max_transaction_timeout: Annotated[
+        int | None,
+        typer.Option(
+            "--max-transaction-timeout",
+            metavar="MINUTES",
+            help="Age in minutes from which a transaction is late, as in Kafka's tool.",
+        ),
+    ] = None,
+    late_after: LateAfter = None,
+    format: OutputFormat = Format.TABLE,
+    every: EveryTransaction = False,
+    fail_on: FailOnOption = None,
+) -> None:
+    """Find hanging transactions with the same proof, without Spark, Java or tables."""
+    with _errors_in_one_line():
+        if max_transaction_timeout is not None:
+            if late_after is not None:
+                raise ConfigError("--max-transaction-timeout", "is the same as --late-after; give one of them")
+            if max_transaction_timeout < 1:
+                raise ConfigError("--max-transaction-timeout", "must be 1 minute or more")
+            late_after = f"{max_transaction_timeout}m"
+        config = ScanConfig(
+            bootstrap_servers=bootstrap_server,
+            command_config=command_config,
+            late_after=late_after,
+            engine="threads",
+            broker_ids=tuple(broker_id or ()),
+            topic_names=tuple(topic or ()),
+            partitions=tuple(partition or ()),
+        )
+        _warn_of_readable_secrets(config)
+        from txnscan.api import find_hanging as run_find_hanging
+
+        with _progress() as progress:
+            found = run_find_hanging(config, progress=progress)
+        _print(found, format, every)
+    _exit(found, fail_on)
+
+
+@app.command()
+def show(
+    tables: Annotated[
+        str,
+        typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are.", show_default=False),
+    ],
+    sweep_id: Annotated[str | None, typer.Option("--sweep-id", help="This sweep. Default: the last one.")] = None,
+    cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="The last sweep of this cluster.")] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Spark master; default local[*].")] = None,
+    format: OutputFormat = Format.TABLE,
+    every: EveryTransaction = False,
+    fail_on: FailOnOption = None,
+) -> None:
+    """Show what a sweep left in the tables."""
+    with _errors_in_one_line():
+        from txnscan.report.json import stored_object
+        from txnscan.session import spark_session
+
+        with _progress() as progress:
+            progress("start Spark", 0, 1)
+            spark = spark_session(master)
+            from txnscan.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
+            from txnscan.tables import Tables
+
+            progress("read tables", 0, 1)
+            stored = Tables(spark, tables)
+            last = stored.last_sweep(cluster_id, sweep_id)
+            if last is None:
+                raise ConfigError("--tables", "no finished sweep is there that fits")
+            transactions = stored.read(OPEN_TRANSACTIONS, last["sweep_id"]).drop("evidence")
+            found = stored_object(
+                last,
+                [row.asDict() for row in transactions.orderBy("topic", "partition", "start_offset").collect()],
+                [row.asDict() for row in stored.read(SCAN_ERRORS, last["sweep_id"]).collect()],
+            )
+        _print_object(found, format, every)
+    _exit_status(found["sweep"]["candidates"], found["sweep"]["complete"], fail_on)
+
+
+def _stderr() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    from txnscan.report.progress import TerminalProgress
+
+    with TerminalProgress(_stderr()) as progress:
+        yield progress
+
+
+def _print(found: Scan, format: Format, every: bool) -> None:
+    from txnscan.report.json import scan_object
+
+    _print_object(scan_object(found), format, every)
+
+
+def _print_object(found: dict[str, Any], format: Format, every: bool) -> None:
+    if format is Format.JSON:
+        from txnscan.report.json import dumps
+
+        typer.echo(dumps(found))
+        for warning in found["sweep"]["warnings"]:
+            _complain(f"warning: {warning}")
+    else:
+        from txnscan.report.table import print_sweep
+
+        print_sweep(Console(highlight=False, soft_wrap=not sys.stdout.isatty()), found, every=every)
+
+
+def _exit(found: Scan, fail_on: list[FailOn] | None) -> None:
+    _exit_status(len(found.candidates), found.complete, fail_on)
+
+
+def _exit_status(candidates: int, complete: bool, fail_on: list[FailOn] | None) -> None:
+    """Hanging outranks incomplete: it is what somebody has to act on."""
+    wanted = fail_on or []
+    if FailOn.HANGING in wanted and candidates:
+        raise typer.Exit(EXIT_HANGING)
+    if FailOn.INCOMPLETE in wanted and not complete:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _warn_of_readable_secrets(config: ScanConfig) -> None:
+    if config.command_config is not None:
+        config.connection()
+        from txnscan.kafka.properties import readable_by_others
+
+        if readable_by_others(Path(config.command_config)):
+            _complain(f"warning: --command-config: {config.command_config} holds secrets and every user can read it")
+
+
+@contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    """Every failure that a user can do something about is one line on stderr."""
+    from txnscan.session import SparkUnavailable
+
+    try:
+        yield
+    except ConfigError as error:
+        _fail(str(error), EXIT_USAGE)
+    except ClusterUnreachable as error:
+        _fail(f"--bootstrap-server: {error}", EXIT_FAILED)
+    except SparkUnavailable as error:
+        _fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        _fail("interrupted", EXIT_INTERRUPTED)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    _complain(f"txnscan: {message}")
+    raise typer.Exit(status)
+
+
+def _complain(message: str) -> None:
+    typer.echo(printable(message), err=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The `txnscan` command, with the arguments of the command line or these."""
+    # kafka-python logs every refused connection as an error; what failed is in the sweep's own words.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    app(arguments, prog_name="txnscan")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""What the user set: validated, frozen and picklable. Every complaint names the option and says what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.properties import PropertiesError, read_properties
+from txnscan.model import Broker
+
+ENGINES = ("spark", "threads")
+# `LATE_TRANSACTION_BUFFER_MS` of the brokers' PartitionsWithLateTransactionsCount metric (KIP-664).
+LATE_BUFFER_MS = 300_000
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class ConfigError(ValueError):
+    """An option that cannot be used. `str()` is one sentence that starts with the option's name."""
+
+    def __init__(self, option: str, why: str) -> None:
+        super().__init__(f"{option}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class ScanConfig:
+    """What to sweep and how, with the names and meanings of the command line's options.
+
+    bootstrap_servers: host:port, several with commas. command_config: path of a Kafka client.properties.
+    tables: where the Delta tables are, a path or catalog.schema; None keeps nothing.
+    topic: regular expressions that a topic's whole name must match, any of them; empty is every topic.
+    late_after: age from which a transaction is late, such as "20m"; None is the brokers' longest
+    `transaction.max.timeout.ms` and five minutes. engine: "spark" reads on executors, "threads" in this process.
+    batch_size: partitions in one request. lanes_per_leader: requests in flight at one broker.
+    broker_ids, topic_names, partitions: narrow the read further, as Kafka's own tool does.
+
+    Raises ConfigError.
+    """
+
+    bootstrap_servers: str
+    command_config: str | None = None
+    tables: str | None = None
+    topic: tuple[str, ...] = ()
+    late_after: str | None = None
+    engine: str = "spark"
+    batch_size: int = 500
+    lanes_per_leader: int = 2
+    broker_ids: tuple[int, ...] = ()
+    topic_names: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+    _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        parse_bootstrap_servers(self.bootstrap_servers)
+        object.__setattr__(self, "topic", (self.topic,) if isinstance(self.topic, str) else tuple(self.topic))
+        object.__setattr__(self, "_patterns", tuple(_pattern(text) for text in self.topic))
+        if self.late_after is not None:
+            parse_duration_ms(self.late_after, "--late-after")
+        if self.engine not in ENGINES:
+            raise ConfigError("--engine", f"'{self.engine}' is unknown; use one of {', '.join(ENGINES)}")
+        if self.tables is not None and not self.tables.strip():
+            raise ConfigError("--tables", "is empty; give a path or catalog.schema")
+        for option, value, most in (
+            ("--batch-size", self.batch_size, 10_000),
+            ("--in-flight", self.lanes_per_leader, 64),
+        ):
+            if not 1 <= value <= most:
+                raise ConfigError(option, f"{value} is out of range; use 1 to {most}")
+        for name in self.topic_names:
+            if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
+                raise ConfigError("--topic", f"'{printable(name)}' is not a legal topic name")
+        if any(index < 0 for index in self.partitions):
+            raise ConfigError("--partition", "must be 0 or more")
+        if self.partitions and not self.topic_names:
+            raise ConfigError("--partition", "needs --topic to say of which topic")
+
+    @property
+    def late_after_ms(self) -> int | None:
+        return None if self.late_after is None else parse_duration_ms(self.late_after, "--late-after")
+
+    def wants_topic(self, name: str) -> bool:
+        """Whether the topic is in scope."""
+        if self.topic_names and name not in self.topic_names:
+            return False
+        return not self._patterns or any(pattern.fullmatch(name) for pattern in self._patterns)
+
+    @property
+    def scope(self) -> str:
+        """The scope in words, for the record of the sweep."""
+        limits = [
+            f"{name}={','.join(map(str, values))}"
+            for name, values in (
+                ("topic", (*self.topic, *self.topic_names)),
+                ("partition", self.partitions),
+                ("broker", self.broker_ids),
+            )
+            if values
+        ]
+        return " ".join(limits) or "all"
+
+    @property
+    def settings(self) -> str:
+        """The options as JSON, for the record of the sweep. Nothing in it is secret: credentials stand in the file that
+        `command_config` names.
+        """
+        return json.dumps({name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")})
+
+    def connection(self) -> ConnectionSettings:
+        """The settings of --command-config. Raises ConfigError."""
+        if self.command_config is None:
+            return ConnectionSettings()
+        try:
+            return read_properties(Path(self.command_config))
+        except PropertiesError as error:
+            raise ConfigError("--command-config", str(error)) from None
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ConfigError("--topic", f"'{printable(text)}' is not a regular expression: {error}") from None
+
+
+def parse_duration_ms(text: str, option: str) -> int:
+    """Milliseconds of "90s", "20m", "2h". A number without a unit is refused: it could mean anything."""
+    match = _DURATION.fullmatch(text)
+    value_ms = int(match[1]) * _UNITS_MS[match[2]] if match else 0
+    if not 0 < value_ms < 2**53:
+        raise ConfigError(
+            option, f"'{printable(text)}' is not a duration; write a number above 0 with a unit, such as 20m"
+        )
+    return value_ms
+
+
+def parse_bootstrap_servers(text: str) -> tuple[Broker, ...]:
+    """The bootstrap servers as brokers with the ids -1, -2, ..., as the Java client numbers them. Raises ConfigError."""
+    option = "--bootstrap-server"
+    if not text.strip():
+        raise ConfigError(option, "is empty; give host:port")
+    return tuple(
+        Broker(-position, *_address(address, option)) for position, address in enumerate(text.split(","), start=1)
+    )
+
+
+def _address(text: str, option: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]+)):(\d{1,5})", text)
+    if match is None:
+        raise ConfigError(option, f"'{printable(text)}' is not host:port (an IPv6 address stands in brackets)")
+    port = int(match[3])
+    if not 1 <= port <= 65_535:
+        raise ConfigError(option, f"port {port} is not between 1 and 65535")
+    return match[1] or match[2], port
+
+
+def printable(text: str) -> str:
+    """Text from outside, safe on a terminal and on one line: anything that is not printable is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)

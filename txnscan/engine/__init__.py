@@ -1,0 +1,36 @@
+"""How a pure function is mapped over batches: on Spark executors (`spark.py`) or in threads (`threads.py`).
+
+Both give the same rows. Both return only when every row is here, in the driver, as plain values: nothing is left lazy
+that could read the cluster again later, after the coordinators were asked, which would silently break the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from txnscan.model import Context, CoordinatorView, Judged, Observation, ReadBatch
+
+Row = TypeVar("Row")
+# Told how many batches are done, of how many.
+OnProgress = Callable[[int, int], None]
+
+
+class Engine(Protocol):
+    """Where reads and judgements run."""
+
+    def read(
+        self,
+        read: Callable[[ReadBatch], Iterable[Row]],
+        batches: Sequence[ReadBatch],
+        row_type: type[Row],
+        on_progress: OnProgress,
+    ) -> list[Row]:
+        """Calls `read` on every batch, lanes in parallel and the batches of a lane in order; all rows, in no order."""
+        ...
+
+    def judge(
+        self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
+    ) -> list[Judged]:
+        """Joins the observations with the coordinators' views by producer id and judges each, in no order."""
+        ...

@@ -1,0 +1,189 @@
+"""Connections to brokers: one blocking `send(broker_id, request)` over kafka-python's connection manager.
+
+Each broker has a connection manager of its own, all on one I/O thread, for two reasons. kafka-python clamps every
+connection of a manager to the versions of the first broker it met, which in a mixed cluster would hide APIs that a
+newer broker has. And a broker that cannot be reached must cost one connection timeout, not one for each request:
+here it is marked, and later requests to it fail at once with the same error.
+
+One request at a time is in flight per broker and client; a broker's throttle time is waited out before the next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from kafka import errors as kafka_errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.errors import RequestFailed
+from txnscan.model import Broker
+
+# What the manager calls the single server that it is given.
+_NODE = "bootstrap-0"
+# A request that the manager refuses because the connection is paused was not sent, and can wait this long.
+_PAUSE_S = 0.01
+
+
+class Send(Protocol):
+    """Sends one request to one broker and gives its answer, or raises RequestFailed."""
+
+    def __call__(self, broker_id: int, request: Any) -> Any: ...
+
+
+class Client:
+    """Requests to the brokers that it has been told of.
+
+    Safe to use from many threads. Close it, or use it as a context manager.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        brokers: Iterable[Broker] = (),
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.settings = settings
+        self._monotonic_s = monotonic_s
+        self._sleep = sleep
+        self._configs = settings.client_configs()
+        self._net = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
+        self._net.start()
+        self._lock = threading.Lock()
+        self._connections: dict[int, _BrokerConnection] = {}
+        self.learn(brokers)
+
+    def learn(self, brokers: Iterable[Broker]) -> None:
+        """Tells the client where brokers are. A broker that moved gets a new connection."""
+        with self._lock:
+            for broker in brokers:
+                known = self._connections.get(broker.broker_id)
+                if known is None or known.broker != broker:
+                    if known is not None:
+                        known.close()
+                    self._connections[broker.broker_id] = _BrokerConnection(self, broker)
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        """The broker's answer to `request`.
+
+        Raises RequestFailed when the broker is unknown, cannot be reached, does not answer within the request
+        timeout, does not speak this API, or answers something that cannot be decoded.
+        """
+        with self._lock:
+            connection = self._connections.get(broker_id)
+        if connection is None:
+            raise RequestFailed(f"broker {broker_id} is not in the cluster's metadata", sent=False)
+        return connection.send(request)
+
+    def close(self) -> None:
+        """Closes all connections and ends the I/O thread."""
+        with self._lock:
+            for connection in self._connections.values():
+                connection.close()
+        self._net.stop(timeout_ms=5_000)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class _BrokerConnection:
+    """One broker, one request at a time."""
+
+    def __init__(self, client: Client, broker: Broker) -> None:
+        self.broker = broker
+        self._client = client
+        self._manager: Any = None
+        self._turn = threading.Lock()
+        self._dead: str | None = None
+        self._not_before_s = 0.0
+
+    def send(self, request: Any) -> Any:
+        with self._turn:
+            if self._dead is not None:
+                raise RequestFailed(self._dead, sent=False)
+            client = self._client
+            deadline_s = client._monotonic_s() + client.settings.request_timeout_ms / 1000
+            if self._manager is None:
+                self._manager = self._new_manager()
+            wait_s = self._not_before_s - client._monotonic_s()
+            if wait_s > 0:
+                client._sleep(wait_s)
+                deadline_s += wait_s
+            try:
+                response = self._send_when_ready(request, deadline_s)
+            except kafka_errors.KafkaError as error:
+                raise self._failed(request, error) from None
+            except Exception as error:
+                # Whatever a broken frame provokes in the decoder: the answer is unusable, and nothing more.
+                what = type(error).__name__
+                raise RequestFailed(f"{self._where} gave an answer that cannot be decoded ({what})") from error
+            throttle_ms = getattr(response, "throttle_time_ms", 0) or 0
+            self._not_before_s = client._monotonic_s() + throttle_ms / 1000
+            return response
+
+    def _new_manager(self) -> Any:
+        configs = self._client._configs
+        return KafkaConnectionManager(self._client._net, bootstrap_servers=[self.broker.address], **configs)
+
+    def _send_when_ready(self, request: Any, deadline_s: float) -> Any:
+        """Sends, waiting while the connection is paused, and once more where a kept connection had been closed."""
+        reconnects = 1
+        while True:
+            kept = self._manager._conns.get(_NODE) is not None
+            try:
+                return self._client._net.run(self._exchange, request)
+            except kafka_errors.NodeNotReadyError:
+                if self._client._monotonic_s() >= deadline_s:
+                    raise
+                self._client._sleep(_PAUSE_S)
+            except kafka_errors.KafkaConnectionError:
+                # An idle connection may have been closed by the broker; a read may be asked again.
+                if not kept or not reconnects or not getattr(request, "repeatable", True):
+                    raise
+                reconnects -= 1
+
+    async def _exchange(self, request: Any) -> Any:
+        """Runs on the I/O thread. Bounded as a whole, because kafka-python's TLS handshake is not."""
+        settings = self._client.settings
+        bound_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
+        return await self._manager.wait_for(self._manager.send(request, _NODE), bound_ms)
+
+    @property
+    def _where(self) -> str:
+        who = f"broker {self.broker.broker_id}" if self.broker.broker_id >= 0 else "the bootstrap server"
+        return f"{who} ({self.broker.address})"
+
+    def _failed(self, request: Any, error: kafka_errors.KafkaError) -> RequestFailed:
+        name = type(request).__name__.removesuffix("Request")
+        where = self._where
+        if isinstance(error, kafka_errors.UnsupportedVersionError):
+            return RequestFailed(f"{where} does not support {name}", sent=False)
+        if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
+            text = f"{where} refused the credentials: {_sentence(error)}"
+        elif isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
+            text = f"{where} did not answer {name} within {self._client.settings.request_timeout_ms} ms"
+        elif isinstance(error, kafka_errors.KafkaConnectionError | kafka_errors.NodeNotReadyError):
+            text = f"{where} cannot be reached: {_sentence(error)}"
+        else:
+            return RequestFailed(f"{where} answered {name} with {_sentence(error)}")
+        self._dead = text
+        return RequestFailed(text)
+
+    def close(self) -> None:
+        if self._manager is not None:
+            self._manager.call_soon(self._manager.close)
+
+
+def _sentence(error: kafka_errors.KafkaError) -> str:
+    """The library's own words, on one line, without the name of its exception class."""
+    text = " ".join(str(argument) for argument in error.args) or type(error).__name__
+    return " ".join(text.split())

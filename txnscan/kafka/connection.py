@@ -1,0 +1,82 @@
+"""How to connect, as one picklable value: executors get it with their task and read nothing from disk."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# A DescribeProducers answer over a million producers is about 37 MB; kafka-python's own limit is 1 MB.
+_RECEIVE_BYTES_MAX = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """TLS from PEM text. Without `ca_pem` the system's certificate authorities are trusted."""
+
+    ca_pem: str | None = None
+    certificate_pem: str | None = field(default=None, repr=False)
+    key_pem: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS context. Raises ssl.SSLError or ValueError where the PEM text is unusable."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.check_hostname
+        if self.ca_pem is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(cadata=self.ca_pem)
+        if self.certificate_pem is not None:
+            self._load_certificate(context)
+        return context
+
+    def _load_certificate(self, context: ssl.SSLContext) -> None:
+        # Python loads a client certificate from files only: one that just this user can read, gone at once.
+        descriptor, name = tempfile.mkstemp(suffix=".pem")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(f"{self.key_pem or ''}\n{self.certificate_pem}\n")
+            # Never None: OpenSSL would ask for the password on the terminal.
+            context.load_cert_chain(name, password=lambda: self.key_password or "")
+        finally:
+            Path(name).unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """What a connection needs besides an address. Its repr shows no secret.
+
+    Timeouts are in milliseconds: `connection_setup_timeout_ms` bounds connecting, TLS and SASL together,
+    `request_timeout_ms` the wait for one answer.
+    """
+
+    security_protocol: str = "PLAINTEXT"
+    tls: TlsSettings | None = None
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    client_id: str = "txnscan"
+    request_timeout_ms: int = 15_000
+    connection_setup_timeout_ms: int = 8_000
+
+    def client_configs(self) -> dict[str, Any]:
+        """The same as kafka-python's configuration."""
+        return {
+            "client_id": self.client_id,
+            "client_software_name": "txnscan",
+            "request_timeout_ms": self.request_timeout_ms,
+            "socket_connection_setup_timeout_ms": self.connection_setup_timeout_ms,
+            "socket_connection_setup_timeout_max_ms": self.connection_setup_timeout_ms,
+            "receive_message_max_bytes": _RECEIVE_BYTES_MAX,
+            "security_protocol": self.security_protocol,
+            "ssl_context": self.tls.context() if self.tls is not None else None,
+            "sasl_mechanism": self.sasl_mechanism,
+            "sasl_plain_username": self.sasl_username,
+            "sasl_plain_password": self.sasl_password,
+        }

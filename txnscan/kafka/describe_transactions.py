@@ -1,0 +1,62 @@
+"""DescribeTransactions (api key 65, v0, since Kafka 3.0): transactional ids as their coordinator knows them.
+
+ACLs: Describe on each TransactionalId, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED; topics that the principal may not
+describe are silently left out of `topics`. TRANSACTIONAL_ID_NOT_FOUND proves that the broker has the id's
+`__transaction_state` partition cached, which is what makes it a coverage probe. Source: `TransactionCoordinator.
+handleDescribeTransactions`, `KafkaApis.handleDescribeTransactionsRequest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from kafka.protocol.admin import DescribeTransactionsRequest
+
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import ErrorCode, error_name
+
+# Kafka's own admin client sends all ids of a coordinator at once; this only bounds the size of one answer.
+_IDS_PER_REQUEST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTransaction:
+    """One id's answer; the other fields mean nothing where `error_code` is not NONE.
+
+    partitions: "topic-partition" names. Times in epoch milliseconds, -1 where there is none.
+    """
+
+    error_code: int
+    state: str = ""
+    producer_id: int = -1
+    producer_epoch: int = -1
+    timeout_ms: int = -1
+    start_time_ms: int = -1
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def error(self) -> str | None:
+        return None if self.error_code == ErrorCode.NONE else error_name(self.error_code)
+
+
+def describe_transactions(
+    send: Send, broker_id: int, transactional_ids: Iterable[str]
+) -> Iterator[tuple[str, DescribedTransaction]]:
+    """Each id that the broker answered for. Ids that it leaves out are missing here. Raises RequestFailed."""
+    remaining = iter(transactional_ids)
+    while ids := list(islice(remaining, _IDS_PER_REQUEST)):
+        for answer in send(broker_id, DescribeTransactionsRequest(transactional_ids=ids)).transaction_states:
+            yield (
+                answer.transactional_id,
+                DescribedTransaction(
+                    error_code=answer.error_code,
+                    state=answer.transaction_state,
+                    producer_id=answer.producer_id,
+                    producer_epoch=answer.producer_epoch,
+                    timeout_ms=answer.transaction_timeout_ms,
+                    start_time_ms=answer.transaction_start_time_ms,
+                    partitions=tuple(sorted(f"{t.topic}-{p}" for t in answer.topics for p in t.partitions)),
+                ),
+            )

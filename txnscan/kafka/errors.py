@@ -1,0 +1,57 @@
+"""Error codes of the Kafka protocol that the sweep reasons about, and the one exception a request can end in."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kafka.errors import kafka_errors
+
+
+class ErrorCode(IntEnum):
+    """Names and numbers of `org.apache.kafka.common.protocol.Errors` (the ones that rules depend on)."""
+
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    TOPIC_AUTHORIZATION_FAILED = 29
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    KAFKA_STORAGE_ERROR = 56
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    OFFSET_NOT_AVAILABLE = 78
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+
+
+def error_name(code: int) -> str:
+    """The protocol's name for an error code; an unlisted code keeps its number and is never taken for success."""
+    if code in ErrorCode._value2member_map_:
+        return ErrorCode(code).name
+    message = getattr(kafka_errors.get(code), "message", None)
+    return str(message) if message else f"UNKNOWN_ERROR_CODE_{code}"
+
+
+class RequestFailed(Exception):
+    """A request that brought no usable answer from a broker.
+
+    error: one sentence for users, without secrets. sent: whether the request may have reached the broker, which
+    decides if a request that changes something can be repeated.
+    """
+
+    def __init__(self, error: str, *, sent: bool = True) -> None:
+        super().__init__(error)
+        self.error = error
+        self.sent = sent
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_request_failed, (self.error, self.sent))
+
+
+def _request_failed(error: str, sent: bool) -> RequestFailed:
+    return RequestFailed(error, sent=sent)

@@ -1,0 +1,69 @@
+"""ListOffsets (api key 2): high watermark and last stable offset, proven to come from the leader.
+
+With `currentLeaderEpoch` set (v4, Kafka 2.1) a broker answers only where it leads at exactly that epoch:
+FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER otherwise, and OFFSET_NOT_AVAILABLE while a new
+leader's high watermark is still behind its epoch's start. ACLs: Describe on the topic. Source: `ReplicaManager.fetchOffset`,
+`Partition.fetchOffsetForTimestamp`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import ErrorCode, error_name
+from txnscan.model import Partition
+
+_CONSUMER = -1
+# Leader epochs in requests and in answers.
+_MIN_VERSION = 4
+
+
+class Offset(Enum):
+    """Which offset to ask for: the timestamp and the isolation level that stand for it in the request."""
+
+    HIGH_WATERMARK = (-1, 0)
+    LAST_STABLE = (-1, 1)
+    LOG_START = (-2, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """The offset, or the error that stood in its place."""
+
+    offset: int = -1
+    error: str | None = None
+
+
+def list_offsets(
+    send: Send, broker_id: int, partitions: Iterable[Partition], which: Offset
+) -> dict[tuple[str, int], ListedOffset]:
+    """That offset of each partition, from its leader at the partition's leader epoch. Raises RequestFailed."""
+    timestamp, isolation_level = which.value
+    topics = defaultdict(list)
+    for p in partitions:
+        topics[p.topic].append(
+            ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+                partition_index=p.partition, current_leader_epoch=p.leader_epoch, timestamp=timestamp
+            )
+        )
+    request = ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=isolation_level,
+        topics=[ListOffsetsRequest.ListOffsetsTopic(name=t, partitions=p) for t, p in topics.items()],
+        min_version=_MIN_VERSION,
+    )
+    missing = ListedOffset(error="the broker left this partition out of its answer")
+    listed = {(topic, p.partition_index): missing for topic, wanted in topics.items() for p in wanted}
+    for topic in send(broker_id, request).topics:
+        for answer in topic.partitions:
+            if (key := (topic.name, answer.partition_index)) in listed:
+                failed = answer.error_code != ErrorCode.NONE
+                error = error_name(answer.error_code) if failed else None
+                listed[key] = ListedOffset(offset=-1 if failed else answer.offset, error=error)
+    return listed

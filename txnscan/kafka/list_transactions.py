@@ -1,0 +1,22 @@
+"""ListTransactions (api key 66, v0 since Kafka 3.0): the transactional ids cached on one broker.
+
+ACLs: Describe on each TransactionalId; ids that the principal may not describe are silently left out. A
+`__transaction_state` partition that the broker has not cached yet, or no longer has, is silently left out too. Both
+gaps are what obligations A and V close. No filters are sent: an unknown state filter empties the answer, and a producer
+id filter misses ids that rotated. Source: `TransactionStateManager.listTransactionStates`.
+"""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import ListTransactionsRequest
+
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+
+
+def list_transactions(send: Send, broker_id: int) -> dict[str, int]:
+    """Producer id by transactional id, of every id that this broker lists. Raises RequestFailed."""
+    response = send(broker_id, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
+    if response.error_code != ErrorCode.NONE:
+        raise RequestFailed(f"broker {broker_id} answered ListTransactions with {error_name(response.error_code)}")
+    return {listed.transactional_id: listed.producer_id for listed in response.transaction_states}

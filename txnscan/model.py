@@ -1,0 +1,315 @@
+"""The nouns: what a sweep plans, reads, snapshots and judges.
+
+Frozen dataclasses and enums of the standard library only, so that every step can be called, pickled to an executor
+and tested without Spark, a socket or a clock. Names are Kafka's own. Times are epoch milliseconds, offsets are log
+offsets. What is stored of all this, column by column, stands in `schema.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+
+
+# --- plan ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker's id and the address that its listener advertises."""
+
+    broker_id: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition as one broker's Metadata answer shows it. `leader` is -1 where there is none."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    leader: int
+    leader_epoch: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One broker's Metadata answer: what it believes the cluster to be.
+
+    `topic_errors` holds (topic, error name) for topics that were asked for by name and are missing or forbidden.
+    """
+
+    answered_by: int
+    cluster_id: str
+    brokers: tuple[Broker, ...]
+    partitions: tuple[Partition, ...]
+    topic_errors: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """Partitions to ask one leader for in one request. `lane` numbers the queue that this batch waits in."""
+
+    lane: int
+    leader: int
+    partitions: tuple[Partition, ...]
+
+
+# --- read ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """A producer with an open transaction, as DescribeProducers shows it."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class WideRow:
+    """What the wide read sends back: a partition with open transactions, a partition with an error, or a count.
+
+    A count row has no topic; its `answered` and `producers` cover every partition of one request.
+    """
+
+    leader: int
+    topic: str | None = None
+    topic_id: str | None = None
+    partition: int | None = None
+    answered: int = 0
+    producers: int = 0
+    open_producers: tuple[OpenProducer, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowRow:
+    """One partition read between two ListOffsets at a leader epoch (proof obligation L).
+
+    `error` is None exactly when the answers prove that they came from the leader at `leader_epoch`.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    read_at_ms: int
+    high_watermark: int | None = None
+    last_stable_offset: int | None = None
+    log_start_offset: int | None = None
+    open_producers: tuple[OpenProducer, ...] = ()
+    error: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.topic, self.partition)
+
+
+# --- snapshot --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorView:
+    """A transactional id as one broker describes it, with what is known about that broker's right to speak.
+
+    `partitions` are "topic-partition" names. `coverage_error` is None when obligation V holds for the id's
+    `__transaction_state` partition; `split_error` says how brokers disagree about that partition.
+    """
+
+    transactional_id: str
+    broker_id: int
+    producer_id: int
+    producer_epoch: int = -1
+    state: str = ""
+    timeout_ms: int = -1
+    start_time_ms: int = -1
+    partitions: tuple[str, ...] = ()
+    describe_error: str | None = None
+    coverage_error: str | None = None
+    split_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The coordinators' side of a sweep, and what of it could not be seen.
+
+    coverage_errors: one per `__transaction_state` partition that obligation V does not hold for.
+    split_errors: what brokers disagree on. visibility_error: why obligation A does not hold, or None.
+    """
+
+    views: tuple[CoordinatorView, ...]
+    coordinators_planned: int
+    coordinators_proven: int
+    transactional_ids: int
+    coverage_errors: tuple[ScanError, ...] = ()
+    split_errors: tuple[str, ...] = ()
+    visibility_error: str | None = None
+    errors: tuple[ScanError, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return self.coordinators_proven == self.coordinators_planned and self.visibility_error is None
+
+    @property
+    def coverage_error(self) -> str | None:
+        """Why the absence of a producer id from this snapshot would prove nothing, or None when it does."""
+        if not self.coverage_errors:
+            return None
+        first = self.coverage_errors[0].error
+        more = len(self.coverage_errors) - 1
+        return first + (f" (and {more} more partitions of {TRANSACTION_STATE_TOPIC})" if more else "")
+
+
+# --- judge -----------------------------------------------------------------------------------------------------------
+
+
+class Verdict(StrEnum):
+    """What a sweep says of one open transaction."""
+
+    GONE = "gone"
+    PENDING_MARKER = "pending_marker"
+    ONGOING = "ongoing"
+    LATE_ONGOING = "late_ongoing"
+    INDETERMINATE = "indeterminate"
+    HANGING = "hanging"
+
+
+class Reason(StrEnum):
+    """Why, within a verdict."""
+
+    ENDED = "ended"
+    DECIDED = "decided"
+    STUCK = "stuck"
+    OWNED = "owned"
+    TWO_PHASE_COMMIT = "two_phase_commit"
+    PARTITION = "partition"
+    COORDINATOR_BEHIND = "coordinator_behind"
+    VISIBILITY = "visibility"
+    SPLIT = "split"
+    COORDINATOR = "coordinator"
+    COVERAGE = "coverage"
+    ORPHAN = "orphan"
+    MAYBE_COMMITTED = "maybe_committed"
+    DECIDED_ABORT = "decided_abort"
+    STALE_EPOCH = "stale_epoch"
+    LIVE_EPOCH = "live_epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """An open transaction on a partition: what the two proven reads of its leader showed.
+
+    first_error, second_error: why obligation L does not hold for that read, or None when it does.
+    The second_* fields are None when the transaction was no longer open at the second read, or could not be read.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+    last_sequence: int
+    leader: int
+    leader_epoch: int
+    first_read_at_ms: int
+    first_high_watermark: int | None
+    first_error: str | None
+    second_read_at_ms: int
+    second_high_watermark: int | None
+    second_last_stable_offset: int | None
+    second_start_offset: int | None
+    second_producer_epoch: int | None
+    second_last_sequence: int | None
+    second_error: str | None
+    first_seen_ms: int
+
+    @property
+    def topic_partition(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What holds for every transaction of a sweep: what the snapshot could not see, the time, and the age threshold."""
+
+    coverage_error: str | None
+    split_error: str | None
+    visibility_error: str | None
+    now_ms: int
+    late_after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that a verdict may rest on: the observation, the coordinators' views of its producer id, and what the
+    snapshot could not see. The same evidence always gives the same verdict.
+    """
+
+    observation: Observation
+    coordinators: tuple[CoordinatorView, ...]
+    context: Context
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with its reason and one sentence in plain words.
+
+    late: the transaction is older than the threshold (obligation T). A candidate in KIP-664's sense is hanging and
+    late. outcome: "committed" or "not_committed" where a coordinator has decided and still says so, else None.
+    """
+
+    verdict: Verdict
+    reason: Reason
+    late: bool
+    age_ms: int
+    outcome: str | None
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An open transaction with the evidence that its judgement rests on."""
+
+    evidence: Evidence
+    judgement: Judgement
+
+    @property
+    def observation(self) -> Observation:
+        return self.evidence.observation
+
+    @property
+    def candidate(self) -> bool:
+        """A candidate in KIP-664's sense: hanging, and late."""
+        return self.judgement.verdict is Verdict.HANGING and self.judgement.late
+
+
+@dataclass(frozen=True, slots=True)
+class ScanError:
+    """Something that could not be observed, as data."""
+
+    stage: str
+    error: str
+    broker: int | None = None
+    topic: str | None = None
+    partition: int | None = None

@@ -1,0 +1,76 @@
+"""The reads put together: one observation per open transaction. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from txnscan.model import NarrowRow, Observation, OpenProducer, WideRow
+
+Key = tuple[str, int]
+
+
+def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:
+    """The partitions in which the wide read saw an open transaction."""
+    return {(row.topic, row.partition): row for row in wide if row.topic is not None and row.partition is not None}
+
+
+def observe(
+    wide: Mapping[Key, WideRow], first: Mapping[Key, NarrowRow], second: Mapping[Key, NarrowRow]
+) -> list[Observation]:
+    """Every transaction that was open at the first read, with what the second read shows of it.
+
+    Where the first read failed, the transactions that the wide read saw stand in: what could not be read again must
+    come out as indeterminate, not be forgotten. A topic that was created anew since the plan is an error of both.
+    """
+    observations = []
+    for key, row in sorted(wide.items()):
+        one, two = first[key], second.get(key)
+        if two is None:
+            two = replace(one, open_producers=(), error=one.error or "the partition was not read again")
+        recreated = {r.topic_id for r in (one, two) if r.error is None} - {row.topic_id}
+        if recreated:
+            error = "the topic was deleted and created again"
+            one, two = replace(one, error=error), replace(two, error=error)
+        seen = one.open_producers if one.error is None else one.open_producers or row.open_producers
+        observations += [_observation(row, one, two, producer) for producer in seen]
+    return observations
+
+
+def _observation(row: WideRow, one: NarrowRow, two: NarrowRow, producer: OpenProducer) -> Observation:
+    now_open = {other.producer_id: other for other in two.open_producers}
+    still = now_open.get(producer.producer_id)
+    return Observation(
+        topic=row.topic or "",
+        topic_id=row.topic_id or "",
+        partition=row.partition if row.partition is not None else -1,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        coordinator_epoch=producer.coordinator_epoch,
+        start_offset=producer.start_offset,
+        last_timestamp_ms=producer.last_timestamp_ms,
+        last_sequence=producer.last_sequence,
+        leader=two.leader if two.error is None else one.leader,
+        leader_epoch=two.leader_epoch if two.error is None else one.leader_epoch,
+        first_read_at_ms=one.read_at_ms,
+        first_high_watermark=one.high_watermark,
+        first_error=one.error,
+        second_read_at_ms=two.read_at_ms,
+        second_high_watermark=two.high_watermark,
+        second_last_stable_offset=two.last_stable_offset,
+        second_start_offset=still.start_offset if still is not None else None,
+        second_producer_epoch=still.producer_epoch if still is not None else None,
+        second_last_sequence=still.last_sequence if still is not None else None,
+        second_error=two.error,
+        first_seen_ms=one.read_at_ms,
+    )
+
+
+def with_history(
+    observations: Iterable[Observation], first_seen_ms: Callable[[Observation], int | None]
+) -> list[Observation]:
+    """The observations, each with the time at which this scanner first saw that transaction."""
+    return [
+        replace(o, first_seen_ms=min(o.first_seen_ms, seen)) if (seen := first_seen_ms(o)) is not None else o
+        for o in observations
+    ]

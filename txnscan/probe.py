@@ -1,0 +1,129 @@
+"""Reading partitions: `(batch, send) -> rows`, error rows included. Pure but for `send` and `now_ms`.
+
+The wide read only filters: which partitions hold an open transaction at all? The narrow read proves, for those, that
+the answer came from the leader:
+
+    ListOffsets(latest, read_uncommitted, leader epoch)  -> high watermark, before
+    DescribeProducers                                    -> the open transactions
+    ListOffsets(latest, read_committed, leader epoch)    -> last stable offset, after
+
+Followers answer DescribeProducers without an error, but ListOffsets with a leader epoch succeeds only on the leader at
+that epoch. Standing between two such successes at one epoch, DescribeProducers was answered by the leader (obligation
+L). An open transaction that starts at or above the high watermark may still be truncated; one that the last stable
+offset has passed was ended meanwhile. Neither is counted as proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from txnscan.kafka.client import Send
+from txnscan.kafka.describe_producers import DescribedPartition, describe_producers
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.list_offsets import ListedOffset, Offset, list_offsets
+from txnscan.model import NarrowRow, Partition, ReadBatch, WideRow
+
+Key = tuple[str, int]
+
+
+def read_wide(batch: ReadBatch, send: Send) -> Iterator[WideRow]:
+    """One count row for the batch, then a row for each partition with open transactions or with an error."""
+    try:
+        described = describe_producers(send, batch.leader, batch.partitions)
+    except RequestFailed as failed:
+        for partition in batch.partitions:
+            yield _wide_row(batch, partition, DescribedPartition(error=failed.error))
+        return
+    answered = [d for d in described.values() if d.error is None]
+    yield WideRow(leader=batch.leader, answered=len(answered), producers=sum(d.producers for d in answered))
+    for partition in batch.partitions:
+        answer = described[partition.key]
+        if answer.open_producers or answer.error is not None:
+            yield _wide_row(batch, partition, answer)
+
+
+def _wide_row(batch: ReadBatch, partition: Partition, answer: DescribedPartition) -> WideRow:
+    return WideRow(
+        leader=batch.leader,
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=partition.partition,
+        open_producers=answer.open_producers,
+        error=answer.error,
+    )
+
+
+def read_narrow(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[NarrowRow]:
+    """One row per partition: proven to come from the leader at the batch's leader epochs, or with the error."""
+    try:
+        before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
+        described = describe_producers(send, batch.leader, batch.partitions)
+        read_at_ms = now_ms()
+        after = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
+        passed = [p for p in batch.partitions if _stable_past_open(described[p.key], after[p.key])]
+        log_start = list_offsets(send, batch.leader, passed, Offset.LOG_START) if passed else {}
+    except RequestFailed as failed:
+        for partition in batch.partitions:
+            yield narrow_failed(partition, failed.error, now_ms())
+        return
+    for partition in batch.partitions:
+        key = partition.key
+        start = log_start.get(key)
+        yield NarrowRow(
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+            leader=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            read_at_ms=read_at_ms,
+            high_watermark=before[key].offset if before[key].error is None else None,
+            last_stable_offset=after[key].offset if after[key].error is None else None,
+            log_start_offset=start.offset if start is not None and start.error is None else None,
+            open_producers=described[key].open_producers,
+            error=_unproven(before[key], described[key], after[key], start),
+        )
+
+
+def narrow_failed(partition: Partition, error: str, read_at_ms: int) -> NarrowRow:
+    """The row of a partition that could not be read."""
+    return NarrowRow(
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=partition.partition,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        read_at_ms=read_at_ms,
+        error=error,
+    )
+
+
+def _stable_past_open(described: DescribedPartition, after: ListedOffset) -> bool:
+    """Whether the last stable offset is beyond a transaction that was open a moment before.
+
+    Either it ended meanwhile, or its first records are deleted: the last stable offset is never below the log start
+    (`UnifiedLog.maybeIncrementFirstUnstableOffset`), which then decides.
+    """
+    first_open = min((p.start_offset for p in described.open_producers), default=None)
+    return first_open is not None and after.error is None and after.offset > first_open
+
+
+def _unproven(
+    before: ListedOffset, described: DescribedPartition, after: ListedOffset, log_start: ListedOffset | None
+) -> str | None:
+    """Why obligation L does not hold for this read, or None when it does."""
+    for error in (
+        before.error,
+        described.error,
+        after.error,
+        log_start.error if log_start is not None else None,
+    ):
+        if error is not None:
+            return error
+    if log_start is not None and after.offset > log_start.offset:
+        return "the last stable offset passed the open transaction during the read"
+    return None
+
+
+def failed_partitions(rows: Iterable[NarrowRow]) -> frozenset[Key]:
+    """Which partitions a narrow read did not prove, and so are worth another try."""
+    return frozenset(row.key for row in rows if row.error is not None)

@@ -1,0 +1,136 @@
+"""Reading partitions through an engine, with the second tries that a moving cluster needs.
+
+A partition whose leader moved since the plan answers with an error; fresh metadata and another try settle most of
+that. What still fails is a row with its error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from txnscan.agreement import Agreement, Unagreed
+from txnscan.cluster import Cluster
+from txnscan.config import ScanConfig
+from txnscan.engine import Engine, OnProgress
+from txnscan.model import ClusterView, NarrowRow, Partition, ScanError, WideRow
+from txnscan.plan import plan_reads
+from txnscan.probe import narrow_failed
+from txnscan.remote import ReadNarrow, ReadWide, wall_clock_ms
+
+Key = tuple[str, int]
+NARROW_TRIES = 3
+_RETRY_WAIT_S = 0.25
+_NARROW_BATCH_SIZE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """The wide read: rows with open transactions, what failed, and counts of partitions and producers."""
+
+    rows: tuple[WideRow, ...]
+    errors: tuple[ScanError, ...]
+    planned: int
+    producers: int
+
+    @property
+    def failed(self) -> int:
+        return len(self.errors)
+
+
+class Reader:
+    """Wide and narrow reads of one sweep."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        engine: Engine,
+        config: ScanConfig,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._engine = engine
+        self._config = config
+        self._sleep = sleep
+
+    def in_scope(self, view: ClusterView) -> list[Partition]:
+        """The partitions that the user asked for."""
+        config = self._config
+        return [
+            p
+            for p in view.partitions
+            if config.wants_topic(p.topic)
+            and (not config.partitions or p.partition in config.partitions)
+            and (not config.broker_ids or p.leader in config.broker_ids)
+        ]
+
+    def wide(self, partitions: Sequence[Partition], on_progress: OnProgress) -> Wide:
+        """DescribeProducers over all these partitions; those that failed once more, by fresh metadata."""
+        rows, errors = self._wide(partitions, on_progress)
+        if errors:
+            failed = {(error.topic, error.partition) for error in errors}
+            topics = {error.topic for error in errors if error.topic is not None}
+            again = [p for p in self._cluster.view(topics).partitions if p.key in failed and p.leader >= 0]
+            if again:
+                more, still = self._wide(again, lambda done, total: None)
+                tried = {p.key for p in again}
+                rows += more
+                errors = [e for e in errors if (e.topic, e.partition) not in tried] + still
+        return Wide(
+            rows=tuple(row for row in rows if row.open_producers),
+            errors=tuple(sorted(errors, key=lambda e: (e.topic or "", e.partition or 0))),
+            planned=len(partitions),
+            producers=sum(row.producers for row in rows),
+        )
+
+    def _wide(self, partitions: Sequence[Partition], on_progress: OnProgress) -> tuple[list[WideRow], list[ScanError]]:
+        config = self._config
+        batches, unled = plan_reads(partitions, batch_size=config.batch_size, lanes_per_leader=config.lanes_per_leader)
+        rows = self._engine.read(ReadWide(self._cluster.connect), batches, WideRow, on_progress)
+        failed = [ScanError("read", r.error, r.leader, r.topic, r.partition) for r in rows if r.error is not None]
+        return rows, [*unled, *failed]
+
+    def narrow(self, keys: Iterable[Key], on_progress: OnProgress) -> dict[Key, NarrowRow]:
+        """One row per partition, proven to come from the leader that all brokers name before and after, or an error."""
+        rows: dict[Key, NarrowRow] = {}
+        missing = sorted(set(keys))
+        for attempt in range(1, NARROW_TRIES + 1):
+            if not missing:
+                break
+            if attempt > 1:
+                self._sleep(_RETRY_WAIT_S * attempt)
+            rows |= self._narrow(missing, on_progress)
+            missing = [key for key in missing if rows[key].error is not None]
+        return rows
+
+    def _narrow(self, keys: Sequence[Key], on_progress: OnProgress) -> dict[Key, NarrowRow]:
+        topics = {topic for topic, _ in keys}
+        before = self._cluster.agreement(topics)
+        known: list[Partition] = []
+        rows: dict[Key, NarrowRow] = {}
+        for key in keys:
+            try:
+                known.append(before.partition(*key))
+            except Unagreed as unagreed:
+                rows[key] = narrow_failed(Partition(*key[:1], "", key[1], -1, -1), str(unagreed), wall_clock_ms())
+        batches, _ = plan_reads(known, batch_size=_NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
+        read = self._engine.read(ReadNarrow(self._cluster.connect), batches, NarrowRow, on_progress)
+        after = self._cluster.agreement(topics)
+        return rows | {row.key: confirmed(row, after) for row in read}
+
+
+def confirmed(row: NarrowRow, after: Agreement) -> NarrowRow:
+    """The row, with an error where brokers no longer agree that it came from the leader. Pure."""
+    if row.error is not None:
+        return row
+    try:
+        leader = after.partition(row.topic, row.partition)
+    except Unagreed as unagreed:
+        return replace(row, error=str(unagreed))
+    if leader.topic_id != row.topic_id:
+        return replace(row, error="the topic was deleted and created again")
+    if (leader.leader, leader.leader_epoch) != (row.leader, row.leader_epoch):
+        return replace(row, error="the leader moved during the read")
+    return row

@@ -1,0 +1,109 @@
+"""The one JSON object that `sweep`, `find-hanging` and `show` print. Its names are a contract."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from typing import Any
+
+from txnscan.model import ScanError
+from txnscan.scan import Scan
+
+
+def sweep_summary(scan: Scan) -> dict[str, Any]:
+    """The "sweep" object."""
+    return {
+        "sweep_id": scan.sweep_id,
+        "cluster_id": scan.cluster_id,
+        "started_at": iso_utc(scan.started_at_ms),
+        "finished_at": iso_utc(scan.finished_at_ms),
+        "complete": scan.complete,
+        "partitions": {
+            "planned": scan.partitions_planned,
+            "answered": scan.partitions_planned - scan.partitions_failed,
+            "failed": scan.partitions_failed,
+        },
+        "coordinators": {"planned": scan.coordinators_planned, "proven": scan.coordinators_proven},
+        "counts": scan.counts,
+        "candidates": len(scan.candidates),
+        "scope": scan.scope,
+        "late_after_ms": scan.late_after_ms,
+        "warnings": list(scan.warnings),
+    }
+
+
+def iso_utc(epoch_ms: int) -> str:
+    """Epoch milliseconds as ISO 8601 in UTC, to the millisecond."""
+    from txnscan.schema import timestamp
+
+    return _iso(timestamp(epoch_ms))
+
+
+def scan_object(scan: Scan) -> dict[str, Any]:
+    """The whole object of a sweep that was just made."""
+    from txnscan.schema import OPEN_TRANSACTIONS, TRANSACTION
+
+    names = [column.name for column in TRANSACTION]
+    rows = OPEN_TRANSACTIONS.rows(scan, scan.transactions)
+    return {
+        "sweep": sweep_summary(scan),
+        "transactions": [{name: row[name] for name in names} for row in rows],
+        "errors": [_error(error) for error in scan.errors],
+    }
+
+
+def stored_object(
+    sweep: Mapping[str, Any], transactions: Iterable[Mapping[str, Any]], errors: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The same object from the rows of the tables."""
+    from txnscan.model import Verdict
+    from txnscan.schema import TRANSACTION
+
+    return {
+        "sweep": {
+            "sweep_id": sweep["sweep_id"],
+            "cluster_id": sweep["cluster_id"],
+            "started_at": sweep["started_at"],
+            "finished_at": sweep["finished_at"],
+            "complete": sweep["complete"],
+            "partitions": {name: sweep[f"partitions_{name}"] for name in ("planned", "answered", "failed")},
+            "coordinators": {name: sweep[f"coordinators_{name}"] for name in ("planned", "proven")},
+            "counts": {verdict.value: sweep[verdict.value] for verdict in Verdict},
+            "candidates": sweep["candidates"],
+            "scope": sweep["scope"],
+            "late_after_ms": sweep["late_after_ms"],
+            "warnings": [],
+        },
+        "transactions": [{column.name: row[column.name] for column in TRANSACTION} for row in transactions],
+        "errors": [{name: row[name] for name in ("stage", "broker", "topic", "partition", "error")} for row in errors],
+    }
+
+
+def dumps(value: Any) -> str:
+    """One line per nothing: indented JSON, ASCII only, so that no terminal or log can be written to by an id."""
+    return json.dumps(value, indent=2, default=_plain)
+
+
+def _error(error: ScanError) -> dict[str, Any]:
+    return {
+        "stage": error.stage,
+        "broker": error.broker,
+        "topic": error.topic,
+        "partition": error.partition,
+        "error": error.error,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return _iso(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _iso(value: datetime) -> str:
+    from datetime import UTC
+
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

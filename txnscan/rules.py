@@ -1,0 +1,395 @@
+"""The rules: one open transaction's evidence to one verdict. Pure.
+
+Theory of operation
+===================
+A transaction *hangs* when a partition holds it open and no coordinator will ever end it. A coordinator durably adds a
+partition to a transaction *before* data of that transaction can land in the partition, and drops it only after the
+partition has acknowledged the marker that ends it (`TransactionStateManager`, `TransactionMarkerChannelManager`).
+So whoever will end a transaction knows its partition, from before the first record until after the marker.
+
+A sweep therefore reads in this order: the partition's leader, then every coordinator, then the leader again. Suppose
+some coordinator were going to end a transaction that the first read found open. It held the partition at the first
+read, and would hold it until the marker is acknowledged. The second read finds the transaction still open, so no marker
+had been written by then, so the coordinator held the partition during the whole time between, in which all of them were
+asked. Hence: open at the first read, held by nobody, still open at the second read, means that nobody will end it.
+
+The step "held by nobody" rests on absence, and absence of evidence is not evidence of absence. It counts only when
+- **L** both reads came from the leader, and what they saw is below the high watermark (`probe.py`);
+- **V** every `__transaction_state` partition was covered by the one broker that serves it (`snapshot.py`);
+- **A** no transactional id is hidden from this principal (`snapshot.py`).
+Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of them:
+a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first.
+
+What Kafka's epochs do to the comparison of the coordinator's epoch (cpe) with the partition's (pe): under transactions
+v2 every end of a transaction raises cpe, so in Prepare* the coordinator is at pe + 1 while the marker is owed; fencing
+(a timeout, InitProducerId) does the same under v1. Different epochs alone therefore prove nothing.
+
+**T**, age, is a column of its own: `late` says that the transaction is older than any live one can be. A hanging
+transaction that is not late yet is an early warning; hanging and late is a candidate in KIP-664's sense.
+
+The rules stand in order below; the first that applies gives the verdict. What no rule covers is indeterminate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    Context,
+    CoordinatorView,
+    Evidence,
+    Judged,
+    Judgement,
+    Observation,
+    Reason,
+    Verdict,
+)
+
+# A transaction timeout that says: two-phase commit (KIP-939), an outside coordinator will decide.
+TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
+# Timed-out transactions are looked for every 10 s (`transaction.abort.timed.out.transaction.cleanup.interval.ms`);
+# the rest is for clocks that differ.
+TIMEOUT_SLACK_MS = 60_000
+
+_PREPARED = ("PrepareCommit", "PrepareAbort")
+_BETWEEN = ("Empty", "Ongoing", "CompleteAbort")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When `applies`, the verdict and reason are these, and `explain` says it in one sentence."""
+
+    verdict: Verdict
+    reason: Reason
+    applies: Callable[[Evidence], bool]
+    explain: Callable[[Evidence], str]
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """The verdict on one open transaction. The same evidence always gives the same verdict."""
+    rule = next(rule for rule in RULES if rule.applies(evidence))
+    return Judgement(
+        verdict=rule.verdict,
+        reason=rule.reason,
+        late=late(evidence),
+        age_ms=age_ms(evidence),
+        outcome=outcome(evidence) if rule.verdict is Verdict.PENDING_MARKER else None,
+        explanation=rule.explain(evidence),
+    )
+
+
+def judge_observation(observation: Observation, coordinators: Iterable[CoordinatorView], context: Context) -> Judged:
+    """An observation joined with every coordinator's view of its producer id, and judged."""
+    views = tuple(sorted(coordinators, key=lambda view: (view.transactional_id, view.broker_id)))
+    evidence = Evidence(observation, views, context)
+    return Judged(evidence, judge(evidence))
+
+
+# --- what the evidence shows ------------------------------------------------------------------------------------------
+
+
+def age_ms(e: Evidence) -> int:
+    """How long the transaction is known to be open: since this scanner first saw it, or since its last record where
+    that record's time is sane. Clients choose record times; one in the future, or none, says nothing.
+    """
+    seen_ms = max(e.context.now_ms - e.observation.first_seen_ms, 0)
+    last_ms = e.observation.last_timestamp_ms
+    return max(seen_ms, e.context.now_ms - last_ms) if 0 < last_ms <= e.context.now_ms else seen_ms
+
+
+def late(e: Evidence) -> bool:
+    """Obligation T: older than any transaction that a working coordinator lets live."""
+    return age_ms(e) > e.context.late_after_ms
+
+
+def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
+    """The coordinators' views, in one of these states, that hold this transaction's partition."""
+    partition = e.observation.topic_partition
+    return tuple(
+        view
+        for view in e.coordinators
+        if view.describe_error is None and view.state in states and partition in view.partitions
+    )
+
+
+def outcome(e: Evidence) -> str:
+    """What the coordinator that owes the marker has decided."""
+    return "committed" if held_by(e, "PrepareCommit") else "not_committed"
+
+
+def owners(e: Evidence) -> tuple[CoordinatorView, ...]:
+    """Views that will end this transaction: Ongoing, holding the partition, at this epoch or a later one."""
+    return tuple(view for view in held_by(e, "Ongoing") if view.producer_epoch >= e.observation.producer_epoch)
+
+
+def bystander(e: Evidence, *states: str) -> CoordinatorView | None:
+    """The one view of this producer id, in one of these states, where it does *not* hold the partition."""
+    if len(e.coordinators) != 1:
+        return None
+    view = e.coordinators[0]
+    return view if view.state in states and e.observation.topic_partition not in view.partitions else None
+
+
+# --- the predicates, in the order of the rules -------------------------------------------------------------------------
+
+
+def ended(e: Evidence) -> bool:
+    o = e.observation
+    return o.second_error is None and o.second_start_offset != o.start_offset
+
+
+def marker_owed(e: Evidence) -> bool:
+    return bool(held_by(e, *_PREPARED))
+
+
+def marker_owed_and_late(e: Evidence) -> bool:
+    return marker_owed(e) and late(e)
+
+
+def two_phase_commit(e: Evidence) -> bool:
+    return any(view.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS for view in owners(e))
+
+
+def two_phase_commit_and_late(e: Evidence) -> bool:
+    return two_phase_commit(e) and late(e)
+
+
+def owned(e: Evidence) -> bool:
+    return bool(owners(e))
+
+
+def owned_past_timeout(e: Evidence) -> bool:
+    return owned(e) and all(
+        0 <= view.start_time_ms < e.context.now_ms - view.timeout_ms - TIMEOUT_SLACK_MS for view in owners(e)
+    )
+
+
+def partition_unproven(e: Evidence) -> bool:
+    return partition_doubt(e) is not None
+
+
+def coordinator_behind(e: Evidence) -> bool:
+    described = (view for view in e.coordinators if view.describe_error is None)
+    return any(view.producer_epoch < e.observation.producer_epoch for view in described)
+
+
+def ongoing_without_partitions(e: Evidence) -> bool:
+    return any(view.state == "Ongoing" and not view.partitions for view in e.coordinators)
+
+
+def split(e: Evidence) -> bool:
+    if not e.coordinators:
+        return e.context.split_error is not None
+    return len(e.coordinators) > 1 or e.coordinators[0].split_error is not None
+
+
+def owner_undescribed(e: Evidence) -> bool:
+    return any(view.describe_error is not None for view in e.coordinators)
+
+
+def uncovered(e: Evidence) -> bool:
+    if not e.coordinators:
+        return e.context.coverage_error is not None
+    return any(view.coverage_error is not None for view in e.coordinators)
+
+
+def hidden(e: Evidence) -> bool:
+    """Only an id that was never seen can be hidden: one that was described is visible."""
+    return not e.coordinators and e.context.visibility_error is not None
+
+
+def orphan(e: Evidence) -> bool:
+    return not e.coordinators
+
+
+def maybe_committed(e: Evidence) -> bool:
+    pe = e.observation.producer_epoch
+    completed = bystander(e, "CompleteCommit")
+    return bystander(e, "PrepareCommit") is not None or (
+        completed is not None and completed.producer_epoch in (pe, pe + 1)
+    )
+
+
+def decided_abort(e: Evidence) -> bool:
+    return bystander(e, "PrepareAbort") is not None
+
+
+def stale_epoch(e: Evidence) -> bool:
+    view = bystander(e, *_BETWEEN, "CompleteCommit")
+    return view is not None and view.producer_epoch > e.observation.producer_epoch
+
+
+def live_epoch(e: Evidence) -> bool:
+    view = bystander(e, *_BETWEEN)
+    return view is not None and view.producer_epoch == e.observation.producer_epoch
+
+
+def otherwise(e: Evidence) -> bool:
+    return True
+
+
+def partition_doubt(e: Evidence) -> str | None:
+    """Why the two reads of the partition do not prove that this transaction stood open through them, or None.
+
+    A transaction that was written to between the reads has a producer that is alive: an owner may have added the
+    partition after the coordinators were asked.
+    """
+    o = e.observation
+    if o.first_error is not None:
+        return o.first_error
+    if o.second_error is not None:
+        return o.second_error
+    high_watermarks = (o.first_high_watermark, o.second_high_watermark)
+    if any(mark is None or o.start_offset >= mark for mark in high_watermarks):
+        return "the transaction starts at or above the high watermark and may still be truncated"
+    if (o.second_producer_epoch, o.second_last_sequence) != (o.producer_epoch, o.last_sequence):
+        return "the transaction was written to between the two reads"
+    return None
+
+
+# --- the sentences ----------------------------------------------------------------------------------------------------
+
+
+def _the_id(e: Evidence) -> str:
+    return f"Transactional id '{e.coordinators[0].transactional_id}'"
+
+
+def _explain_pending(e: Evidence) -> str:
+    view = held_by(e, *_PREPARED)[0]
+    decision = "commit" if view.state == "PrepareCommit" else "abort"
+    return (
+        f"Transactional id '{view.transactional_id}' has decided to {decision} and still owes this partition the marker; "
+        "it ends by itself as soon as the partition can take it"
+    )
+
+
+def _explain_stuck(e: Evidence) -> str:
+    return f"{_explain_pending(e)}. It is overdue: see why the partition takes no writes, and do not abort it."
+
+
+def _explain_owned(e: Evidence) -> str:
+    return f"Transactional id '{owners(e)[0].transactional_id}' has this transaction open and will end it."
+
+
+def _explain_late_owned(e: Evidence) -> str:
+    view = owners(e)[0]
+    return (
+        f"Transactional id '{view.transactional_id}' has this transaction open for longer than its own timeout of "
+        f"{view.timeout_ms} ms; its coordinator, broker {view.broker_id}, should have aborted it and still can."
+    )
+
+
+def _explain_two_phase(e: Evidence) -> str:
+    return (
+        f"Transactional id '{owners(e)[0].transactional_id}' takes part in a two-phase commit: it has no timeout, and "
+        "only its outside coordinator may end it."
+    )
+
+
+def _explain_behind(e: Evidence) -> str:
+    view = e.coordinators[0]
+    return (
+        f"Broker {view.broker_id} knows '{view.transactional_id}' at epoch {view.producer_epoch}, before the partition's "
+        f"{e.observation.producer_epoch}: it may have lost state, so what it says proves nothing."
+    )
+
+
+def _explain_split(e: Evidence) -> str:
+    if len(e.coordinators) > 1:
+        claims = ", ".join(f"'{v.transactional_id}' on broker {v.broker_id}" for v in e.coordinators)
+        return f"More than one claim stands on producer id {e.observation.producer_id} ({claims}), so neither is proof."
+    return f"Brokers disagree about {TRANSACTION_STATE_TOPIC}: {e.coordinators[0].split_error if e.coordinators else e.context.split_error}."
+
+
+def _explain_undescribed(e: Evidence) -> str:
+    view = next(view for view in e.coordinators if view.describe_error is not None)
+    return f"Transactional id '{view.transactional_id}' has this producer id but could not be described: {view.describe_error}."
+
+
+def _explain_uncovered(e: Evidence) -> str:
+    why = next((v.coverage_error for v in e.coordinators if v.coverage_error is not None), e.context.coverage_error)
+    return f"A coordinator that could own this transaction was not seen: {why}."
+
+
+def _explain_committed(e: Evidence) -> str:
+    return (
+        f"{_the_id(e)} committed, yet this partition never got the marker and nobody will send it: the data "
+        "is probably committed, and aborting would delete it."
+    )
+
+
+def _explain_stale(e: Evidence) -> str:
+    view = e.coordinators[0]
+    return (
+        f"Transactional id '{view.transactional_id}' went on to epoch {view.producer_epoch} ({view.state}) and does not "
+        f"hold this partition: nobody will end what epoch {e.observation.producer_epoch} left open."
+    )
+
+
+def _explain_live(e: Evidence) -> str:
+    view = e.coordinators[0]
+    return (
+        f"Transactional id '{view.transactional_id}' is still at epoch {view.producer_epoch} ({view.state}) and does not "
+        "hold this partition: nobody will end this, but its producer can still write here and must be fenced first."
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(Verdict.GONE, Reason.ENDED, ended, lambda e: "The transaction ended while the sweep was looking."),
+    # Somebody says "mine". Any broker may say it, proven or not: these need no obligation.
+    Rule(Verdict.PENDING_MARKER, Reason.STUCK, marker_owed_and_late, _explain_stuck),
+    Rule(Verdict.PENDING_MARKER, Reason.DECIDED, marker_owed, lambda e: _explain_pending(e) + "."),
+    Rule(Verdict.LATE_ONGOING, Reason.TWO_PHASE_COMMIT, two_phase_commit_and_late, _explain_two_phase),
+    Rule(Verdict.ONGOING, Reason.TWO_PHASE_COMMIT, two_phase_commit, _explain_two_phase),
+    Rule(Verdict.LATE_ONGOING, Reason.OWNED, owned_past_timeout, _explain_late_owned),
+    Rule(Verdict.ONGOING, Reason.OWNED, owned, _explain_owned),
+    # What could not be observed, from the partition outwards.
+    Rule(
+        Verdict.INDETERMINATE,
+        Reason.PARTITION,
+        partition_unproven,
+        lambda e: f"The partition could not be proven: {partition_doubt(e)}.",
+    ),
+    Rule(Verdict.INDETERMINATE, Reason.COORDINATOR_BEHIND, coordinator_behind, _explain_behind),
+    Rule(
+        Verdict.INDETERMINATE,
+        Reason.VISIBILITY,
+        ongoing_without_partitions,
+        lambda e: f"{_the_id(e)} is Ongoing but shows no partitions, so some are hidden from this principal.",
+    ),
+    Rule(Verdict.INDETERMINATE, Reason.SPLIT, split, _explain_split),
+    Rule(Verdict.INDETERMINATE, Reason.COORDINATOR, owner_undescribed, _explain_undescribed),
+    Rule(Verdict.INDETERMINATE, Reason.COVERAGE, uncovered, _explain_uncovered),
+    Rule(
+        Verdict.INDETERMINATE,
+        Reason.VISIBILITY,
+        hidden,
+        lambda e: f"A transactional id that this principal cannot see could own it: {e.context.visibility_error}.",
+    ),
+    # Absence is proven from here on.
+    Rule(
+        Verdict.HANGING,
+        Reason.ORPHAN,
+        orphan,
+        lambda e: (
+            f"No transactional id has producer id {e.observation.producer_id}: nobody will ever end this transaction."
+        ),
+    ),
+    Rule(Verdict.HANGING, Reason.MAYBE_COMMITTED, maybe_committed, _explain_committed),
+    Rule(
+        Verdict.HANGING,
+        Reason.DECIDED_ABORT,
+        decided_abort,
+        lambda e: f"{_the_id(e)} decided to abort, yet no longer owes this partition a marker: nobody will send it.",
+    ),
+    Rule(Verdict.HANGING, Reason.STALE_EPOCH, stale_epoch, _explain_stale),
+    Rule(Verdict.HANGING, Reason.LIVE_EPOCH, live_epoch, _explain_live),
+    Rule(
+        Verdict.INDETERMINATE,
+        Reason.COORDINATOR,
+        otherwise,
+        lambda e: f"{_the_id(e)} is in state '{e.coordinators[0].state}', which contradicts what the partition shows.",
+    ),
+)

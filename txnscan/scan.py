@@ -1,0 +1,217 @@
+"""The story of a sweep, whatever the engine: plan, read wide, read, ask the coordinators, read again, judge.
+
+The order of the steps is the proof (see `rules.py`). Each step's results are plain values in this process before the
+next begins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from txnscan import __version__
+from txnscan.cluster import Cluster
+from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_bootstrap_servers
+from txnscan.engine import Engine
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.model import Context, Judged, NarrowRow, Observation, Partition, ScanError, Snapshot, Verdict
+from txnscan.observe import observe, suspects, with_history
+from txnscan.reads import Reader
+from txnscan.remote import Connect
+
+# Told of a stage's name, and how much of it is done, of how much.
+Progress = Callable[[str, int, int], None]
+# When this scanner first saw each of these transactions, by its identity (see `identity`).
+History = Callable[[str, Sequence[Observation]], Mapping[tuple[str, str, int, int, int], int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A finished sweep: what was planned, what was seen, and a judgement on every open transaction."""
+
+    sweep_id: str
+    cluster_id: str
+    scope: str
+    started_at_ms: int
+    finished_at_ms: int
+    late_after_ms: int
+    brokers: int
+    partitions_planned: int
+    partitions_failed: int
+    producers: int
+    coordinators_planned: int
+    coordinators_proven: int
+    transactional_ids: int
+    visibility_error: str | None
+    partitions: tuple[Partition, ...]
+    transactions: tuple[Judged, ...]
+    errors: tuple[ScanError, ...]
+    warnings: tuple[str, ...]
+    settings: str
+    version: str
+
+    @property
+    def candidates(self) -> tuple[Judged, ...]:
+        return tuple(judged for judged in self.transactions if judged.candidate)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many transactions got each verdict; every verdict is there."""
+        found = Counter(judged.judgement.verdict for judged in self.transactions)
+        return {verdict.value: found[verdict] for verdict in Verdict}
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything in scope was observed: every partition answered, every coordinator proven, no transactional
+        id hidden, and nothing indeterminate.
+        """
+        return (
+            self.partitions_failed == 0
+            and self.coordinators_proven == self.coordinators_planned
+            and self.visibility_error is None
+            and self.counts[Verdict.INDETERMINATE] == 0
+        )
+
+
+def scan(
+    config: ScanConfig,
+    settings: ConnectionSettings,
+    engine: Engine,
+    *,
+    sweep_id: str,
+    now_ms: Callable[[], int],
+    history: History,
+    progress: Progress,
+) -> Scan:
+    """Sweeps the cluster once. Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a topic,
+    partition or broker that was asked for by name does not exist.
+    """
+    started_at_ms = now_ms()
+    bootstrap = Connect(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))
+    with Cluster(bootstrap) as cluster:
+        reader = Reader(cluster, engine, config)
+
+        progress("plan", 0, 1)
+        view = cluster.view()
+        partitions = reader.in_scope(view)
+        _check_scope(config, [p.key for p in view.partitions], [b.broker_id for b in view.brokers])
+        max_timeout_ms, config_errors = cluster.max_timeout_ms()
+        late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
+
+        wide = reader.wide(partitions, lambda done, total: progress("read every partition", done, total))
+        open_wide = suspects(wide.rows)
+
+        first = reader.narrow(open_wide, lambda done, total: progress("first read", done, total))
+        producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
+
+        snapshot = cluster.snapshot(producer_ids, lambda done, total: progress("ask coordinators", done, total))
+
+        still_open = [key for key, row in first.items() if row.open_producers or row.error is not None]
+        second = reader.narrow(still_open, lambda done, total: progress("second read", done, total))
+
+        progress("judge", 0, 1)
+        observations = observe(open_wide, first, second)
+        seen = history(view.cluster_id, observations)
+        observations = with_history(observations, lambda o: seen.get(identity(o)))
+        judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
+        progress("judge", 1, 1)
+
+    return Scan(
+        sweep_id=sweep_id,
+        cluster_id=view.cluster_id,
+        scope=config.scope,
+        started_at_ms=started_at_ms,
+        finished_at_ms=now_ms(),
+        late_after_ms=late_after_ms,
+        brokers=len(view.brokers),
+        partitions_planned=wide.planned,
+        partitions_failed=wide.failed,
+        producers=wide.producers,
+        coordinators_planned=snapshot.coordinators_planned,
+        coordinators_proven=snapshot.coordinators_proven,
+        transactional_ids=snapshot.transactional_ids,
+        visibility_error=snapshot.visibility_error,
+        partitions=tuple(partitions),
+        transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
+        errors=(
+            *config_errors,
+            *wide.errors,
+            *_narrow_errors(first, second),
+            *_snapshot_errors(snapshot, judged),
+        ),
+        warnings=_warnings(late_after_ms, max_timeout_ms),
+        settings=config.settings,
+        version=__version__,
+    )
+
+
+def identity(o: Observation) -> tuple[str, str, int, int, int]:
+    """What makes a transaction on a partition the same one in another sweep."""
+    return (o.topic, o.topic_id, o.partition, o.producer_id, o.start_offset)
+
+
+def no_history(cluster_id: str, observations: Sequence[Observation]) -> Mapping[tuple[str, str, int, int, int], int]:
+    """The history of a scanner that keeps none."""
+    return {}
+
+
+def _order(o: Observation) -> tuple[str, int, int, int]:
+    return (o.topic, o.partition, o.start_offset, o.producer_id)
+
+
+def _producer_ids(rows: Mapping[tuple[str, int], NarrowRow]) -> frozenset[int]:
+    return frozenset(producer.producer_id for row in rows.values() for producer in row.open_producers)
+
+
+def _context(snapshot: Snapshot, now_ms: int, late_after_ms: int) -> Context:
+    return Context(
+        coverage_error=snapshot.coverage_error,
+        split_error=snapshot.split_errors[0] if snapshot.split_errors else None,
+        visibility_error=snapshot.visibility_error,
+        now_ms=now_ms,
+        late_after_ms=late_after_ms,
+    )
+
+
+def _check_scope(config: ScanConfig, keys: Sequence[tuple[str, int]], broker_ids: Sequence[int]) -> None:
+    for name in config.topic_names:
+        indexes = {index for topic, index in keys if topic == name}
+        if not indexes:
+            raise ConfigError("--topic", f"'{name}' does not exist, or this principal may not describe it")
+        for index in config.partitions:
+            if index not in indexes:
+                raise ConfigError("--partition", f"{name} has no partition {index}; it has {len(indexes)}")
+    for broker_id in config.broker_ids:
+        if broker_id not in broker_ids:
+            raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {sorted(broker_ids)}")
+
+
+def _narrow_errors(
+    first: Mapping[tuple[str, int], NarrowRow], second: Mapping[tuple[str, int], NarrowRow]
+) -> list[ScanError]:
+    return [
+        ScanError(stage, row.error, row.leader if row.leader >= 0 else None, row.topic, row.partition)
+        for stage, rows in (("first read", first), ("second read", second))
+        for row in rows.values()
+        if row.error is not None
+    ]
+
+
+def _snapshot_errors(snapshot: Snapshot, judged: Sequence[Judged]) -> list[ScanError]:
+    """What the snapshot missed. A cluster that never had a transaction has no coordinators, which is no error then."""
+    errors = list(snapshot.errors)
+    if snapshot.coordinators_planned or judged:
+        errors += snapshot.coverage_errors
+    if snapshot.visibility_error is not None:
+        errors.append(ScanError("snapshot", snapshot.visibility_error))
+    return errors
+
+
+def _warnings(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
+    if late_after_ms >= max_timeout_ms:
+        return ()
+    return (
+        f"--late-after {late_after_ms} ms is below the brokers' transaction.max.timeout.ms of {max_timeout_ms} ms: "
+        "transactions will be called late that may live",
+    )

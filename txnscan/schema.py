@@ -1,0 +1,430 @@
+"""Every stored column once: its name, its Spark SQL type, what it means, and where its value comes from.
+
+Names and types are a contract that dashboards read. `SCHEMA_VERSION` rises when a column changes its meaning or type;
+new columns may be added at the end of a table without that. Times are UTC timestamps, except where a name ends in
+`_ms`: then it is a number of milliseconds, or a record's own timestamp as the client wrote it, which need not be a
+possible date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from txnscan.model import CoordinatorView, Judged, ScanError, Verdict
+from txnscan.scan import Scan
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A stored column. `value` takes what the table stores a row of, together with its sweep."""
+
+    name: str
+    type: str
+    meaning: str
+    value: Callable[[Scan, Any], Any]
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table, its columns in order, and CHECK constraints by name. Rows are clustered by cluster and date."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+    checks: tuple[tuple[str, str], ...] = ()
+
+    def rows(self, scan: Scan, items: Any) -> list[dict[str, Any]]:
+        """The rows of these items of a sweep."""
+        return [{column.name: column.value(scan, item) for column in self.columns} for item in items]
+
+
+def timestamp(epoch_ms: int) -> datetime:
+    """Epoch milliseconds as a UTC timestamp."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC)
+
+
+def incident_id(cluster_id: str, judged: Judged) -> str:
+    """The same for the same transaction on the same partition in every sweep."""
+    o = judged.observation
+    text = "\0".join(map(str, (cluster_id, o.topic, o.topic_id, o.partition, o.producer_id, o.start_offset)))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _owner(judged: Judged) -> CoordinatorView | None:
+    """The coordinator's view that stands in the row's own columns; all of them are in `evidence`."""
+    views = judged.evidence.coordinators
+    return views[0] if views else None
+
+
+def _of_owner(name: str) -> Callable[[Scan, Judged], Any]:
+    def value(scan: Scan, judged: Judged) -> Any:
+        view = _owner(judged)
+        described = view is not None and (view.describe_error is None or name in ("transactional_id", "broker_id"))
+        return getattr(view, name) if described else None
+
+    return value
+
+
+def _observed(name: str) -> Callable[[Scan, Judged], Any]:
+    return lambda scan, judged: getattr(judged.observation, name)
+
+
+def _judgement(name: str) -> Callable[[Scan, Judged], Any]:
+    return lambda scan, judged: getattr(judged.judgement, name)
+
+
+def _blocked(scan: Scan, judged: Judged) -> int | None:
+    o = judged.observation
+    if o.second_high_watermark is None or o.second_last_stable_offset is None:
+        return None
+    return max(o.second_high_watermark - o.second_last_stable_offset, 0)
+
+
+def _count(verdict: Verdict) -> Callable[[Scan, Scan], int]:
+    return lambda scan, item: scan.counts[verdict]
+
+
+SWEEP = (
+    Column("sweep_id", "STRING", "The sweep that this row belongs to", lambda s, _: s.sweep_id, True),
+    Column("cluster_id", "STRING", "The cluster's id, from Metadata", lambda s, _: s.cluster_id, True),
+    Column(
+        "sweep_date",
+        "DATE",
+        "UTC date on which the sweep started",
+        lambda s, _: timestamp(s.started_at_ms).date(),
+        True,
+    ),
+    Column("started_at", "TIMESTAMP", "When the sweep started", lambda s, _: timestamp(s.started_at_ms), True),
+)
+
+TRANSACTION = (
+    Column("topic", "STRING", "Topic", _observed("topic"), True),
+    Column(
+        "topic_id",
+        "STRING",
+        "Topic id, as Kafka prints it; empty before Kafka 2.8",
+        _observed("topic_id"),
+        True,
+    ),
+    Column("partition", "INT", "Partition number", _observed("partition"), True),
+    Column("producer_id", "BIGINT", "Producer id of the open transaction", _observed("producer_id"), True),
+    Column("producer_epoch", "INT", "Producer epoch that the partition knows", _observed("producer_epoch"), True),
+    Column(
+        "coordinator_epoch",
+        "INT",
+        "Coordinator epoch of the last marker from this producer id on the partition, -1 before the first",
+        _observed("coordinator_epoch"),
+        True,
+    ),
+    Column(
+        "start_offset",
+        "BIGINT",
+        "Offset of the transaction's first record on the partition",
+        _observed("start_offset"),
+        True,
+    ),
+    Column(
+        "last_timestamp_ms",
+        "BIGINT",
+        "Timestamp of its last record, as the client wrote it (epoch ms)",
+        _observed("last_timestamp_ms"),
+        True,
+    ),
+    Column(
+        "verdict",
+        "STRING",
+        "gone, pending_marker, ongoing, late_ongoing, indeterminate or hanging",
+        lambda s, j: str(j.judgement.verdict),
+        True,
+    ),
+    Column("reason", "STRING", "Why, within the verdict", lambda s, j: str(j.judgement.reason), True),
+    Column(
+        "late",
+        "BOOLEAN",
+        "Older than any transaction that a working coordinator lets live",
+        _judgement("late"),
+        True,
+    ),
+    Column(
+        "candidate",
+        "BOOLEAN",
+        "Hanging and late: a candidate in KIP-664's sense",
+        lambda s, j: j.candidate,
+        True,
+    ),
+    Column("age_ms", "BIGINT", "How long it is known to be open", _judgement("age_ms"), True),
+    Column(
+        "outcome",
+        "STRING",
+        "committed or not_committed where a coordinator has decided and still says so, else null",
+        _judgement("outcome"),
+    ),
+    Column(
+        "transactional_id",
+        "STRING",
+        "Transactional id that has this producer id",
+        _of_owner("transactional_id"),
+    ),
+    Column("coordinator", "INT", "Broker that described the transactional id", _of_owner("broker_id")),
+    Column("coordinator_state", "STRING", "State of the transactional id at its coordinator", _of_owner("state")),
+    Column(
+        "coordinator_producer_epoch",
+        "INT",
+        "Producer epoch that the coordinator knows",
+        _of_owner("producer_epoch"),
+    ),
+    Column("transaction_timeout_ms", "BIGINT", "Timeout of the transactional id", _of_owner("timeout_ms")),
+    Column(
+        "transaction_start_ms",
+        "BIGINT",
+        "When the coordinator started the id's current transaction (epoch ms), -1 for none",
+        _of_owner("start_time_ms"),
+    ),
+    Column("leader", "INT", "Leader of the partition, -1 for none", _observed("leader"), True),
+    Column("leader_epoch", "INT", "Leader epoch at which the partition was read", _observed("leader_epoch"), True),
+    Column(
+        "high_watermark",
+        "BIGINT",
+        "High watermark before the second read",
+        _observed("second_high_watermark"),
+    ),
+    Column(
+        "last_stable_offset",
+        "BIGINT",
+        "Last stable offset after the second read",
+        _observed("second_last_stable_offset"),
+    ),
+    Column(
+        "blocked_records",
+        "BIGINT",
+        "Offsets between the last stable offset and the high watermark: what read_committed consumers of the partition do not get",
+        _blocked,
+    ),
+    Column(
+        "first_seen_at",
+        "TIMESTAMP",
+        "When txnscan first saw this transaction",
+        lambda s, j: timestamp(j.observation.first_seen_ms),
+        True,
+    ),
+    Column("explanation", "STRING", "The verdict in one sentence", _judgement("explanation"), True),
+)
+
+_VERDICTS = ", ".join(f"'{verdict}'" for verdict in Verdict)
+
+OPEN_TRANSACTIONS = Table(
+    "open_transactions",
+    "Every open transaction that a sweep judged, with the evidence",
+    (
+        *SWEEP,
+        *TRANSACTION,
+        Column(
+            "evidence",
+            "EVIDENCE",
+            "All that the verdict rests on, as it was observed",
+            lambda s, j: j.evidence,
+        ),
+    ),
+    (
+        ("verdict_known", f"verdict IN ({_VERDICTS})"),
+        ("candidate_is_hanging_and_late", "candidate = (verdict = 'hanging' AND late)"),
+        ("partition_not_negative", "partition >= 0"),
+        ("start_offset_not_negative", "start_offset >= 0"),
+    ),
+)
+
+CANDIDATES = Table(
+    "candidates",
+    "The open transactions that hang and are late",
+    (
+        *SWEEP,
+        Column(
+            "incident_id",
+            "STRING",
+            "The incident that this belongs to",
+            lambda s, j: incident_id(s.cluster_id, j),
+            True,
+        ),
+        *TRANSACTION,
+    ),
+    (("hanging_and_late", "verdict = 'hanging' AND late"),),
+)
+
+
+def _error(name: str) -> Callable[[Scan, ScanError], Any]:
+    return lambda scan, error: getattr(error, name)
+
+
+SCAN_ERRORS = Table(
+    "scan_errors",
+    "What a sweep could not observe",
+    (
+        *SWEEP,
+        Column("stage", "STRING", "Step of the sweep", _error("stage"), True),
+        Column("broker", "INT", "Broker that was asked", _error("broker")),
+        Column("topic", "STRING", "Topic, where the error is about one", _error("topic")),
+        Column("partition", "INT", "Partition, where the error is about one", _error("partition")),
+        Column("error", "STRING", "What went wrong", _error("error"), True),
+    ),
+)
+
+INCIDENTS = Table(
+    "incidents",
+    "One row per hanging transaction over time",
+    (
+        Column(
+            "incident_id",
+            "STRING",
+            "The same for the same transaction in every sweep",
+            lambda s, j: incident_id(s.cluster_id, j),
+            True,
+        ),
+        Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
+        Column(
+            "sweep_date",
+            "DATE",
+            "UTC date on which it was first seen hanging",
+            lambda s, _: timestamp(s.started_at_ms).date(),
+            True,
+        ),
+        *(
+            column
+            for column in TRANSACTION
+            if column.name
+            in (
+                "topic",
+                "topic_id",
+                "partition",
+                "producer_id",
+                "producer_epoch",
+                "start_offset",
+                "reason",
+                "late",
+                "transactional_id",
+                "blocked_records",
+                "explanation",
+            )
+        ),
+        Column(
+            "first_seen_at",
+            "TIMESTAMP",
+            "When txnscan first saw the transaction open",
+            lambda s, j: timestamp(j.observation.first_seen_ms),
+            True,
+        ),
+        Column(
+            "last_seen_at",
+            "TIMESTAMP",
+            "When the last sweep that saw it hanging was finished",
+            lambda s, _: timestamp(s.finished_at_ms),
+            True,
+        ),
+        Column("last_sweep_id", "STRING", "The last sweep that saw it hanging", lambda s, _: s.sweep_id, True),
+        Column("sweeps", "BIGINT", "How many sweeps saw it hanging", lambda s, _: 1, True),
+        Column(
+            "resolved_at",
+            "TIMESTAMP",
+            "When the sweep that proved it is no longer open was finished",
+            lambda s, _: None,
+        ),
+        Column("resolved_how", "STRING", "ended, or topic_recreated", lambda s, _: None),
+    ),
+    (("seen_in_order", "last_seen_at >= first_seen_at"), ("sweeps_positive", "sweeps >= 1")),
+)
+
+SWEEPS = Table(
+    "sweeps",
+    "One row per finished sweep, written last: what has no row here is not finished",
+    (
+        *SWEEP,
+        Column(
+            "finished_at",
+            "TIMESTAMP",
+            "When the verdicts were ready",
+            lambda s, _: timestamp(s.finished_at_ms),
+            True,
+        ),
+        Column("scope", "STRING", "What was asked for: all, or the limits set", lambda s, _: s.scope, True),
+        Column(
+            "complete",
+            "BOOLEAN",
+            "Everything in scope was observed and nothing is indeterminate",
+            lambda s, _: s.complete,
+            True,
+        ),
+        Column("brokers", "INT", "Brokers in the cluster's metadata", lambda s, _: s.brokers, True),
+        Column("partitions_planned", "BIGINT", "Partitions in scope", lambda s, _: s.partitions_planned, True),
+        Column(
+            "partitions_answered",
+            "BIGINT",
+            "Partitions that answered",
+            lambda s, _: s.partitions_planned - s.partitions_failed,
+            True,
+        ),
+        Column("partitions_failed", "BIGINT", "Partitions that did not", lambda s, _: s.partitions_failed, True),
+        Column(
+            "coordinators_planned",
+            "INT",
+            "Partitions of __transaction_state",
+            lambda s, _: s.coordinators_planned,
+            True,
+        ),
+        Column(
+            "coordinators_proven",
+            "INT",
+            "Those whose coordinator was proven to be covered",
+            lambda s, _: s.coordinators_proven,
+            True,
+        ),
+        Column(
+            "visibility_error",
+            "STRING",
+            "Why transactional ids may be hidden from the principal, null when none can be",
+            lambda s, _: s.visibility_error,
+        ),
+        Column("producers", "BIGINT", "Producers that the partitions know", lambda s, _: s.producers, True),
+        Column(
+            "transactional_ids",
+            "BIGINT",
+            "Transactional ids that the brokers listed",
+            lambda s, _: s.transactional_ids,
+            True,
+        ),
+        *(
+            Column(verdict.value, "BIGINT", f"Open transactions judged {verdict.value}", _count(verdict), True)
+            for verdict in Verdict
+        ),
+        Column("candidates", "BIGINT", "Hanging and late", lambda s, _: len(s.candidates), True),
+        Column("errors", "BIGINT", "Rows in scan_errors", lambda s, _: len(s.errors), True),
+        Column(
+            "late_after_ms",
+            "BIGINT",
+            "Age from which a transaction counts as late",
+            lambda s, _: s.late_after_ms,
+            True,
+        ),
+        Column(
+            "settings",
+            "STRING",
+            "The options of the sweep, as JSON, without connection settings",
+            lambda s, _: s.settings,
+            True,
+        ),
+        Column("txnscan_version", "STRING", "Version of txnscan that swept", lambda s, _: s.version, True),
+        Column("schema_version", "INT", "Version of these tables", lambda s, _: SCHEMA_VERSION, True),
+    ),
+    (
+        ("partitions_add_up", "partitions_answered + partitions_failed = partitions_planned"),
+        ("finished_after_start", "finished_at >= started_at"),
+    ),
+)
+
+# In the order of writing: the sweeps row last makes the others visible.
+TABLES = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, INCIDENTS, SWEEPS)

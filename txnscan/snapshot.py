@@ -1,0 +1,248 @@
+"""The coordinators' side of a sweep: what every broker lists and describes, and proof that nothing was missed.
+
+ListTransactions gives only what a broker has cached, without a word about what it has not, and leaves out ids that the
+principal may not describe. So each broker is asked in this order, the listing between two probes:
+
+    DescribeTransactions(one random id for each __transaction_state partition)
+    ListTransactions
+    DescribeTransactions(the listed ids whose producer id is open somewhere)
+    DescribeTransactions(the same random ids)
+
+TRANSACTIONAL_ID_NOT_FOUND for a random id proves that the broker has that partition's ids cached; NOT_COORDINATOR that
+it has not. Obligation **V** holds for a partition of `__transaction_state` when the broker that all brokers agree leads
+it, at one leader epoch before and after, claims it in both probes and gave its listing, and no other broker claims it.
+Obligation **A** holds when no random id is refused, and no DENY rule stands on any transactional id.
+
+Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from txnscan.agreement import Agreement, Unagreed
+from txnscan.kafka.client import Send
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.list_transactions import list_transactions
+from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Partition, ScanError, Snapshot
+
+# A broker answers these for an id only when it has the id's partition cached.
+_CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorAnswers:
+    """One broker's answers, in the order asked. After an error the later ones are missing.
+
+    before, after: error code by `__transaction_state` partition. listed: producer id by transactional id.
+    described: the answers for the listed ids with an open producer id.
+    """
+
+    broker_id: int
+    before: Mapping[int, int]
+    listed: Mapping[str, int] | None
+    described: Mapping[str, DescribedTransaction]
+    after: Mapping[int, int]
+    error: str | None
+
+
+def ask_coordinators(
+    send: Send, broker_id: int, probes: Mapping[str, int], open_producer_ids: frozenset[int]
+) -> CoordinatorAnswers:
+    """Asks one broker, in the order that the proof needs. Never raises: what failed is in the answer."""
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    listed: dict[str, int] | None = None
+    described: dict[str, DescribedTransaction] = {}
+    error: str | None = None
+    try:
+        before.update(_probe(send, broker_id, probes))
+        listed = list_transactions(send, broker_id)
+        wanted = sorted(name for name, producer_id in listed.items() if producer_id in open_producer_ids)
+        described.update(describe_transactions(send, broker_id, wanted))
+        after.update(_probe(send, broker_id, probes))
+    except RequestFailed as failed:
+        error = failed.error
+    return CoordinatorAnswers(broker_id, before, listed, described, after, error)
+
+
+def _probe(send: Send, broker_id: int, probes: Mapping[str, int]) -> dict[int, int]:
+    answers = describe_transactions(send, broker_id, probes)
+    return {probes[name]: answer.error_code for name, answer in answers if name in probes}
+
+
+def conclude(
+    answers: Iterable[CoordinatorAnswers],
+    before: Agreement,
+    after: Agreement,
+    open_producer_ids: frozenset[int],
+    visibility_error: str | None,
+) -> Snapshot:
+    """The snapshot that these answers prove, and what they leave open. Pure.
+
+    before, after: what all brokers agreed on around the answers. visibility_error: what the ACLs say against A.
+    """
+    by_broker = {answer.broker_id: answer for answer in answers}
+    partition_count = _partition_count(before, after)
+    if partition_count == 0:
+        return _without_coordinators(by_broker, before, visibility_error)
+    split = {k: _claimants(by_broker, k) for k in range(partition_count)}
+    split_errors = {
+        k: f"brokers {', '.join(map(str, sorted(who)))} each say they coordinate {TRANSACTION_STATE_TOPIC}-{k}"
+        for k, who in split.items()
+        if len(who) > 1
+    }
+    uncovered = {
+        k: error
+        for k in range(partition_count)
+        if (error := _uncovered(by_broker, before, after, k, split[k])) is not None
+    }
+    views = [
+        view
+        for answer in by_broker.values()
+        for view in _views(answer, open_producer_ids, partition_count, uncovered, split_errors)
+    ]
+    return Snapshot(
+        views=tuple(sorted(views, key=lambda view: (view.producer_id, view.transactional_id, view.broker_id))),
+        coordinators_planned=partition_count,
+        coordinators_proven=partition_count - len(uncovered),
+        transactional_ids=_count_ids(by_broker),
+        coverage_errors=tuple(error for _, error in sorted(uncovered.items())),
+        split_errors=tuple(error for _, error in sorted(split_errors.items())),
+        visibility_error=_refused_probe(by_broker) or visibility_error,
+        errors=_broker_errors(by_broker),
+    )
+
+
+def _partition_count(before: Agreement, after: Agreement) -> int:
+    indexes = before.indexes(TRANSACTION_STATE_TOPIC)
+    # A changed count changes which partition an id hashes to; the brokers themselves stop serving then.
+    return len(indexes) if indexes == after.indexes(TRANSACTION_STATE_TOPIC) == tuple(range(len(indexes))) else 0
+
+
+def _without_coordinators(
+    by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, visibility_error: str | None
+) -> Snapshot:
+    """`__transaction_state` is not there, or not shown: absence of an owner can then not be proven for anything."""
+    try:
+        before.partition(TRANSACTION_STATE_TOPIC, 0)
+        why = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"
+    except Unagreed as unagreed:
+        why = str(unagreed)
+    absent = why.endswith(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
+    error = ScanError("snapshot", why, None, TRANSACTION_STATE_TOPIC)
+    return Snapshot(
+        views=(),
+        coordinators_planned=0 if absent else 1,
+        coordinators_proven=0,
+        transactional_ids=_count_ids(by_broker),
+        coverage_errors=(error,),
+        visibility_error=visibility_error,
+        errors=_broker_errors(by_broker),
+    )
+
+
+def _claimants(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset[int]:
+    """The brokers that say, at either probe, that they coordinate this partition or are about to."""
+    claims = (*_CLAIMS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return frozenset(
+        answer.broker_id
+        for answer in by_broker.values()
+        if answer.before.get(k) in claims or answer.after.get(k) in claims
+    )
+
+
+def _uncovered(
+    by_broker: Mapping[int, CoordinatorAnswers],
+    before: Agreement,
+    after: Agreement,
+    k: int,
+    claimants: frozenset[int],
+) -> ScanError | None:
+    """Why obligation V does not hold for this `__transaction_state` partition, or None when it does."""
+    try:
+        leader = before.partition(TRANSACTION_STATE_TOPIC, k)
+        still = after.partition(TRANSACTION_STATE_TOPIC, k)
+    except Unagreed as unagreed:
+        return _error(k, str(unagreed))
+    if leader != still:
+        return _error(k, f"{TRANSACTION_STATE_TOPIC}-{k} moved while the coordinators were asked", leader)
+    answer = by_broker.get(leader.leader)
+    if answer is None:
+        return _error(k, f"broker {leader.leader} was not asked", leader)
+    if answer.error is not None:
+        return _error(k, answer.error, leader)
+    for code in (answer.before.get(k), answer.after.get(k)):
+        if code not in _CLAIMS:
+            said = error_name(code) if code is not None else "nothing"
+            return _error(k, f"broker {leader.leader} answered {said} for {TRANSACTION_STATE_TOPIC}-{k}", leader)
+    others = sorted(claimants - {leader.leader})
+    if others:
+        return _error(k, f"broker {others[0]} claims {TRANSACTION_STATE_TOPIC}-{k} as well", leader)
+    return None
+
+
+def _error(k: int, error: str, leader: Partition | None = None) -> ScanError:
+    broker = leader.leader if leader is not None else None
+    return ScanError("snapshot", error, broker, TRANSACTION_STATE_TOPIC, k)
+
+
+def _views(
+    answer: CoordinatorAnswers,
+    open_producer_ids: frozenset[int],
+    partition_count: int,
+    uncovered: Mapping[int, ScanError],
+    split_errors: Mapping[int, str],
+) -> Iterable[CoordinatorView]:
+    """What this broker says of each listed id whose producer id is open somewhere.
+
+    An id that it no longer knows a moment after listing it has expired: it is absent. One that took a new producer id
+    is shown under the new one.
+    """
+    for name, producer_id in (answer.listed or {}).items():
+        if producer_id not in open_producer_ids:
+            continue
+        described = answer.described.get(name)
+        if described is not None and described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            continue
+        k = coordinator_partition(name, partition_count)
+        error = uncovered.get(k)
+        known = described is not None and described.error is None
+        yield CoordinatorView(
+            transactional_id=name,
+            broker_id=answer.broker_id,
+            producer_id=described.producer_id if described is not None and known else producer_id,
+            producer_epoch=described.producer_epoch if described is not None and known else -1,
+            state=described.state if described is not None and known else "",
+            timeout_ms=described.timeout_ms if described is not None and known else -1,
+            start_time_ms=described.start_time_ms if described is not None and known else -1,
+            partitions=described.partitions if described is not None and known else (),
+            describe_error=None if known else _describe_error(answer, described),
+            coverage_error=error.error if error is not None else None,
+            split_error=split_errors.get(k),
+        )
+
+
+def _describe_error(answer: CoordinatorAnswers, described: DescribedTransaction | None) -> str:
+    if described is not None and described.error is not None:
+        return f"broker {answer.broker_id} answered {described.error}"
+    return answer.error or f"broker {answer.broker_id} left the id out of its answer"
+
+
+def _refused_probe(by_broker: Mapping[int, CoordinatorAnswers]) -> str | None:
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if any(refused in (*a.before.values(), *a.after.values()) for a in by_broker.values()):
+        return "this principal may not describe every transactional id; grant it Describe on TransactionalId '*'"
+    return None
+
+
+def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers]) -> tuple[ScanError, ...]:
+    failed = (answer for _, answer in sorted(by_broker.items()))
+    return tuple(ScanError("snapshot", a.error, a.broker_id) for a in failed if a.error is not None)
+
+
+def _count_ids(by_broker: Mapping[int, CoordinatorAnswers]) -> int:
+    return len({name for answer in by_broker.values() for name in answer.listed or {}})

@@ -1,0 +1,260 @@
+"""The Delta tables: create, append, merge, read. What they hold stands in `schema.py`.
+
+A sweep becomes visible when its row in `sweeps` is written, which is last; readers here join with it. Every append
+carries the sweep's id as Delta's transaction id, so that a write that is repeated is made once. Two sweeps may write at
+the same time: appends do not conflict, and the merge of incidents is tried again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import stamina
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from txnscan.config import ConfigError
+from txnscan.engine.rows import arrow_type, plain, spark_type
+from txnscan.model import Evidence, Observation, Verdict
+from txnscan.scan import Scan, identity
+from txnscan.schema import (
+    CANDIDATES,
+    INCIDENTS,
+    OPEN_TRANSACTIONS,
+    SCAN_ERRORS,
+    SCHEMA_VERSION,
+    SWEEPS,
+    TABLES,
+    Column,
+    Table,
+    incident_id,
+    timestamp,
+)
+
+_CATALOG_SCHEMA = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
+_ARROW = {
+    "STRING": pa.string(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+}
+_CONFLICT_TRIES = 5
+
+
+class Tables:
+    """The tables of one location: a path, or catalog.schema.
+
+    Raises ConfigError from `create` when the location cannot be written.
+    """
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self._spark = spark
+        self._location = location if "://" in location or _CATALOG_SCHEMA.fullmatch(location) else _absolute(location)
+
+    def name(self, table: Table) -> str:
+        """The table's name in SQL."""
+        if _CATALOG_SCHEMA.fullmatch(self._location):
+            return f"{self._location}.{table.name}"
+        path = f"{self._location.rstrip('/')}/{table.name}".replace("`", "``")
+        return f"delta.`{path}`"
+
+    def create(self) -> None:
+        """Creates what is missing, before anything is asked of the cluster."""
+        try:
+            for table in TABLES:
+                if not self._exists(table):
+                    self._spark.sql(_create_statement(self.name(table), table))
+        except PySparkException as error:
+            raise ConfigError("--tables", f"{self._location} cannot be written: {first_line(error)}") from None
+
+    def _exists(self, table: Table) -> bool:
+        try:
+            columns = set(self._spark.table(self.name(table)).columns)
+        except PySparkException:
+            return False
+        missing = [column.name for column in table.columns if column.name not in columns]
+        if missing:
+            raise ConfigError(
+                "--tables",
+                f"{self.name(table)} has no column {missing[0]}; it is not of this version of txnscan",
+            )
+        return True
+
+    # --- what a sweep needs to know -----------------------------------------------------------------------------------
+
+    def first_seen_ms(self, cluster_id: str, observations: Sequence[Observation]) -> Mapping[tuple[Any, ...], int]:
+        """When each of these transactions was first seen, by its identity, for those seen before."""
+        if not observations:
+            return {}
+        keys = ("topic", "topic_id", "partition", "producer_id", "start_offset")
+        wanted = self._spark.createDataFrame([identity(o) for o in observations], _key_schema(keys))
+        seen = (
+            self._spark.table(self.name(OPEN_TRANSACTIONS))
+            .where(F.col("cluster_id") == cluster_id)
+            .join(F.broadcast(wanted), list(keys), "left_semi")
+            .groupBy(*keys)
+            .agg(F.unix_millis(F.min("first_seen_at")).alias("first_seen_ms"))
+        )
+        return {tuple(row[key] for key in keys): row["first_seen_ms"] for row in seen.collect()}
+
+    # --- what a sweep leaves ------------------------------------------------------------------------------------------
+
+    def write(self, scan: Scan) -> None:
+        """Stores a sweep. It is visible whole when this returns, and not at all when it raises."""
+        self._append(scan, OPEN_TRANSACTIONS, scan.transactions)
+        self._append(scan, CANDIDATES, scan.candidates)
+        self._append(scan, SCAN_ERRORS, scan.errors)
+        for attempt in stamina.retry_context(on=_is_conflict, attempts=_CONFLICT_TRIES, timeout=None):
+            with attempt:
+                self._merge_incidents(scan)
+        self._append(scan, SWEEPS, [scan])
+
+    def frame(self, scan: Scan, table: Table, items: Sequence[Any]) -> DataFrame:
+        """The rows of a sweep as a DataFrame with the table's columns."""
+        schema = pa.schema([pa.field(column.name, _arrow(column)) for column in table.columns])
+        rows = [{name: plain(value) for name, value in row.items()} for row in table.rows(scan, items)]
+        return self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+
+    def _append(self, scan: Scan, table: Table, items: Sequence[Any]) -> None:
+        if not items:
+            return
+        writer = self.frame(scan, table, items).coalesce(1).write.format("delta").mode("append")
+        writer = writer.option("txnAppId", f"txnscan-{scan.sweep_id}").option("txnVersion", 1)
+        if _CATALOG_SCHEMA.fullmatch(self._location):
+            writer.saveAsTable(self.name(table))
+        else:
+            writer.save(f"{self._location.rstrip('/')}/{table.name}")
+
+    def _merge_incidents(self, scan: Scan) -> None:
+        """Counts this sweep's hanging transactions, and closes what it proved to be over. Twice is the same as once."""
+        hanging = [judged for judged in scan.transactions if judged.judgement.verdict is Verdict.HANGING]
+        over = self._over(scan)
+        if not hanging and not over:
+            return
+        seen = self.frame(scan, INCIDENTS, hanging)
+        resolved = self._spark.createDataFrame(over, "incident_id STRING, resolved_how STRING")
+        resolved = resolved.withColumn("resolved_at", F.lit(timestamp(scan.finished_at_ms)))
+        view = f"txnscan_incidents_{re.sub(r'[^0-9a-zA-Z]', '_', scan.sweep_id)}"
+        seen = seen.drop("resolved_at", "resolved_how").unionByName(resolved, allowMissingColumns=True)
+        seen.createOrReplaceTempView(view)
+        names = [column.name for column in INCIDENTS.columns]
+        updated = [
+            n
+            for n in names
+            if n not in ("incident_id", "sweeps", "first_seen_at", "sweep_date", "resolved_at", "resolved_how")
+        ]
+        self._spark.sql(
+            f"MERGE INTO {self.name(INCIDENTS)} AS t USING {view} AS s "  # noqa: S608
+            "ON t.incident_id = s.incident_id "
+            "WHEN MATCHED AND s.resolved_how IS NOT NULL AND t.resolved_at IS NULL THEN "
+            "UPDATE SET t.resolved_at = s.resolved_at, t.resolved_how = s.resolved_how "
+            "WHEN MATCHED AND s.resolved_how IS NULL AND t.last_sweep_id <> s.last_sweep_id "
+            "AND t.last_seen_at < s.last_seen_at THEN "
+            "UPDATE SET t.sweeps = t.sweeps + 1, t.resolved_at = NULL, t.resolved_how = NULL, "
+            + ", ".join(f"t.{name} = s.{name}" for name in updated)
+            + " WHEN NOT MATCHED AND s.resolved_how IS NULL THEN "
+            f"INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
+        )
+
+    def _over(self, scan: Scan) -> list[tuple[str, str]]:
+        """Open incidents of this cluster that this sweep proved to be over, with how.
+
+        A partition that this sweep did not read proves nothing about its incidents, and neither does a transaction
+        that is still open in any way.
+        """
+        unresolved = self._spark.table(self.name(INCIDENTS)).where(
+            (F.col("cluster_id") == scan.cluster_id) & F.col("resolved_at").isNull()
+        )
+        rows = unresolved.select("incident_id", "topic", "topic_id", "partition").collect()
+        if not rows:
+            return []
+        failed = {(error.topic, error.partition) for error in scan.errors}
+        topic_ids = {partition.key: partition.topic_id for partition in scan.partitions if partition.key not in failed}
+        still_open = {
+            incident_id(scan.cluster_id, judged)
+            for judged in scan.transactions
+            if judged.judgement.verdict is not Verdict.GONE
+        }
+        return [
+            (row["incident_id"], "ended" if topic_ids[key] == row["topic_id"] else "topic_recreated")
+            for row in rows
+            if (key := (row["topic"], row["partition"])) in topic_ids and row["incident_id"] not in still_open
+        ]
+
+    # --- what a sweep left --------------------------------------------------------------------------------------------
+
+    def read(self, table: Table, sweep_id: str) -> DataFrame:
+        """The rows of one finished sweep; none when it is not finished."""
+        finished = self._spark.table(self.name(SWEEPS)).where(F.col("sweep_id") == sweep_id).select("sweep_id")
+        rows = self._spark.table(self.name(table)).where(F.col("sweep_id") == sweep_id)
+        return rows.join(F.broadcast(finished), "sweep_id", "left_semi")
+
+    def last_sweep(self, cluster_id: str | None = None, sweep_id: str | None = None) -> Mapping[str, Any] | None:
+        """The row of the last finished sweep, of a cluster or at all, or of the one named; None when there is none.
+
+        Raises ConfigError when there are no tables at the location.
+        """
+        try:
+            sweeps = self._spark.table(self.name(SWEEPS))
+            if cluster_id is not None:
+                sweeps = sweeps.where(F.col("cluster_id") == cluster_id)
+            if sweep_id is not None:
+                sweeps = sweeps.where(F.col("sweep_id") == sweep_id)
+            rows = sweeps.orderBy(F.desc("started_at")).limit(1).collect()
+        except PySparkException:
+            raise ConfigError("--tables", f"there are no tables of txnscan at {self._location}") from None
+        return rows[0].asDict() if rows else None
+
+
+def _absolute(location: str) -> str:
+    return str(Path(location).absolute())
+
+
+def _key_schema(keys: Sequence[str]) -> str:
+    types = {column.name: column.type for column in OPEN_TRANSACTIONS.columns}
+    return ", ".join(f"{key} {types[key]}" for key in keys)
+
+
+def _sql_type(column: Column) -> str:
+    return spark_type(Evidence) if column.type == "EVIDENCE" else column.type
+
+
+def _arrow(column: Column) -> pa.DataType:
+    return arrow_type(Evidence) if column.type == "EVIDENCE" else _ARROW[column.type]
+
+
+def _create_statement(name: str, table: Table) -> str:
+    def quoted(text: str) -> str:
+        return "'" + text.replace("'", "\\'") + "'"
+
+    columns = ", ".join(
+        f"{c.name} {_sql_type(c)}{' NOT NULL' if c.required else ''} COMMENT {quoted(c.meaning)}" for c in table.columns
+    )
+    properties = {
+        "txnscan.schemaVersion": str(SCHEMA_VERSION),
+        **{f"delta.constraints.{check}": condition for check, condition in table.checks},
+    }
+    listed = ", ".join(f"{quoted(key)} = {quoted(value)}" for key, value in properties.items())
+    return (
+        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING DELTA COMMENT {quoted(table.meaning)} "
+        f"CLUSTER BY (cluster_id, sweep_date) TBLPROPERTIES ({listed})"
+    )
+
+
+def _is_conflict(error: Exception) -> bool:
+    """Another sweep wrote at the same time."""
+    return "Concurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of Spark says, without its trace."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
