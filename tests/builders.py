@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from txnscan.model import Context, CoordinatorView, Evidence, Observation
+from txnscan.model import Context, CoordinatorView, Evidence, Judged, Observation, Partition
+from txnscan.rules import judge_observation
+from txnscan.scan import Scan
 
 NOW_MS = 1_700_000_000_000
 MINUTE_MS = 60_000
@@ -66,3 +68,35 @@ def context(**changes: Any) -> Context:
 def evidence(*views: CoordinatorView, o: dict[str, Any] | None = None, c: dict[str, Any] | None = None) -> Evidence:
     """Evidence of these views; `o` and `c` change the observation and the context."""
     return Evidence(observation(**(o or {})), views, context(**(c or {})))
+
+
+def judged(*views: CoordinatorView, **changes: Any) -> Judged:
+    """An observation with these changes, judged by the real rules."""
+    return judge_observation(observation(**changes), views, context())
+
+
+def scan(*transactions: Judged, **changes: Any) -> Scan:
+    """A complete sweep of one topic `p` with two partitions that found these transactions."""
+    base = Scan(
+        sweep_id="sweep-1",
+        cluster_id="cluster-1",
+        scope="all",
+        started_at_ms=NOW_MS,
+        finished_at_ms=NOW_MS + 500,
+        late_after_ms=LATE_AFTER_MS,
+        brokers=3,
+        partitions_planned=2,
+        partitions_failed=0,
+        producers=5,
+        coordinators_planned=6,
+        coordinators_proven=6,
+        transactional_ids=4,
+        visibility_error=None,
+        partitions=(Partition("p", "t0", 0, 1, 5), Partition("p", "t0", 1, 2, 5)),
+        transactions=transactions,
+        errors=(),
+        warnings=(),
+        settings="{}",
+        version="0.1.0",
+    )
+    return replace(base, **changes)

@@ -124,7 +124,7 @@ CASES = (
     ),
     Case(
         "47",
-        evidence(view("PrepareCommit", 4, (P,))),
+        evidence(view("PrepareCommit", 4, (P,), start_time_ms=NOW_MS - 120 * MINUTE_MS)),
         Verdict.PENDING_MARKER,
         Reason.STUCK,
         "decided hours ago and still owed: the partition is the trouble",
@@ -140,7 +140,7 @@ CASES = (
         "own-2",
         evidence(view("PrepareCommit", 2, (P,))),
         Verdict.PENDING_MARKER,
-        Reason.STUCK,
+        Reason.DECIDED,
         "a decision at any epoch is a claim on the partition",
     ),
     Case(
@@ -451,6 +451,12 @@ def test_late_counts_the_scanners_own_time_or_a_sane_record_time(
 ) -> None:
     judged = judge(evidence(o={"first_seen_ms": NOW_MS - seen_ms_ago, "last_timestamp_ms": timestamp_ms}))
     assert (judged.verdict, judged.late) == (HANGING, late), why
+
+
+def test_a_transaction_that_is_held_is_as_old_as_its_coordinator_says() -> None:
+    held = view("Ongoing", 3, (P,), start_time_ms=NOW_MS - MINUTE_MS)
+    judged = judge(evidence(held, o={"last_timestamp_ms": NOW_MS - DAY_MS, "first_seen_ms": NOW_MS}))
+    assert (judged.age_ms, judged.late) == (MINUTE_MS, False)
 
 
 def test_an_owner_is_late_only_past_its_own_timeout_and_slack() -> None:

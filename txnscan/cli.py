@@ -243,6 +243,23 @@ def show(
     _exit_status(found["sweep"]["candidates"], found["sweep"]["complete"], fail_on)
 
 
+@app.command()
+def demo(
+    tables: Annotated[
+        str, typer.Option("--tables", metavar="LOCATION", help="Where to leave the Delta tables.")
+    ] = "txnscan-demo/tables",
+    port: Annotated[
+        int | None, typer.Option("--port", min=1024, max=65_000, help="First port of the brokers. Default: free ones.")
+    ] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Keep the brokers running until Ctrl-C.")] = False,
+) -> None:
+    """Start three real brokers, make transactions hang on them, and sweep."""
+    with _errors_in_one_line():
+        from txnscan.demo.story import run_demo
+
+        run_demo(tables, base_port=port, hold=hold, console=Console(highlight=False), progress=_progress)
+
+
 def _stderr() -> Console:
     return Console(stderr=True, highlight=False)
 
@@ -299,6 +316,7 @@ def _warn_of_readable_secrets(config: ScanConfig) -> None:
 @contextmanager
 def _errors_in_one_line() -> Iterator[None]:
     """Every failure that a user can do something about is one line on stderr."""
+    from txnscan.demo.errors import DemoError
     from txnscan.session import SparkUnavailable
 
     try:
@@ -307,7 +325,7 @@ def _errors_in_one_line() -> Iterator[None]:
         _fail(str(error), EXIT_USAGE)
     except ClusterUnreachable as error:
         _fail(f"--bootstrap-server: {error}", EXIT_FAILED)
-    except SparkUnavailable as error:
+    except (SparkUnavailable, DemoError) as error:
         _fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)

@@ -91,12 +91,17 @@ def judge_observation(observation: Observation, coordinators: Iterable[Coordinat
 
 
 def age_ms(e: Evidence) -> int:
-    """How long the transaction is known to be open: since this scanner first saw it, or since its last record where
-    that record's time is sane. Clients choose record times; one in the future, or none, says nothing.
+    """How long the transaction is known to be open.
+
+    By its coordinator's own start where one holds it. Otherwise since this scanner first saw it, or since its last
+    record where that record's time is sane: clients choose record times, and one in the future, or none, says nothing.
     """
-    seen_ms = max(e.context.now_ms - e.observation.first_seen_ms, 0)
-    last_ms = e.observation.last_timestamp_ms
-    return max(seen_ms, e.context.now_ms - last_ms) if 0 < last_ms <= e.context.now_ms else seen_ms
+    now_ms, last_ms = e.context.now_ms, e.observation.last_timestamp_ms
+    started_ms = [view.start_time_ms for view in held_by(e, "Ongoing", *_PREPARED) if view.start_time_ms >= 0]
+    if started_ms:
+        return max(now_ms - min(started_ms), 0)
+    seen_ms = max(now_ms - e.observation.first_seen_ms, 0)
+    return max(seen_ms, now_ms - last_ms) if 0 < last_ms <= now_ms else seen_ms
 
 
 def late(e: Evidence) -> bool:

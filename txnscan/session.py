@@ -1,38 +1,60 @@
-"""A Spark session for the command line: local by default, with the settings of `conf/spark-defaults.conf`."""
+"""A Spark session for the command line: the one that is already there, else a local one with `conf/`'s settings."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import javaproperties
 
-from txnscan.demo.errors import DemoError
-from txnscan.demo.java import java
+from txnscan.java import DELTA, JavaError, find_java, jar_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class SparkUnavailable(Exception):
-    """There can be no Spark session; the message is one sentence that says what to install."""
+    """There can be no Spark session; the message is one sentence that says what to do."""
+
+
+def conf_directory() -> Path:
+    """`conf/` of the installed package, or of a checkout."""
+    here = Path(__file__).parent
+    return here / "conf" if (here / "conf").is_dir() else here.parent / "conf"
 
 
 def spark_defaults() -> dict[str, str]:
-    """The settings of conf/spark-defaults.conf, from the installed package or from a checkout."""
-    here = Path(__file__).parent
-    for path in (here / "conf" / "spark-defaults.conf", here.parent / "conf" / "spark-defaults.conf"):
-        if path.exists():
-            return dict(javaproperties.loads(path.read_text("utf-8")))
-    return {}
+    """The settings of conf/spark-defaults.conf."""
+    return dict(javaproperties.loads((conf_directory() / "spark-defaults.conf").read_text("utf-8")))
 
 
-def spark_session(master: str | None = None, app_name: str = "txnscan") -> SparkSession:
-    """The session that is already there (spark-submit, Databricks), else a new one on `master`, `local[*]` by default.
+def local_settings(say: Callable[[str], None] = lambda _: None) -> dict[str, str]:
+    """What a session needs that no cluster provides for: the settings of conf/, Delta's jars and a quiet log.
 
-    Raises SparkUnavailable when PySpark or Java is missing or the master cannot be reached.
+    Raises JavaError when the jars cannot be had.
+    """
+    jars = sorted(jar_directory(DELTA, say=say).glob("*.jar"))
+    return {
+        **spark_defaults(),
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={conf_directory() / 'log4j2.properties'}",
+    }
+
+
+def spark_session(
+    master: str | None = None,
+    *,
+    app_name: str = "txnscan",
+    settings: Mapping[str, str] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> SparkSession:
+    """The running session (Databricks, a notebook), else a new one: under spark-submit with the launcher's settings,
+    otherwise on `master`, MASTER of the environment, or `local[*]`, with `settings` over those of conf/.
+
+    Raises SparkUnavailable when PySpark or Java is missing or Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -43,21 +65,22 @@ def spark_session(master: str | None = None, app_name: str = "txnscan") -> Spark
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    try:
-        java()
-    except DemoError as error:
-        raise SparkUnavailable(str(error)) from None
     # Python workers must be this interpreter, with this environment's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    # Under spark-submit the master and the settings are the launcher's.
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        builder = builder.config(map=spark_defaults()).config(
-            "spark.jars", ",".join(str(p) for p in Path("/tmp/w/delta").glob("*.jar"))
-        )
-        builder = builder.master(master or os.environ.get("MASTER", "local[*]"))
     try:
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            find_java()
+            chosen = master or os.environ.get("MASTER", "local[*]")
+            if chosen.startswith("local"):
+                # A driver that nobody else talks to listens to nobody else.
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            for name, value in {**local_settings(say), **(settings or {})}.items():
+                builder = builder.config(name, value)
+            builder = builder.master(chosen)
         return builder.getOrCreate()
+    except JavaError as error:
+        raise SparkUnavailable(str(error)) from None
     except Exception as error:
         why = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise SparkUnavailable(f"Spark could not start: {why}") from None

@@ -72,8 +72,11 @@ class Tables:
             for table in TABLES:
                 if not self._exists(table):
                     self._spark.sql(_create_statement(self.name(table), table))
-        except PySparkException as error:
-            raise ConfigError("--tables", f"{self._location} cannot be written: {first_line(error)}") from None
+        except ConfigError:
+            raise
+        except Exception as error:
+            # Storage fails in as many ways as there are kinds of it, and Py4J passes most of them on as they are.
+            raise ConfigError("--tables", f"{self._location} cannot be written: {in_one_line(error)}") from None
 
     def _exists(self, table: Table) -> bool:
         try:
@@ -254,7 +257,9 @@ def _is_conflict(error: Exception) -> bool:
     return "Concurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error)
 
 
-def first_line(error: BaseException) -> str:
-    """What an error of Spark says, without its trace."""
+def in_one_line(error: BaseException) -> str:
+    """What an error of Spark or Java says, without its trace and without the names of classes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    # Py4J: "An error occurred while calling o48.sql.", then the Java exception.
+    said = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else (lines or [""])[0]
+    return re.sub(r"^:?\s*(?:[\w$]+\.)+[\w$]+:\s*", "", said) or type(error).__name__

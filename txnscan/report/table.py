@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -24,15 +25,16 @@ _STYLES = {
 # Verdicts worth a reader's time, most urgent first; the rest is counted.
 _SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
 _ERRORS_SHOWN = 10
+_PARTITIONS_SHOWN = 8
 
 
 def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = False) -> None:
     """Prints the sweep; with `every` also the healthy transactions."""
     transactions = found["transactions"]
     shown = [t for t in transactions if every or t["verdict"] in _SHOWN]
-    console.print(_headline(found["sweep"]))
-    for transaction in sorted(shown, key=_urgency):
-        console.print(_transaction(transaction))
+    console.print(headline(found["sweep"]))
+    for group in _grouped(sorted(shown, key=_urgency)):
+        console.print(_transaction(group))
     if found["errors"]:
         console.print(_errors(found["errors"]))
     for warning in found["sweep"]["warnings"]:
@@ -51,7 +53,8 @@ def _urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _headline(sweep: Mapping[str, Any]) -> RenderableType:
+def headline(sweep: Mapping[str, Any]) -> RenderableType:
+    """What was seen, and whether anything hangs."""
     partitions, coordinators = sweep["partitions"], sweep["coordinators"]
     open_count = sum(sweep["counts"].values()) - sweep["counts"]["gone"]
     said = [f"{count} {verdict.replace('_', ' ')}" for verdict, count in sweep["counts"].items() if count]
@@ -75,23 +78,41 @@ def _headline(sweep: Mapping[str, Any]) -> RenderableType:
     return Group(*lines, Text(""))
 
 
-def _transaction(t: Mapping[str, Any]) -> RenderableType:
-    verdict, reason = t["verdict"], t["reason"]
+def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """A producer's transaction on many partitions is one story, in the order of its first."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for t in transactions:
+        told = ("verdict", "reason", "producer_id", "producer_epoch", "explanation")
+        groups.setdefault(tuple(t[name] for name in told), []).append(t)
+    return list(groups.values())
+
+
+def _transaction(group: Sequence[Mapping[str, Any]]) -> RenderableType:
+    first = group[0]
     title = Text.assemble(
-        (f"{verdict} ", _STYLES.get(verdict, "green")),
-        (f"({reason}) ", _STYLES.get(verdict, "green")),
-        (f"{printable(t['topic'])}-{t['partition']}", "bold"),
-        f"  producer id {t['producer_id']}, epoch {t['producer_epoch']}, from offset {t['start_offset']}, "
-        f"open for {_age(t['age_ms'])}{', late' if t['late'] else ', not late yet' if verdict == 'hanging' else ''}",
+        (f"{first['verdict']} ({first['reason']})", _STYLES.get(first["verdict"], "green")),
+        f"  producer id {first['producer_id']}, epoch {first['producer_epoch']}",
     )
-    body = Text(f"  {printable(t['explanation'])}")
-    blocked = t["blocked_records"]
-    if blocked:
-        body.append(
-            f"\n  Blocks {_plural(blocked, 'record')} from read_committed consumers: the last stable offset stands at "
-            f"{t['last_stable_offset']}, the high watermark at {t['high_watermark']}."
+    lines = [Text(printable(first["explanation"]))]
+    lines += [where(t) for t in group[:_PARTITIONS_SHOWN]]
+    if len(group) > _PARTITIONS_SHOWN:
+        lines.append(Text(f"and {_plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"))
+    return Group(title, Padding(Group(*lines), (0, 0, 0, 2)), Text(""))
+
+
+def where(t: Mapping[str, Any]) -> Text:
+    """One partition of a transaction: since when, from where, and what it blocks."""
+    late = (", late" if t["late"] else ", not late yet") if t["verdict"] == "hanging" else ""
+    line = Text.assemble(
+        (f"{printable(t['topic'])}-{t['partition']}", "bold"),
+        f"  open for {_age(t['age_ms'])}{late}, from offset {t['start_offset']}",
+    )
+    if t["blocked_records"]:
+        line.append(
+            f"; blocks {_plural(t['blocked_records'], 'record')} from read_committed consumers "
+            f"(last stable offset {t['last_stable_offset']}, high watermark {t['high_watermark']})"
         )
-    return Group(title, body, Text(""))
+    return line
 
 
 def _errors(errors: Sequence[Mapping[str, Any]]) -> RenderableType:

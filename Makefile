@@ -1,0 +1,49 @@
+# make setup | demo | test | check | lock | clean; each says what it needs when something is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types check lock clean
+
+help:
+	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
+	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
+	@echo "make test         the whole test suite (ARGS=... passes options on)"
+	@echo "make check        test, lint and types"
+	@echo "make lock         renew conf/requirements.txt"
+
+setup: $(VENV)/.ready
+
+# The stamp is made last: an interrupted set-up starts over.
+$(VENV)/.ready: conf/requirements.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: there is no $(PYTHON); install Python 3.11 or newer, or set PYTHON" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; install Python 3.11 or newer, or set PYTHON" >&2; exit 1; }
+	@echo "Setting up $(VENV) (about a minute)"
+	@$(PYTHON) -m venv --clear $(VENV) || { echo "make: $(PYTHON) -m venv failed; install Python's venv module" >&2; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement conf/requirements.txt >$(VENV)/pip.log 2>&1 || { tail -n 1 $(VENV)/pip.log >&2; echo "make: packages could not be installed; check that the package index can be reached (all output: $(VENV)/pip.log)" >&2; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . >>$(VENV)/pip.log 2>&1 || { tail -n 1 $(VENV)/pip.log >&2; exit 1; }
+	@$(BIN)/python -m txnscan.demo.setup
+	@touch $@
+
+demo: setup
+	@$(BIN)/txnscan demo $(ARGS)
+
+test: setup
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup
+	@$(BIN)/mypy
+
+check: test lint types
+
+lock:
+	@CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dev --extra spark --output-file conf/requirements.txt pyproject.toml
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache spark-warehouse

@@ -1,0 +1,73 @@
+"""What the demo says when Java or Kafka cannot be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from txnscan.demo.errors import DemoError
+from txnscan.demo.jars import kafka_jars
+from txnscan.demo.java import java
+
+
+def java_that_says(directory: Path, version: str) -> Path:
+    executable = directory / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-01' >&2\n")
+    executable.chmod(0o755)
+    return executable
+
+
+@pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.2", "25-ea"])
+def test_a_java_of_17_or_newer_is_taken(tmp_path, monkeypatch, version):
+    executable = java_that_says(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java() == executable
+
+
+@pytest.mark.parametrize(("version", "major"), [("11.0.2", 11), ("1.8.0_402", 8)])
+def test_an_older_java_is_refused_by_its_version(tmp_path, monkeypatch, version, major):
+    java_that_says(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(DemoError, match=f"needs Java 17 or newer, but .* is Java {major}; install a newer one"):
+        java()
+
+
+def test_a_java_home_without_java_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(DemoError, match=f"JAVA_HOME is {tmp_path}, which has no bin/java"):
+        java()
+
+
+def test_a_machine_without_java_is_told_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DemoError, match="there is no java on PATH; install one or set JAVA_HOME"):
+        java()
+
+
+def test_without_a_network_it_says_what_could_not_be_downloaded_and_leaves_only_a_log(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=1")
+    with pytest.raises(DemoError, match=r"Apache Kafka 4\.3\.1 could not be downloaded") as raised:
+        kafka_jars("4.3.1")
+    (log,) = (tmp_path / "txnscan").iterdir()
+    assert str(raised.value).endswith(str(log))
+    assert "\n" not in str(raised.value)
+    assert log.stat().st_size > 0
+
+
+def test_jars_in_the_cache_are_used_without_java(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    kept = tmp_path / "txnscan" / "kafka-4.3.1"
+    kept.mkdir(parents=True)
+    assert kafka_jars("4.3.1") == kept
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "txnscan").write_text("not a directory")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(DemoError, match="cannot be written .*; set XDG_CACHE_HOME"):
+        kafka_jars("4.3.1")

@@ -1,0 +1,217 @@
+"""The Delta tables: what a sweep leaves, seen by the next sweep and by dashboards."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from tests.builders import MINUTE_MS, NOW_MS, judged, observation, scan, view
+from txnscan.config import ConfigError
+from txnscan.engine.rows import from_arrow
+from txnscan.model import Evidence, ScanError
+from txnscan.rules import judge
+from txnscan.scan import identity
+from txnscan.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS, TABLES, incident_id
+from txnscan.tables import Tables
+
+ORPHAN = judged()
+STALE = judged(view("Empty", 5), partition=1)
+YOUNG = judged(start_offset=200, second_start_offset=200, first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS,
+               first_high_watermark=300, second_high_watermark=300)  # fmt: skip
+ONGOING = judged(view("Ongoing", 3, ("p-0",)), start_offset=90, second_start_offset=90)
+LATER_MS = 5 * MINUTE_MS
+
+
+@pytest.fixture
+def tables(spark: SparkSession, location: str) -> Tables:
+    made = Tables(spark, location)
+    made.create()
+    return made
+
+
+def next_sweep(number: int, *transactions: object, **changes: object) -> object:
+    when_ms = NOW_MS + number * LATER_MS
+    return scan(
+        *transactions, sweep_id=f"sweep-{number}", started_at_ms=when_ms, finished_at_ms=when_ms + 500, **changes
+    )
+
+
+def incidents(spark: SparkSession, tables: Tables) -> dict[str, Row]:
+    return {row["incident_id"]: row for row in spark.table(tables.name(INCIDENTS)).collect()}
+
+
+def test_a_sweep_leaves_every_transaction_its_candidates_its_errors_and_itself(tables: Tables) -> None:
+    error = ScanError("read", "broker 3 cannot be reached", 3, "p", 1)
+    tables.write(scan(ORPHAN, YOUNG, ONGOING, errors=(error,), partitions_failed=1))
+
+    found = tables.read(OPEN_TRANSACTIONS, "sweep-1").select("start_offset", "verdict", "reason", "late", "candidate")
+    expected = found.sparkSession.createDataFrame(
+        [
+            (90, "ongoing", "owned", True, False),
+            (100, "hanging", "orphan", True, True),
+            (200, "hanging", "orphan", False, False),
+        ],
+        found.schema,
+    )
+    assert_df_equality(found, expected, ignore_row_order=True, ignore_nullable=True)
+    assert [row["start_offset"] for row in tables.read(CANDIDATES, "sweep-1").collect()] == [100]
+    (stored,) = tables.read(SCAN_ERRORS, "sweep-1").collect()
+    assert (stored["stage"], stored["broker"], stored["topic"], stored["partition"]) == ("read", 3, "p", 1)
+    last = tables.last_sweep()
+    assert last is not None
+    assert (last["hanging"], last["candidates"], last["complete"], last["partitions_answered"]) == (2, 1, False, 1)
+
+
+def test_times_are_stored_in_utc(tables: Tables) -> None:
+    tables.write(scan(ORPHAN))
+    row = tables.read(OPEN_TRANSACTIONS, "sweep-1").select(
+        F.date_format("started_at", "yyyy-MM-dd HH:mm:ss").alias("started"), "sweep_date"
+    )
+    started = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    assert row.collect() == [Row(started=f"{started:%Y-%m-%d %H:%M:%S}", sweep_date=started.date())]
+
+
+def test_the_stored_evidence_gives_the_stored_verdict_again(tables: Tables) -> None:
+    tables.write(scan(ORPHAN, STALE, ONGOING, YOUNG))
+    rows = tables.read(OPEN_TRANSACTIONS, "sweep-1")
+    evidence = from_arrow(rows.select("evidence.*").toArrow(), Evidence)
+    again = {(str(judge(e).verdict), str(judge(e).reason), judge(e).explanation) for e in evidence}
+    assert again == {(r["verdict"], r["reason"], r["explanation"]) for r in rows.collect()}
+    assert len(evidence) == 4
+
+
+def test_writing_the_same_sweep_twice_leaves_it_once(spark: SparkSession, tables: Tables) -> None:
+    tables.write(scan(ORPHAN))
+    tables.write(scan(ORPHAN))
+    assert [spark.table(tables.name(table)).count() for table in (OPEN_TRANSACTIONS, CANDIDATES, SWEEPS)] == [1, 1, 1]
+    (incident,) = incidents(spark, tables).values()
+    assert incident["sweeps"] == 1
+
+
+def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Tables) -> None:
+    tables._append(scan(ORPHAN), OPEN_TRANSACTIONS, [ORPHAN])
+    assert tables.read(OPEN_TRANSACTIONS, "sweep-1").count() == 0
+    assert tables.last_sweep() is None
+
+
+def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(tables: Tables) -> None:
+    tables.write(scan(YOUNG))
+    other = observation(partition=1)
+    seen = tables.first_seen_ms("cluster-1", [YOUNG.observation, other])
+    assert seen == {identity(YOUNG.observation): NOW_MS}
+    assert tables.first_seen_ms("another cluster", [YOUNG.observation]) == {}
+
+
+@pytest.mark.parametrize("changed", [{"topic_id": "t1"}, {"start_offset": 201}, {"producer_id": 8}, {"partition": 1}])
+def test_another_transaction_does_not_inherit_an_age(tables: Tables, changed: dict[str, object]) -> None:
+    tables.write(scan(YOUNG))
+    assert tables.first_seen_ms("cluster-1", [replace(YOUNG.observation, **changed)]) == {}
+
+
+def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(spark: SparkSession, tables: Tables) -> None:
+    tables.write(next_sweep(1, ORPHAN, STALE))
+    tables.write(next_sweep(2, ORPHAN, STALE))
+    tables.write(next_sweep(3, ORPHAN))
+    rows = incidents(spark, tables)
+    still, ended = rows[incident_id("cluster-1", ORPHAN)], rows[incident_id("cluster-1", STALE)]
+    assert (still["sweeps"], still["last_sweep_id"], still["resolved_at"]) == (3, "sweep-3", None)
+    assert (ended["sweeps"], ended["last_sweep_id"], ended["resolved_how"]) == (2, "sweep-2", "ended")
+    assert ended["resolved_at"] > ended["last_seen_at"]
+
+
+@pytest.mark.parametrize(
+    ("why", "changes"),
+    [
+        ("its partition did not answer", {"errors": (ScanError("read", "x", 2, "p", 1),), "partitions_failed": 1}),
+        ("its partition was not in scope", {"partitions": (scan().partitions[0],), "partitions_planned": 1}),
+        ("it is still open, if no longer called hanging", {"transactions": (judged(view("Empty", 5, coverage_error="x"), partition=1),)}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_an_incident_stays_open_when(spark: SparkSession, tables: Tables, why: str, changes: dict[str, object]) -> None:
+    tables.write(next_sweep(1, STALE))
+    tables.write(replace(next_sweep(2), **changes))
+    assert incidents(spark, tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None, why
+
+
+def test_an_incident_of_a_topic_that_was_created_anew_says_so(spark: SparkSession, tables: Tables) -> None:
+    tables.write(next_sweep(1, STALE))
+    anew = tuple(replace(partition, topic_id="t1") for partition in scan().partitions)
+    tables.write(next_sweep(2, partitions=anew))
+    assert incidents(spark, tables)[incident_id("cluster-1", STALE)]["resolved_how"] == "topic_recreated"
+
+
+def test_an_incident_that_hangs_again_is_open_again(spark: SparkSession, tables: Tables) -> None:
+    tables.write(next_sweep(1, STALE))
+    tables.write(next_sweep(2))
+    tables.write(next_sweep(3, STALE))
+    row = incidents(spark, tables)[incident_id("cluster-1", STALE)]
+    assert (row["sweeps"], row["resolved_at"], row["resolved_how"]) == (2, None, None)
+
+
+def test_two_sweeps_may_write_at_the_same_time(spark: SparkSession, tables: Tables) -> None:
+    sweeps = [next_sweep(number, ORPHAN, STALE) for number in (1, 2, 3)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(tables.write, sweeps))
+    assert spark.table(tables.name(SWEEPS)).count() == 3
+    assert spark.table(tables.name(OPEN_TRANSACTIONS)).count() == 6
+    assert spark.table(tables.name(INCIDENTS)).count() == 2
+
+
+def test_every_column_says_what_it_means_and_every_row_keeps_its_table_s_checks(
+    spark: SparkSession, tables: Tables
+) -> None:
+    for table in TABLES:
+        fields = spark.table(tables.name(table)).schema.fields
+        assert [(f.name, f.metadata.get("comment")) for f in fields] == [(c.name, c.meaning) for c in table.columns]
+    with pytest.raises(Exception, match="verdict_known"):  # Py4J's or PySpark's, by version
+        spark.table(tables.name(OPEN_TRANSACTIONS)).unionByName(
+            tables.frame(scan(), OPEN_TRANSACTIONS, [ORPHAN]).withColumn("verdict", F.lit("guilty"))
+        ).write.format("delta").mode("append").save(tables.name(OPEN_TRANSACTIONS)[len("delta.`") : -1])
+
+
+def test_tables_are_clustered_by_cluster_and_date(spark: SparkSession, tables: Tables) -> None:
+    for table in TABLES:
+        (detail,) = spark.sql(f"DESCRIBE DETAIL {tables.name(table)}").collect()
+        assert detail["clusteringColumns"] == ["cluster_id", "sweep_date"]
+
+
+def test_creating_twice_changes_nothing(spark: SparkSession, tables: Tables) -> None:
+    tables.create()
+    assert spark.sql(f"DESCRIBE HISTORY {tables.name(SWEEPS)}").count() == 1
+
+
+def test_tables_live_in_a_schema_of_the_catalog_too(spark: SparkSession) -> None:
+    spark.sql("CREATE SCHEMA IF NOT EXISTS audit")
+    tables = Tables(spark, "spark_catalog.audit")
+    try:
+        tables.create()
+        tables.write(scan(ORPHAN))
+        assert spark.table("audit.candidates").count() == 1
+    finally:
+        spark.sql("DROP SCHEMA audit CASCADE")
+
+
+def test_a_location_that_cannot_be_written_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(ConfigError) as raised:
+        Tables(spark, str(tmp_path / "file" / "tables")).create()
+    assert str(raised.value).startswith("--tables: ") and "\n" not in str(raised.value)
+
+
+def test_a_table_of_another_make_is_refused(spark: SparkSession, location: str) -> None:
+    spark.sql(f"CREATE TABLE delta.`{location}/sweeps` (sweep_id STRING) USING DELTA")
+    with pytest.raises(ConfigError, match="not of this version"):
+        Tables(spark, location).create()
+
+
+def test_a_place_without_tables_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no tables of txnscan"):
+        Tables(spark, str(tmp_path / "nowhere")).last_sweep()

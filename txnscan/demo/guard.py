@@ -1,0 +1,54 @@
+"""The parent of one broker process: a script of the standard library, run by `process.py`, imported by nobody.
+
+It starts the command in its arguments and obeys single bytes on its standard input: T, K, S and C send SIGTERM,
+SIGKILL, SIGSTOP and SIGCONT. When its own parent is gone, which the end of that input tells however the parent died,
+it kills the broker. A signal is only ever sent by the process that also reaps, so it cannot reach a stranger to whom
+the system gave the same id. Its exit status is the command's (128 + n after signal n).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+
+_SIGNALS = {b"T": signal.SIGTERM, b"K": signal.SIGKILL, b"S": signal.SIGSTOP, b"C": signal.SIGCONT}
+_INPUT = 0
+# How often the parent's id is looked at, in case another process keeps the other end of the pipe open.
+_LOOK_S = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+def main(command: list[str]) -> int:
+    """Runs the command until it ends or the parent does."""
+    wake, woken_by = os.pipe()
+    os.set_blocking(woken_by, False)
+    signal.set_wakeup_fd(woken_by)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    parent = os.getppid()
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_guard)
+    while child.poll() is None:
+        ready, _, _ = select.select([_INPUT, wake], [], [], _LOOK_S)
+        if wake in ready:
+            os.read(wake, 4096)
+        orders = os.read(_INPUT, 1) if _INPUT in ready else None
+        if orders == b"" or os.getppid() != parent:
+            child.kill()
+            child.wait()
+        elif orders in _SIGNALS:
+            child.send_signal(_SIGNALS[orders])
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _die_with_guard() -> None:
+    """Runs in the child: on Linux, the kernel kills it should this guard itself be killed."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

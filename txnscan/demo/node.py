@@ -1,0 +1,173 @@
+"""One broker's files: its settings, its formatted storage, its log, and why it did not start."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import javaproperties
+
+from txnscan.demo.errors import DemoError
+from txnscan.demo.ports import HOST
+
+CLIENT_LISTENER = "PLAINTEXT"
+_CONTROLLER_LISTENER = "CONTROLLER"
+# Quick to start, small, and out of each other's way on two cores.
+_JVM_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Xmx320m",
+    "-Djava.awt.headless=true",
+    "-Dlog4j2.disable.jmx=true",
+)
+_LOG4J = """\
+<Configuration status="WARN" shutdownHook="disable">
+  <Appenders>
+    <Console name="out" target="{target}"><PatternLayout pattern="[%d] %p %m (%c)%n%throwable"/></Console>
+  </Appenders>
+  <Loggers><Root level="{level}"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+"""
+_FORMAT_S_MAX = 120
+_PROBLEM = re.compile(r"^(?:\[[^\]]*\] (?:ERROR|FATAL) |.*?\b(?:[a-z]+\.)+[A-Z]\w*(?:Exception|Error): )(?P<what>.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where one broker lives. `ports` are by listener name, the controller's included."""
+
+    broker_id: int
+    directory: Path
+    ports: Mapping[str, int]
+
+    @property
+    def settings_file(self) -> Path:
+        return self.directory / "server.properties"
+
+    @property
+    def data(self) -> Path:
+        """Where its partitions are, each in a directory of its own."""
+        return self.directory / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "broker.log"
+
+    @property
+    def is_formatted(self) -> bool:
+        return (self.data / "meta.properties").is_file()
+
+
+def java_command(
+    java: Path,
+    jars: Path,
+    scratch: Path,
+    main: str,
+    arguments: Sequence[str],
+    *,
+    log_level: str,
+    to: str = "STDOUT",
+) -> list[str]:
+    """A command line that runs a class of Kafka's and logs to SYSTEM_OUT or SYSTEM_ERR."""
+    config = scratch / f"log4j2-{log_level.lower()}-{to.lower()}.xml"
+    if not config.exists():
+        config.write_text(_LOG4J.format(level=log_level, target=to))
+    options = [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile={config}"]
+    return [str(java), *options, "-cp", f"{jars}/*", main, *arguments]
+
+
+def server_properties(
+    node: Node, nodes: Sequence[Node], listeners: Mapping[str, str], overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of one broker in combined mode. `overrides` win.
+
+    Kafka's defaults but for what makes a small cluster start quickly: few threads, few partitions of the internal
+    topics, no wait for further members of a group, and a broker that ended may come back after 4 s and not 9 (it is
+    refused as a duplicate until its session has timed out, even after a shutdown in good order). Nothing about transactions differs but the size of their log.
+    """
+    replicas = min(3, len(nodes))
+    in_sync = min(2, replicas)
+    protocols = {CLIENT_LISTENER: "PLAINTEXT", _CONTROLLER_LISTENER: "PLAINTEXT", **listeners}
+    addresses = {name: f"{name}://{HOST}:{port}" for name, port in node.ports.items()}
+    voters = ",".join(f"{n.broker_id}@{HOST}:{n.ports[_CONTROLLER_LISTENER]}" for n in nodes)
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": node.broker_id,
+        "controller.quorum.voters": voters,
+        "controller.listener.names": _CONTROLLER_LISTENER,
+        "inter.broker.listener.name": CLIENT_LISTENER,
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "listeners": ",".join(addresses.values()),
+        "advertised.listeners": ",".join(a for name, a in addresses.items() if name != _CONTROLLER_LISTENER),
+        "log.dirs": node.data,
+        "num.network.threads": 2,
+        "num.io.threads": 4,
+        "background.threads": 2,
+        "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
+        "broker.heartbeat.interval.ms": 500,
+        "broker.session.timeout.ms": 4_000,
+        "group.initial.rebalance.delay.ms": 0,
+        "offsets.topic.num.partitions": 3,
+        "offsets.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.num.partitions": 3,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "transaction.state.log.num.partitions": 6,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+    }
+    return {name: str(value) for name, value in properties.items()} | dict(overrides)
+
+
+def write_settings(node: Node, properties: Mapping[str, str]) -> None:
+    node.directory.mkdir(parents=True, exist_ok=True)
+    # Passwords of extra listeners may be among them.
+    node.settings_file.touch(mode=0o600)
+    node.settings_file.write_text(javaproperties.dumps(dict(properties), timestamp=False), "latin-1")
+
+
+def format_storage(java: Path, jars: Path, nodes: Sequence[Node], add_scram: Sequence[str]) -> None:
+    """Formats the storage of all nodes as one new cluster: once with Kafka's tool, then copied.
+
+    The tool's start takes longer than all else in it. A copy differs in its node id and its directory's id.
+    """
+    first, *others = nodes
+    arguments = ["format", "--cluster-id", _new_id(), "--config", str(first.settings_file)]
+    for credential in add_scram:
+        arguments += ["--add-scram", credential]
+    command = java_command(java, jars, first.directory, "kafka.tools.StorageTool", arguments, log_level="WARN")
+    with first.log.open("ab") as output:
+        ran = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, timeout=_FORMAT_S_MAX, check=False)
+    if ran.returncode != 0:
+        raise DemoError(f"the brokers' storage could not be formatted: {likely_reason(first.log)}; see {first.log}")
+    for node in others:
+        shutil.copytree(first.data, node.data)
+        meta = node.data / "meta.properties"
+        properties = javaproperties.loads(meta.read_text("latin-1"))
+        properties |= {"node.id": str(node.broker_id), "directory.id": _new_id()}
+        meta.write_text(javaproperties.dumps(properties), "latin-1")
+
+
+def _new_id() -> str:
+    """A random id as Kafka writes them. The leading dash that its command line would take for an option is avoided."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")).startswith("-"):
+        pass
+    return text
+
+
+def likely_reason(log: Path, from_byte: int = 0) -> str:
+    """What a broker's log says went wrong, in the log's own words, or that it says nothing."""
+    text = log.read_bytes()[from_byte:].decode("utf-8", "replace") if log.exists() else ""
+    if "Address already in use" in text:
+        return "a port that it needs was taken meanwhile"
+    problems = [match["what"].strip() for line in text.splitlines() if (match := _PROBLEM.match(line))]
+    # The last exception is the most precise: causes are printed after what they caused.
+    return problems[-1] if problems else "its log does not say why"

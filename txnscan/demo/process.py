@@ -1,0 +1,71 @@
+"""A child process that never outlives this one, with its output in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, cast
+
+from txnscan.demo import guard
+
+
+class GuardedProcess:
+    """A command that runs under `guard.py`: in a session of its own, so that Ctrl-C does not reach it, and killed when
+    this process ends in whatever way.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            # -I and -S: the guard starts in 20 ms and reads nothing of the user's.
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(guard.__file__), *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        return self._guard.poll()
+
+    def terminate(self) -> None:
+        """SIGTERM: it may shut down in good order."""
+        self._order(b"T")
+
+    def kill(self) -> None:
+        """SIGKILL: it is gone without a word."""
+        self._order(b"K")
+
+    def pause(self) -> None:
+        """SIGSTOP: it holds its connections and answers nothing."""
+        self._order(b"S")
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._order(b"C")
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended within that time."""
+        try:
+            self._guard.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        return True
+
+    def _order(self, order: bytes) -> None:
+        # One that has ended takes no orders.
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._stdin.write(order)
+            self._stdin.flush()
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        return cast(IO[bytes], self._guard.stdin)

@@ -1,0 +1,243 @@
+"""A transactional producer at wire level, for doing what a real client would never do.
+
+It checks nothing: it writes to partitions that were never added, goes on with an epoch that was fenced, or walks away
+from an open transaction, as it is told. Only errors that pass by themselves are waited out.
+
+Transactions v2 (Kafka 4.0): Produce v12 adds the partition to the transaction by itself and EndTxn v5 raises the
+epoch at every end. With v1, Produce is at most v11, partitions are added by `add_partitions`, and epochs stay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+)
+from kafka.record import MemoryRecordsBuilder
+
+from txnscan.demo.errors import DemoError
+from txnscan.demo.wait import wait_until
+from txnscan.demo.wire import Wire
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.model import TRANSACTION_STATE_TOPIC
+
+T = TypeVar("T")
+
+# The longest that brokers allow with their default transaction.max.timeout.ms.
+TIMEOUT_MS_MAX = 900_000
+PRODUCE_V1 = 11
+PRODUCE_V2 = 12
+_END_V1 = 4
+_END_V2 = 5
+# From v4 on, AddPartitionsToTxn is for brokers among themselves.
+_ADD_PARTITIONS = 3
+_FIND_COORDINATOR = 4
+_TRANSACTION_KEY = 1
+_ALL_IN_SYNC = -1
+_PRODUCE_TIMEOUT_MS = 5_000
+_BATCH_BYTES_MAX = 1024 * 1024
+_DEADLINE_S = 60.0
+_PASSING = {
+    *(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    *(ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    *(ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR),
+    13,  # NETWORK_EXCEPTION
+    19,  # NOT_ENOUGH_REPLICAS
+    20,  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    51,  # CONCURRENT_TRANSACTIONS
+}
+
+
+class ProducerError(DemoError):
+    """A broker refused a request for good; `error` is the protocol's name of the reason."""
+
+    def __init__(self, request: str, error: str) -> None:
+        super().__init__(f"{request} was refused: {error}")
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A producer id at an epoch."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Producer:
+    """One producer. Its methods return when the broker has agreed, and raise ProducerError when it refused.
+
+    identity: what it writes as, and None before `init_producer_id`; may be set to anything.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        transactional_id: str | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS_MAX,
+        v2: bool = True,
+        deadline_s: float = _DEADLINE_S,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.identity: Identity | None = None
+        self._wire = wire
+        self._timeout_ms = timeout_ms
+        self._v2 = v2
+        self._deadline_s = deadline_s
+        self._sequences: dict[tuple[str, int], int] = {}
+
+    def init_producer_id(self) -> Identity:
+        """A producer id: with a transactional id the coordinator's, which fences an earlier epoch; else a new one."""
+        # A new request each time: one that was sent keeps the version of the broker that it was sent to.
+        identity = self._until_agreed("InitProducerId", self._init)
+        self._become(identity)
+        return identity
+
+    def _init(self) -> Identity:
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._timeout_ms if self.transactional_id is not None else 2**31 - 1,
+        )
+        asked = self.coordinator() if self.transactional_id is not None else self._wire.view([]).brokers[0].broker_id
+        answer = self._wire.send(asked, request)
+        _agreed("InitProducerId", answer.error_code)
+        return Identity(answer.producer_id, answer.producer_epoch)
+
+    def _become(self, identity: Identity) -> None:
+        if identity != self.identity:
+            self._sequences.clear()
+        self.identity = identity
+
+    def add_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Adds partitions to the transaction, as clients before Kafka 4.0 do."""
+        wanted = tuple(partitions)
+        self._until_agreed("AddPartitionsToTxn", lambda: self._add(wanted))
+
+    def _add(self, partitions: Sequence[tuple[str, int]]) -> None:
+        topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        topics = sorted({topic for topic, _ in partitions})
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.known.producer_id,
+            v3_and_below_producer_epoch=self.known.producer_epoch,
+            v3_and_below_topics=[topic_type(name=t, partitions=[p for u, p in partitions if u == t]) for t in topics],
+            max_version=_ADD_PARTITIONS,
+        )
+        for topic in self._wire.send(self.coordinator(), request).results_by_topic_v3_and_below:
+            for answer in topic.results_by_partition:
+                _agreed("AddPartitionsToTxn", answer.partition_error_code)
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes],
+        *,
+        timestamp_ms: int | None = None,
+        version: int | None = None,
+    ) -> int:
+        """Writes one transactional batch and gives its first offset.
+
+        timestamp_ms: every record's CreateTime, and now when None. version: the highest of Produce to use.
+        """
+        written_at_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        sequence = self._sequences.get((topic, partition), 0)
+        batch = self._batch(values, written_at_ms, sequence)
+        highest = version or (PRODUCE_V2 if self._v2 else PRODUCE_V1)
+        base_offset = self._until_agreed("Produce", lambda: self._produce(topic, partition, batch, highest))
+        self._sequences[topic, partition] = sequence + len(values)
+        return base_offset
+
+    def _batch(self, values: Sequence[bytes], timestamp_ms: int, sequence: int) -> bytes:
+        builder = MemoryRecordsBuilder(
+            magic=2,
+            compression_type=0,
+            batch_size=_BATCH_BYTES_MAX,
+            transactional=True,
+            producer_id=self.known.producer_id,
+            producer_epoch=self.known.producer_epoch,
+            base_sequence=sequence,
+        )
+        for value in values:
+            if builder.append(timestamp=timestamp_ms, key=None, value=value) is None:
+                raise DemoError(f"the records do not fit into a batch of {_BATCH_BYTES_MAX} bytes")
+        builder.close()
+        return bytes(builder.buffer())
+
+    def _produce(self, topic: str, partition: int, batch: bytes, highest: int) -> int:
+        data = ProduceRequest.TopicProduceData
+        request = ProduceRequest(
+            # Never None: brokers authorise transactional data by it, and accept any.
+            transactional_id=self.transactional_id or "none",
+            acks=_ALL_IN_SYNC,
+            timeout_ms=_PRODUCE_TIMEOUT_MS,
+            topic_data=[data(name=topic, partition_data=[data.PartitionProduceData(index=partition, records=batch)])],
+            max_version=highest,
+        )
+        leader = self._wire.partition(topic, partition).leader
+        answer = self._wire.send(leader, request).responses[0].partition_responses[0]
+        _agreed("Produce", answer.error_code)
+        return int(answer.base_offset)
+
+    def end(self, *, commit: bool) -> None:
+        """Commits or aborts. With transactions v2 the producer goes on at the epoch that the broker hands out."""
+        self._become(self._until_agreed("EndTxn", lambda: self._end(commit)))
+
+    def _end(self, commit: bool) -> Identity:
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.known.producer_id,
+            producer_epoch=self.known.producer_epoch,
+            committed=commit,
+            max_version=_END_V2 if self._v2 else _END_V1,
+        )
+        answer = self._wire.send(self.coordinator(), request)
+        _agreed("EndTxn", answer.error_code)
+        # Before v5 the answer names no producer: it stays the same.
+        next_one = Identity(answer.producer_id, answer.producer_epoch) if self._v2 else self.known
+        return next_one if next_one.producer_id >= 0 else self.known
+
+    def coordinator(self) -> int:
+        """The broker that coordinates this transactional id. Makes `__transaction_state` where it is missing."""
+        key = str(self.transactional_id)
+        partitions = self._wire.view([TRANSACTION_STATE_TOPIC]).partitions
+        if not partitions:
+            request = FindCoordinatorRequest(
+                key_type=_TRANSACTION_KEY, coordinator_keys=[key], min_version=_FIND_COORDINATOR
+            )
+            self._wire.send(self._wire.view([]).brokers[0].broker_id, request)
+            raise RequestFailed(f"{TRANSACTION_STATE_TOPIC} does not exist yet")
+        leader = partitions[coordinator_partition(key, len(partitions))].leader
+        if leader < 0:
+            raise RequestFailed(f"{key} has no coordinator at present")
+        return leader
+
+    @property
+    def known(self) -> Identity:
+        """The identity, which must be there by now."""
+        if self.identity is None:
+            raise DemoError("this producer has no producer id yet: call init_producer_id first")
+        return self.identity
+
+    def _until_agreed(self, request: str, attempt: Callable[[], T]) -> T:
+        # In a tuple, because an answer may be falsy.
+        return wait_until(lambda: (attempt(),), f"{request} succeeded", self._deadline_s)[0]
+
+
+def _agreed(request: str, error_code: int) -> None:
+    """Raises RequestFailed for errors that pass, ProducerError for the others."""
+    if error_code == ErrorCode.NONE:
+        return
+    if error_code in _PASSING:
+        raise RequestFailed(f"{request} was answered with {error_name(error_code)}")
+    raise ProducerError(request, error_name(error_code))

@@ -1,0 +1,189 @@
+"""The demo: real brokers, real transactions, one sweep through Spark, and Kafka's own opinion beside it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from txnscan.config import ScanConfig, printable
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.kafka_tool import ToolHanging, find_hanging
+from txnscan.demo.plant import (
+    HealthyTraffic,
+    Planted,
+    TornCommit,
+    committed_but_hanging,
+    live_epoch,
+    live_with_old_timestamps,
+    orphan,
+    orphan_from_the_future,
+    read_both,
+    stale_epoch,
+)
+from txnscan.demo.wire import Wire
+from txnscan.report.table import headline, where
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What was planted. `torn` is the committed transaction, and first among `planted`."""
+
+    torn: TornCommit
+    planted: tuple[Planted, ...]
+
+
+def plant_all(cluster: KafkaCluster, wire: Wire, say: Callable[[str], None] = lambda _: None) -> Scene:
+    """Every scenario of the demo, on these brokers. Restarts the last broker on the way."""
+    say("Planting a transaction that commits while one of its partitions is offline (default settings)")
+    torn = committed_but_hanging(cluster)
+    say("Planting orphans, a stale epoch, a live epoch and a live transaction with old timestamps")
+    planted = (
+        torn.hanging,
+        orphan(wire),
+        orphan_from_the_future(wire),
+        stale_epoch(wire),
+        live_epoch(wire),
+        live_with_old_timestamps(wire),
+    )
+    return Scene(torn, planted)
+
+
+def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console, progress: Any) -> None:
+    """Starts brokers, plants, sweeps and shows; ends all that it started, also when interrupted.
+
+    hold: keep the brokers until Ctrl-C. Raises DemoError, SparkUnavailable and what a sweep raises.
+    """
+    say = _teller(console)
+    directory = Path(tempfile.mkdtemp(prefix="txnscan-demo-"))
+    try:
+        with _terminated_as_interrupted(), KafkaCluster(directory, base_port=base_port, say=say) as cluster:
+            say(f"Three Apache Kafka {cluster.version} brokers run at {cluster.bootstrap_servers}")
+            with cluster.wire() as wire, HealthyTraffic(cluster) as traffic:
+                scene = plant_all(cluster, wire, say)
+                _sweep_and_show(cluster, wire, scene, traffic, tables, console, progress)
+            if hold:
+                _hold(cluster, console)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _sweep_and_show(
+    cluster: KafkaCluster,
+    wire: Wire,
+    scene: Scene,
+    traffic: HealthyTraffic,
+    tables: str,
+    console: Console,
+    progress: Any,
+) -> None:
+    from txnscan.api import sweep
+    from txnscan.report.json import scan_object
+    from txnscan.session import spark_session
+
+    say = _teller(console)
+    say("Starting Spark and sweeping, while healthy transactions go on")
+    spark = spark_session(say=say)
+    before = traffic.count
+    with progress() as stages:
+        found = sweep(spark, ScanConfig(cluster.bootstrap_servers, tables=tables), progress=stages).scan
+    ended = traffic.count
+    say("Asking Kafka's own find-hanging, broker by broker")
+    kafka = [report for broker_id in cluster.broker_ids for report in find_hanging(cluster, broker_id)]
+    shown = scan_object(found)
+    console.rule("What txnscan found, and what Kafka's own tool says", align="left")
+    console.print()
+    for planted in scene.planted:
+        _show(console, planted, shown["transactions"], kafka)
+    _show_torn(console, wire, scene.torn)
+    healthy = ended.committed + ended.aborted - before.committed - before.aborted
+    topics = {planted.topic for planted in scene.planted}
+    accused = [t for t in shown["transactions"] if t["verdict"] == "hanging" and t["topic"] not in topics]
+    console.print(
+        f"Healthy traffic: {healthy} transactions ended during the sweep, {len(accused)} of them were called hanging."
+    )
+    console.print()
+    console.print(headline(shown["sweep"]))
+    console.print(Text(f"The tables are in {Path(tables).absolute()}. Look at them again:"))
+    console.print(Text(f"  txnscan show --tables {tables}"), soft_wrap=True)
+
+
+def _show(
+    console: Console, planted: Planted, transactions: Sequence[dict[str, Any]], kafka: Sequence[ToolHanging]
+) -> None:
+    """One planted transaction: what it is, what the sweep says and it blocks, and what Kafka's tool says."""
+    console.print(Text(f"{planted.topic}-{planted.partition}: {planted.what}", style="bold"))
+    said = Table.grid(padding=(0, 2))
+    said.add_column(style="dim")
+    said.add_column(overflow="fold")
+    mine = [t for t in transactions if _same(planted, t["topic"], t["partition"], t["producer_id"])]
+    for t in mine:
+        style = "bold red" if t["verdict"] == "hanging" else "green"
+        verdict = Text.assemble((f"{t['verdict']} ({t['reason']})", style), ". ", printable(t["explanation"]))
+        said.add_row("txnscan", verdict)
+        said.add_row("blocks" if t["blocked_records"] else "", where(t))
+    if not mine:
+        said.add_row("txnscan", Text("does not show it", style="bold red"))
+    reported = [r for r in kafka if _same(planted, r.topic, r.partition, r.producer_id)]
+    said.add_row("Kafka", _kafka_says(planted, bool(reported), mine))
+    console.print(Padding(said, (0, 0, 1, 2)))
+
+
+def _same(planted: Planted, topic: str, partition: int, producer_id: int) -> bool:
+    return (planted.topic, planted.partition, planted.producer_id) == (topic, partition, producer_id)
+
+
+def _kafka_says(planted: Planted, reported: bool, mine: Sequence[dict[str, Any]]) -> str:
+    hanging = any(t["verdict"] == "hanging" for t in mine)
+    committed = any(t["reason"] == "maybe_committed" for t in mine)
+    if reported and committed:
+        return "find-hanging reports it, and `abort` would delete what was committed"
+    if reported:
+        return "find-hanging reports it" + ("" if hanging else ", though it does not hang")
+    return "find-hanging does not report it" + (", though it hangs" if hanging else "")
+
+
+def _show_torn(console: Console, wire: Wire, torn: TornCommit) -> None:
+    read = read_both(wire, torn)
+    console.print(
+        f"The commit of {torn.hanging.topic}: read_committed consumers get {read.whole_committed} of {torn.records} records of "
+        f"{torn.whole_topic} and {read.torn_committed} of {read.torn_uncommitted} of {torn.hanging.topic}, of one transaction."
+    )
+
+
+def _hold(cluster: KafkaCluster, console: Console) -> None:
+    console.print()
+    console.print(Text("The brokers stay up until Ctrl-C; in another terminal:"))
+    console.print(Text(f"  txnscan find-hanging --bootstrap-server {cluster.bootstrap_servers}"), soft_wrap=True)
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        console.print()
+
+
+def _teller(console: Console) -> Callable[[str], None]:
+    return lambda sentence: console.print(Text(f"{sentence} ..."))
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends the demo as Ctrl-C does: with everything cleaned up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

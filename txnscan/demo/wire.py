@@ -1,0 +1,89 @@
+"""Requests to brokers that come and go.
+
+The sweep's `Client` is made for one sweep: it asks a broker that it could not reach no more, and where a broker ended
+while a connection to it lay idle, kafka-python backs off for up to half a minute. The demo stops and starts brokers, so
+here each broker has a client of its own, and it gets a new one after a failure or a pause.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from txnscan.demo.wait import wait_until
+from txnscan.kafka.client import Client
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.metadata import read_metadata
+from txnscan.model import Broker, ClusterView, Partition
+
+_SETTINGS = ConnectionSettings(
+    client_id="txnscan-demo", request_timeout_ms=10_000, connection_setup_timeout_ms=3_000
+)
+# A connection that lay idle for longer is not used again. A broker takes longer than this to end and come back.
+_IDLE_S_MAX = 0.5
+
+
+class Wire:
+    """`send(broker_id, request)` to the given brokers. For one thread at a time.
+
+    Close it, or use it as a context manager.
+    """
+
+    def __init__(self, brokers: Sequence[Broker], settings: ConnectionSettings = _SETTINGS) -> None:
+        self.brokers = tuple(brokers)
+        self._settings = settings
+        self._clients: dict[int, Client] = {}
+        self._used_at_s: dict[int, float] = {}
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        """The broker's answer. Raises RequestFailed; the next request may succeed all the same."""
+        if time.monotonic() - self._used_at_s.get(broker_id, 0.0) > _IDLE_S_MAX:
+            self._forget(broker_id)
+        if broker_id not in self._clients:
+            here = [broker for broker in self.brokers if broker.broker_id == broker_id]
+            self._clients[broker_id] = Client(self._settings, here)
+        try:
+            answer = self._clients[broker_id].send(broker_id, request)
+        except RequestFailed:
+            self._forget(broker_id)
+            raise
+        self._used_at_s[broker_id] = time.monotonic()
+        return answer
+
+    def view(self, topics: Iterable[str] | None = None) -> ClusterView:
+        """The Metadata of the first broker that answers. Raises RequestFailed."""
+        wanted = None if topics is None else tuple(topics)
+        failure = RequestFailed("there is no broker to ask")
+        for broker in self.brokers:
+            try:
+                return read_metadata(self.send, broker.broker_id, wanted)
+            except RequestFailed as failed:
+                failure = failed
+        raise failure
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """That partition with its leader; the leader is awaited. Raises DemoError."""
+        return wait_until(lambda: self._led(topic, partition), f"{topic}-{partition} had a leader")
+
+    def _led(self, topic: str, partition: int) -> Partition | None:
+        for found in self.view([topic]).partitions:
+            if found.key == (topic, partition) and found.leader >= 0:
+                return found
+        return None
+
+    def _forget(self, broker_id: int) -> None:
+        if (client := self._clients.pop(broker_id, None)) is not None:
+            client.close()
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for broker_id in tuple(self._clients):
+            self._forget(broker_id)
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

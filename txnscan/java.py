@@ -1,0 +1,194 @@
+"""Finding a Java that Spark and Kafka run on, and what needs one: jars from the Maven repositories that Ivy knows.
+
+Jars are fetched once, through the Ivy that PySpark ships, and kept in the user's cache directory. A directory there is
+complete or not there at all: jars are retrieved into a temporary directory beside it, which is then renamed. Two
+processes at once fetch twice and keep one; an interrupted fetch leaves nothing that is used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+JAVA_VERSION_MIN = 17
+# An Ivy settings file of the user's own, for machines that reach only a mirror.
+IVY_SETTINGS_VARIABLE = "TXNSCAN_IVY_SETTINGS"
+_VERSION = re.compile(r'version "(?:1\.)?(?P<major>\d+)')
+_ANSWER_S = 30
+_FETCH_S_MAX = 900
+
+
+class JavaError(Exception):
+    """There is no Java to use, or jars cannot be had. The message is for users: why, and what to do."""
+
+
+def find_java() -> Path:
+    """The `java` of JAVA_HOME, or else of PATH. Raises JavaError when there is none that is new enough."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if found is None:
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
+        raise JavaError(f"Java {JAVA_VERSION_MIN} or newer is needed, but {where}; install one or set JAVA_HOME")
+    version = _major_version(found)
+    if version is None:
+        raise JavaError(f"{found} does not tell its version; set JAVA_HOME to a Java {JAVA_VERSION_MIN} or newer")
+    if version < JAVA_VERSION_MIN:
+        raise JavaError(
+            f"Java {JAVA_VERSION_MIN} or newer is needed, but {found} is Java {version}; "
+            "install a newer one or set JAVA_HOME"
+        )
+    return Path(found)
+
+
+def _major_version(executable: str) -> int | None:
+    try:
+        ran = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    told = _VERSION.search(ran.stderr + ran.stdout)
+    return int(told["major"]) if told else None
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """A module by its Maven coordinates; alone, or with everything it depends on."""
+
+    organisation: str
+    name: str
+    version: str
+    alone: bool = False
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}-{self.version}.jar"
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that belong together: the name of their directory in the cache, and what to call them to users."""
+
+    name: str
+    title: str
+    jars: Sequence[Jar]
+
+
+# PySpark 4.2 has all that these depend on.
+DELTA = JarSet(
+    "delta-4.4.0-spark-4.2",
+    "Delta Lake 4.4.0 (13 MB, once)",
+    (
+        Jar("io.delta", "delta-spark_4.2_2.13", "4.4.0", alone=True),
+        Jar("io.delta", "delta-storage", "4.4.0", alone=True),
+        Jar("io.delta", "delta-kernel-api", "4.4.0", alone=True),
+        Jar("io.delta", "delta-kernel-defaults", "4.4.0", alone=True),
+        Jar("io.delta", "delta-kernel-unitycatalog", "4.4.0", alone=True),
+    ),
+)
+
+
+def jar_directory(
+    wanted: JarSet, *, ivy_cache: Path | None = None, say: Callable[[str], None] = lambda _: None
+) -> Path:
+    """A directory with the jars of the set, fetched when it is not in the cache yet.
+
+    ivy_cache: an Ivy cache to read and fill, instead of one that is thrown away.
+    say: told in one sentence before a fetch. Raises JavaError.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnscan"
+    kept = cache / wanted.name
+    if kept.is_dir():
+        return kept
+    executable = find_java()
+    ivy = _ivy_jar()
+    say(f"Downloading {wanted.title}")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{wanted.name}-", dir=cache))
+    except OSError as error:
+        why = f"{cache} cannot be written ({error.strerror})"
+        raise JavaError(f"{why}; set XDG_CACHE_HOME to a directory that can") from None
+    try:
+        _retrieve(executable, ivy, wanted, work, ivy_cache or work / "ivy", cache / f"{wanted.name}-download.log")
+        _keep(work / "jars", kept)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return kept
+
+
+def _ivy_jar() -> Path:
+    # Found without importing PySpark, which takes a second.
+    spec = importlib.util.find_spec("pyspark")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        for jar in sorted(Path(location, "jars").glob("ivy-*.jar")):
+            return jar
+    raise JavaError("jars are downloaded with the Ivy inside PySpark, which is not installed; install txnscan[spark]")
+
+
+def _ivy_module(wanted: JarSet) -> str:
+    lines = "\n".join(
+        f'    <dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.version}" conf="*->default"'
+        f' transitive="{str(not jar.alone).lower()}"/>'
+        for jar in wanted.jars
+    )
+    return (
+        f'<ivy-module version="2.0">\n  <info organisation="txnscan" module="{wanted.name}"/>\n'
+        f"  <dependencies>\n{lines}\n  </dependencies>\n</ivy-module>\n"
+    )
+
+
+def _retrieve(executable: Path, ivy: Path, wanted: JarSet, work: Path, ivy_cache: Path, log: Path) -> None:
+    """Retrieves all jars into `work`/jars. What Ivy says goes to `log`, which is removed when all went well."""
+    module = work / "ivy.xml"
+    module.write_text(_ivy_module(wanted), "utf-8")
+    # Ivy's own directory under the home directory has no locks, so that two processes could spoil it: not used.
+    command = [str(executable), f"-Divy.default.ivy.user.dir={work / 'user'}", "-jar", str(ivy)]
+    if settings := os.environ.get(IVY_SETTINGS_VARIABLE):
+        command += ["-settings", settings]
+    command += ["-cache", str(ivy_cache), "-ivy", str(module), "-confs", "default"]
+    command += ["-retrieve", f"{work / 'jars'}/[artifact]-[revision](-[classifier]).[ext]"]
+    partial = work / "ivy.log"
+    with partial.open("wb") as output:
+        try:
+            ran = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, timeout=_FETCH_S_MAX, check=False)
+            done = ran.returncode == 0 and all((work / "jars" / jar.file).is_file() for jar in wanted.jars)
+        except subprocess.TimeoutExpired:
+            done = False
+    if not done:
+        partial.replace(log)
+        raise JavaError(
+            f"{wanted.title.split(' (')[0]} could not be downloaded: check the network and the proxy settings of Java "
+            f"(JAVA_TOOL_OPTIONS), or name an Ivy settings file with your mirror in {IVY_SETTINGS_VARIABLE}; "
+            f"what Ivy said is in {log}"
+        )
+    log.unlink(missing_ok=True)
+
+
+def _keep(jars: Path, kept: Path) -> None:
+    try:
+        jars.rename(kept)
+    except OSError:
+        # Another process was first; its jars are as good.
+        if not kept.is_dir():
+            raise
+
+
+def main() -> None:
+    """Prints Delta's jars as spark-submit's --jars wants them."""
+    import sys
+
+    try:
+        directory = jar_directory(DELTA, say=lambda sentence: print(sentence, file=sys.stderr))  # noqa: T201
+    except JavaError as error:
+        sys.exit(f"txnscan: {error}")
+    print(",".join(map(str, sorted(directory.glob("*.jar")))))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
