@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from txnscan.model import Context, CoordinatorView, Evidence, Judged, Observation, Partition
+from txnscan.model import Context, CoordinatorView, Evidence, Judged, Observation
 from txnscan.rules import judge_observation
 from txnscan.scan import Scan
 
@@ -92,7 +92,7 @@ def scan(*transactions: Judged, **changes: Any) -> Scan:
         coordinators_proven=6,
         transactional_ids=4,
         visibility_error=None,
-        partitions=(Partition("p", "t0", 0, 1, 5), Partition("p", "t0", 1, 2, 5)),
+        proven={("p", 0): "t0", ("p", 1): "t0"},
         transactions=transactions,
         errors=(),
         warnings=(),

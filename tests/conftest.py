@@ -1,12 +1,16 @@
-"""What tests share: one Spark session, and real brokers that are started when the first test asks for them."""
+"""What tests share: one Spark session, and three real brokers with everything planted, started when first asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.story import Scene, plant_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,3 +31,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def location(tmp_path: Path) -> str:
     """A place for tables."""
     return str(tmp_path / "tables")
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Brokers with the demo's transactions on them."""
+
+    cluster: KafkaCluster
+    scene: Scene
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
+    """The demo's brokers. Tests leave them as they found them; those that break brokers start their own."""
+    with KafkaCluster(tmp_path_factory.mktemp("planted")) as cluster, cluster.wire() as wire:
+        yield Planted(cluster, plant_all(cluster, wire))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from txnscan.demo.errors import DemoError
-from txnscan.demo.jars import kafka_jars
-from txnscan.demo.java import java
+from txnscan.demo.jars import java, kafka_jars
 
 
 def java_that_says(directory: Path, version: str) -> Path:
@@ -30,7 +29,7 @@ def test_a_java_of_17_or_newer_is_taken(tmp_path, monkeypatch, version):
 def test_an_older_java_is_refused_by_its_version(tmp_path, monkeypatch, version, major):
     java_that_says(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(DemoError, match=f"needs Java 17 or newer, but .* is Java {major}; install a newer one"):
+    with pytest.raises(DemoError, match=f"Java 17 or newer is needed, but .* is Java {major}; install a newer one"):
         java()
 
 
@@ -69,5 +68,5 @@ def test_jars_in_the_cache_are_used_without_java(tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "txnscan").write_text("not a directory")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(DemoError, match="cannot be written .*; set XDG_CACHE_HOME"):
+    with pytest.raises(DemoError, match=r"cannot be written .*; set XDG_CACHE_HOME"):
         kafka_jars("4.3.1")

@@ -26,6 +26,7 @@ STALE = judged(view("Empty", 5), partition=1)
 YOUNG = judged(start_offset=200, second_start_offset=200, first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS,
                first_high_watermark=300, second_high_watermark=300)  # fmt: skip
 ONGOING = judged(view("Ongoing", 3, ("p-0",)), start_offset=90, second_start_offset=90)
+DOUBTFUL = judged(view("Empty", 5, coverage_error="x"), partition=1)
 LATER_MS = 5 * MINUTE_MS
 
 
@@ -109,6 +110,14 @@ def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(tables: Tables)
     assert tables.first_seen_ms("another cluster", [YOUNG.observation]) == {}
 
 
+def test_partitions_with_open_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:
+    tables.write(next_sweep(1, ORPHAN, STALE))
+    assert sorted(tables.watched("cluster-1")) == [("p", 0), ("p", 1)]
+    assert list(tables.watched("another cluster")) == []
+    tables.write(next_sweep(2, ORPHAN))
+    assert list(tables.watched("cluster-1")) == [("p", 0)]
+
+
 @pytest.mark.parametrize("changed", [{"topic_id": "t1"}, {"start_offset": 201}, {"producer_id": 8}, {"partition": 1}])
 def test_another_transaction_does_not_inherit_an_age(tables: Tables, changed: dict[str, object]) -> None:
     tables.write(scan(YOUNG))
@@ -129,9 +138,9 @@ def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(spark: Sp
 @pytest.mark.parametrize(
     ("why", "changes"),
     [
-        ("its partition did not answer", {"errors": (ScanError("read", "x", 2, "p", 1),), "partitions_failed": 1}),
-        ("its partition was not in scope", {"partitions": (scan().partitions[0],), "partitions_planned": 1}),
-        ("it is still open, if no longer called hanging", {"transactions": (judged(view("Empty", 5, coverage_error="x"), partition=1),)}),
+        ("its partition was not proven", {"proven": {("p", 0): "t0"}}),
+        ("no partition was proven", {"proven": {}}),
+        ("it is still open, if no longer called hanging", {"transactions": (DOUBTFUL,)}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -143,8 +152,7 @@ def test_an_incident_stays_open_when(spark: SparkSession, tables: Tables, why: s
 
 def test_an_incident_of_a_topic_that_was_created_anew_says_so(spark: SparkSession, tables: Tables) -> None:
     tables.write(next_sweep(1, STALE))
-    anew = tuple(replace(partition, topic_id="t1") for partition in scan().partitions)
-    tables.write(next_sweep(2, partitions=anew))
+    tables.write(next_sweep(2, proven={("p", 1): "t1"}))
     assert incidents(spark, tables)[incident_id("cluster-1", STALE)]["resolved_how"] == "topic_recreated"
 
 

@@ -39,20 +39,12 @@ class Agreement:
         return tuple(named[broker_id] for broker_id in sorted(named))
 
     @cached_property
-    def _claims(self) -> dict[tuple[str, int], set[Partition]]:
-        claims: dict[tuple[str, int], set[Partition]] = {}
-        for view in self.views:
+    def _shown(self) -> tuple[dict[tuple[str, int], set[Partition]], ...]:
+        """What each view shows of each partition: one entry, unless the broker contradicts itself."""
+        shown: tuple[dict[tuple[str, int], set[Partition]], ...] = tuple({} for _ in self.views)
+        for view, entries in zip(self.views, shown, strict=True):
             for partition in view.partitions:
-                claims.setdefault(partition.key, set()).add(partition)
-        return claims
-
-    @cached_property
-    def _shown_by(self) -> dict[str, int]:
-        """How many brokers show each topic."""
-        shown: dict[str, int] = {}
-        for view in self.views:
-            for topic in {partition.topic for partition in view.partitions}:
-                shown[topic] = shown.get(topic, 0) + 1
+                entries.setdefault(partition.key, set()).add(partition)
         return shown
 
     def partition(self, topic: str, index: int) -> Partition:
@@ -61,26 +53,31 @@ class Agreement:
             raise Unagreed(f"not every broker said who leads it: {self.errors[0].error}")
         if not self.views:
             raise Unagreed("no broker said who leads it")
-        claims = self._claims.get((topic, index), set())
-        if not claims:
+        if len({view.cluster_id for view in self.views}) > 1:
+            raise Unagreed("the brokers say that they are of different clusters")
+        claims = {frozenset(shown.get((topic, index), ())) for shown in self._shown}
+        if claims == {frozenset()}:
             raise Unagreed(self._missing(topic))
-        if len(claims) > 1 or self._shown_by[topic] != len(self.views):
+        if len(claims) > 1 or any(len(entries) != 1 for entries in claims):
             raise Unagreed(f"brokers disagree on who leads {topic}-{index}")
-        (partition,) = claims
+        ((partition,),) = claims
         if partition.leader < 0:
             raise Unagreed(f"{topic}-{index} has no leader")
+        if partition.leader_epoch < 0:
+            raise Unagreed(f"the brokers do not tell the leader epoch of {topic}-{index}")
         return partition
 
     def _missing(self, topic: str) -> str:
-        for view in self.views:
-            for name, error in view.topic_errors:
-                if name == topic:
-                    return f"{topic}: {error}"
-        return f"{topic} is not in the brokers' metadata"
+        errors = {dict(view.topic_errors).get(topic) for view in self.views}
+        if errors == {None}:
+            return f"{topic} is not in the brokers' metadata"
+        if len(errors) > 1:
+            return f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}"
+        return f"{topic}: {errors.pop()}"
 
     def indexes(self, topic: str) -> tuple[int, ...]:
         """The partition numbers that any broker names for a topic."""
-        return tuple(sorted(index for name, index in self._claims if name == topic))
+        return tuple(sorted({index for shown in self._shown for name, index in shown if name == topic}))
 
 
 def read_agreement(

@@ -11,7 +11,7 @@ from txnscan.config import ScanConfig
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.remote import wall_clock_ms
 from txnscan.report.json import sweep_summary
-from txnscan.scan import Progress, Scan, no_history, scan
+from txnscan.scan import NoHistory, Progress, Scan, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames with the columns of the tables of those
-    names (`open_transactions`, `candidates`, `scan_errors`); `summary` is the "sweep" object of the JSON output.
+    """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames with the columns of the tables
+    `open_transactions`, `candidates` and `scan_errors`; `summary` is the "sweep" object of the JSON output.
     """
 
     scan: Scan
@@ -58,7 +58,7 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
         ThreadsEngine() if config.engine == "threads" else SparkEngine(spark),
         sweep_id=new_sweep_id(wall_clock_ms),
         now_ms=wall_clock_ms,
-        history=tables.first_seen_ms if tables is not None else no_history,
+        history=tables if tables is not None else NoHistory(),
         progress=progress,
     )
     if tables is None:
@@ -88,7 +88,7 @@ def find_hanging(config: ScanConfig, *, progress: Progress = quiet) -> Scan:
         ThreadsEngine(),
         sweep_id=new_sweep_id(wall_clock_ms),
         now_ms=wall_clock_ms,
-        history=no_history,
+        history=NoHistory(),
         progress=progress,
     )
 

@@ -83,7 +83,8 @@ FailOnOption = Annotated[
     typer.Option(
         "--fail-on",
         metavar="hanging|incomplete",
-        help="Exit with 3 when transactions hang and are late, with 4 when not everything was observed. May be repeated.",
+        help="Exit with 3 when transactions hang and are late, with 4 when not everything was observed. "
+        "May be repeated.",
     ),
 ]
 EveryTransaction = Annotated[bool, typer.Option("--all", help="Show healthy transactions too.")]

@@ -94,7 +94,7 @@ class Cluster:
         return read_agreement(self.send, tuple(self._brokers), topics, self._in_parallel, self._learn)
 
     def max_timeout_ms(self) -> tuple[int, tuple[ScanError, ...]]:
-        """The longest `transaction.max.timeout.ms` of all brokers; a broker that will not say counts with the default."""
+        """The longest `transaction.max.timeout.ms` of all brokers; one that will not say counts with the default."""
 
         def ask(broker_id: int) -> int | ScanError:
             try:

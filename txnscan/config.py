@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 from dataclasses import dataclass, field
@@ -138,7 +139,7 @@ def parse_duration_ms(text: str, option: str) -> int:
 
 
 def parse_bootstrap_servers(text: str) -> tuple[Broker, ...]:
-    """The bootstrap servers as brokers with the ids -1, -2, ..., as the Java client numbers them. Raises ConfigError."""
+    """The bootstrap servers as brokers -1, -2, ..., as the Java client numbers them. Raises ConfigError."""
     option = "--bootstrap-server"
     if not text.strip():
         raise ConfigError(option, "is empty; give host:port")
@@ -151,10 +152,19 @@ def _address(text: str, option: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]+)):(\d{1,5})", text)
     if match is None:
         raise ConfigError(option, f"'{printable(text)}' is not host:port (an IPv6 address stands in brackets)")
+    if match[1] is not None and not _is_ipv6(match[1]):
+        raise ConfigError(option, f"'{match[1]}' is not an IPv6 address")
     port = int(match[3])
     if not 1 <= port <= 65_535:
         raise ConfigError(option, f"port {port} is not between 1 and 65535")
     return match[1] or match[2], port
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 def printable(text: str) -> str:

@@ -16,34 +16,45 @@ def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:
 
 
 def observe(
-    wide: Mapping[Key, WideRow], first: Mapping[Key, NarrowRow], second: Mapping[Key, NarrowRow]
+    topic_ids: Mapping[Key, str],
+    wide: Mapping[Key, WideRow],
+    first: Mapping[Key, NarrowRow],
+    second: Mapping[Key, NarrowRow],
 ) -> list[Observation]:
     """Every transaction that was open at the first read, with what the second read shows of it.
 
     Where the first read failed, the transactions that the wide read saw stand in: what could not be read again must
-    come out as indeterminate, not be forgotten. A topic that was created anew since the plan is an error of both.
+    come out as indeterminate, not be forgotten. A topic that was created anew since the plan, whose topic ids are
+    given, is an error of both.
     """
     observations = []
-    for key, row in sorted(wide.items()):
-        one, two = first[key], second.get(key)
+    for key, one in sorted(first.items()):
+        two = second.get(key)
         if two is None:
             two = replace(one, open_producers=(), error=one.error or "the partition was not read again")
-        recreated = {r.topic_id for r in (one, two) if r.error is None} - {row.topic_id}
+        recreated = {row.topic_id for row in (one, two) if row.error is None} - {topic_ids[key]}
         if recreated:
             error = "the topic was deleted and created again"
             one, two = replace(one, error=error), replace(two, error=error)
-        seen = one.open_producers if one.error is None else one.open_producers or row.open_producers
-        observations += [_observation(row, one, two, producer) for producer in seen]
+        seen = _seen(wide.get(key), one)
+        observations += [_observation(topic_ids[key], one, two, producer) for producer in seen]
     return observations
 
 
-def _observation(row: WideRow, one: NarrowRow, two: NarrowRow, producer: OpenProducer) -> Observation:
+def _seen(row: WideRow | None, one: NarrowRow) -> Iterable[OpenProducer]:
+    if one.error is None or row is None:
+        return one.open_producers
+    seen = {producer.producer_id: producer for producer in (*row.open_producers, *one.open_producers)}
+    return tuple(seen[producer_id] for producer_id in sorted(seen))
+
+
+def _observation(topic_id: str, one: NarrowRow, two: NarrowRow, producer: OpenProducer) -> Observation:
     now_open = {other.producer_id: other for other in two.open_producers}
     still = now_open.get(producer.producer_id)
     return Observation(
-        topic=row.topic or "",
-        topic_id=row.topic_id or "",
-        partition=row.partition if row.partition is not None else -1,
+        topic=one.topic,
+        topic_id=topic_id,
+        partition=one.partition,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
         coordinator_epoch=producer.coordinator_epoch,

@@ -17,8 +17,8 @@ The step "held by nobody" rests on absence, and absence of evidence is not evide
 - **L** both reads came from the leader, and what they saw is below the high watermark (`probe.py`);
 - **V** every `__transaction_state` partition was covered by the one broker that serves it (`snapshot.py`);
 - **A** no transactional id is hidden from this principal (`snapshot.py`).
-Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of them:
-a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first.
+Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of
+them: a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first.
 
 What Kafka's epochs do to the comparison of the coordinator's epoch (cpe) with the partition's (pe): under transactions
 v2 every end of a transaction raises cpe, so in Prepare* the coordinator is at pe + 1 while the marker is owed; fencing
@@ -137,7 +137,7 @@ def bystander(e: Evidence, *states: str) -> CoordinatorView | None:
     return view if view.state in states and e.observation.topic_partition not in view.partitions else None
 
 
-# --- the predicates, in the order of the rules -------------------------------------------------------------------------
+# --- the predicates, in the order of the rules ---
 
 
 def ended(e: Evidence) -> bool:
@@ -265,8 +265,8 @@ def _explain_pending(e: Evidence) -> str:
     view = held_by(e, *_PREPARED)[0]
     decision = "commit" if view.state == "PrepareCommit" else "abort"
     return (
-        f"Transactional id '{view.transactional_id}' has decided to {decision} and still owes this partition the marker; "
-        "it ends by itself as soon as the partition can take it"
+        f"Transactional id '{view.transactional_id}' has decided to {decision} and still owes this partition the "
+        "marker; it ends by itself as soon as the partition can take it"
     )
 
 
@@ -296,8 +296,8 @@ def _explain_two_phase(e: Evidence) -> str:
 def _explain_behind(e: Evidence) -> str:
     view = e.coordinators[0]
     return (
-        f"Broker {view.broker_id} knows '{view.transactional_id}' at epoch {view.producer_epoch}, before the partition's "
-        f"{e.observation.producer_epoch}: it may have lost state, so what it says proves nothing."
+        f"Broker {view.broker_id} knows '{view.transactional_id}' at epoch {view.producer_epoch}, before the "
+        f"partition's {e.observation.producer_epoch}: it may have lost state, so what it says proves nothing."
     )
 
 
@@ -305,12 +305,16 @@ def _explain_split(e: Evidence) -> str:
     if len(e.coordinators) > 1:
         claims = ", ".join(f"'{v.transactional_id}' on broker {v.broker_id}" for v in e.coordinators)
         return f"More than one claim stands on producer id {e.observation.producer_id} ({claims}), so neither is proof."
-    return f"Brokers disagree about {TRANSACTION_STATE_TOPIC}: {e.coordinators[0].split_error if e.coordinators else e.context.split_error}."
+    why = e.coordinators[0].split_error if e.coordinators else e.context.split_error
+    return f"Brokers disagree about {TRANSACTION_STATE_TOPIC}: {why}."
 
 
 def _explain_undescribed(e: Evidence) -> str:
     view = next(view for view in e.coordinators if view.describe_error is not None)
-    return f"Transactional id '{view.transactional_id}' has this producer id but could not be described: {view.describe_error}."
+    return (
+        f"Transactional id '{view.transactional_id}' has this producer id but could not be described: "
+        f"{view.describe_error}."
+    )
 
 
 def _explain_uncovered(e: Evidence) -> str:
@@ -328,16 +332,16 @@ def _explain_committed(e: Evidence) -> str:
 def _explain_stale(e: Evidence) -> str:
     view = e.coordinators[0]
     return (
-        f"Transactional id '{view.transactional_id}' went on to epoch {view.producer_epoch} ({view.state}) and does not "
-        f"hold this partition: nobody will end what epoch {e.observation.producer_epoch} left open."
+        f"Transactional id '{view.transactional_id}' went on to epoch {view.producer_epoch} ({view.state}) and does "
+        f"not hold this partition: nobody will end what epoch {e.observation.producer_epoch} left open."
     )
 
 
 def _explain_live(e: Evidence) -> str:
     view = e.coordinators[0]
     return (
-        f"Transactional id '{view.transactional_id}' is still at epoch {view.producer_epoch} ({view.state}) and does not "
-        "hold this partition: nobody will end this, but its producer can still write here and must be fenced first."
+        f"Transactional id '{view.transactional_id}' is still at epoch {view.producer_epoch} ({view.state}) and does "
+        "not hold this partition: nobody will end this, but its producer can still write here and must be fenced first."
     )
 
 

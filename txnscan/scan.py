@@ -7,28 +7,57 @@ next begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from txnscan import __version__
 from txnscan.cluster import Cluster
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_bootstrap_servers
 from txnscan.engine import Engine
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.model import Context, Judged, NarrowRow, Observation, Partition, ScanError, Snapshot, Verdict
+from txnscan.model import Context, Judged, NarrowRow, Observation, ScanError, Snapshot, Verdict
 from txnscan.observe import observe, suspects, with_history
 from txnscan.reads import Reader
 from txnscan.remote import Connect
 
 # Told of a stage's name, and how much of it is done, of how much.
 Progress = Callable[[str, int, int], None]
-# When this scanner first saw each of these transactions, by its identity (see `identity`).
-History = Callable[[str, Sequence[Observation]], Mapping[tuple[str, str, int, int, int], int]]
+Key = tuple[str, int]
+# What makes a transaction on a partition the same one in another sweep.
+Identity = tuple[str, str, int, int, int]
+
+
+class History(Protocol):
+    """What earlier sweeps of a cluster left."""
+
+    def watched(self, cluster_id: str) -> Iterable[Key]:
+        """Partitions with incidents that are not resolved: a sweep reads them with proof, to see whether they are."""
+        ...
+
+    def first_seen_ms(self, cluster_id: str, observations: Sequence[Observation]) -> Mapping[Identity, int]:
+        """When each of these transactions was first seen, by its `identity`, for those seen before."""
+        ...
+
+
+class NoHistory:
+    """The history of a scanner that keeps none."""
+
+    def watched(self, cluster_id: str) -> Iterable[Key]:
+        """See History."""
+        return ()
+
+    def first_seen_ms(self, cluster_id: str, observations: Sequence[Observation]) -> Mapping[Identity, int]:
+        """See History."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A finished sweep: what was planned, what was seen, and a judgement on every open transaction."""
+    """A finished sweep: what was planned, what was seen, and a judgement on every open transaction.
+
+    proven: the topic id of each partition whose leader's answer the last read of it proved.
+    """
 
     sweep_id: str
     cluster_id: str
@@ -44,7 +73,7 @@ class Scan:
     coordinators_proven: int
     transactional_ids: int
     visibility_error: str | None
-    partitions: tuple[Partition, ...]
+    proven: Mapping[Key, str]
     transactions: tuple[Judged, ...]
     errors: tuple[ScanError, ...]
     warnings: tuple[str, ...]
@@ -63,8 +92,8 @@ class Scan:
 
     @property
     def complete(self) -> bool:
-        """Whether everything in scope was observed: every partition answered, every coordinator proven, no transactional
-        id hidden, and nothing indeterminate.
+        """Whether everything in scope was observed: every partition answered, every coordinator proven, no
+        transactional id hidden, and nothing indeterminate.
         """
         return (
             self.partitions_failed == 0
@@ -84,8 +113,8 @@ def scan(
     history: History,
     progress: Progress,
 ) -> Scan:
-    """Sweeps the cluster once. Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a topic,
-    partition or broker that was asked for by name does not exist.
+    """Sweeps the cluster once. Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a
+    topic, partition or broker that was asked for by name does not exist.
     """
     started_at_ms = now_ms()
     bootstrap = Connect(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))
@@ -101,8 +130,10 @@ def scan(
 
         wide = reader.wide(partitions, lambda done, total: progress("read every partition", done, total))
         open_wide = suspects(wide.rows)
+        topic_ids = {partition.key: partition.topic_id for partition in partitions}
+        watched = {key for key in history.watched(view.cluster_id) if key in topic_ids}
 
-        first = reader.narrow(open_wide, lambda done, total: progress("first read", done, total))
+        first = reader.narrow(open_wide.keys() | watched, lambda done, total: progress("first read", done, total))
         producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
 
         snapshot = cluster.snapshot(producer_ids, lambda done, total: progress("ask coordinators", done, total))
@@ -111,8 +142,8 @@ def scan(
         second = reader.narrow(still_open, lambda done, total: progress("second read", done, total))
 
         progress("judge", 0, 1)
-        observations = observe(open_wide, first, second)
-        seen = history(view.cluster_id, observations)
+        observations = observe(topic_ids, open_wide, first, second)
+        seen = history.first_seen_ms(view.cluster_id, observations)
         observations = with_history(observations, lambda o: seen.get(identity(o)))
         judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
         progress("judge", 1, 1)
@@ -132,7 +163,7 @@ def scan(
         coordinators_proven=snapshot.coordinators_proven,
         transactional_ids=snapshot.transactional_ids,
         visibility_error=snapshot.visibility_error,
-        partitions=tuple(partitions),
+        proven={key: row.topic_id for key, row in {**first, **second}.items() if row.error is None},
         transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
         errors=(
             *config_errors,
@@ -146,14 +177,9 @@ def scan(
     )
 
 
-def identity(o: Observation) -> tuple[str, str, int, int, int]:
+def identity(o: Observation) -> Identity:
     """What makes a transaction on a partition the same one in another sweep."""
     return (o.topic, o.topic_id, o.partition, o.producer_id, o.start_offset)
-
-
-def no_history(cluster_id: str, observations: Sequence[Observation]) -> Mapping[tuple[str, str, int, int, int], int]:
-    """The history of a scanner that keeps none."""
-    return {}
 
 
 def _order(o: Observation) -> tuple[str, int, int, int]:

@@ -204,7 +204,7 @@ TRANSACTION = (
     Column(
         "blocked_records",
         "BIGINT",
-        "Offsets between the last stable offset and the high watermark: what read_committed consumers of the partition do not get",
+        "Offsets from the last stable offset to the high watermark: what read_committed consumers do not get",
         _blocked,
     ),
     Column(

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# A sweep's JVM lives for seconds: compiling its code well takes longer than running it (measured: the first sweep in
+# 19 s instead of 41 s, later ones in 6 s instead of 9 s, on two cores).
+DRIVER_OPTIONS = "-XX:TieredStopAtLevel=1"
+
+
 class SparkUnavailable(Exception):
     """There can be no Spark session; the message is one sentence that says what to do."""
 
@@ -36,11 +41,12 @@ def local_settings(say: Callable[[str], None] = lambda _: None) -> dict[str, str
 
     Raises JavaError when the jars cannot be had.
     """
+    log = conf_directory() / "log4j2.properties"
     jars = sorted(jar_directory(DELTA, say=say).glob("*.jar"))
     return {
         **spark_defaults(),
         "spark.jars": ",".join(map(str, jars)),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={conf_directory() / 'log4j2.properties'}",
+        "spark.driver.extraJavaOptions": f"{DRIVER_OPTIONS} -Dlog4j2.configurationFile={log}",
     }
 
 

@@ -71,7 +71,7 @@ def ask_coordinators(
 
 def _probe(send: Send, broker_id: int, probes: Mapping[str, int]) -> dict[int, int]:
     answers = describe_transactions(send, broker_id, probes)
-    return {probes[name]: answer.error_code for name, answer in answers if name in probes}
+    return {probes[name]: answer.error_code for name, answer in answers.items() if name in probes}
 
 
 def conclude(
@@ -132,7 +132,7 @@ def _without_coordinators(
         why = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"
     except Unagreed as unagreed:
         why = str(unagreed)
-    absent = why.endswith(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
+    absent = why == f"{TRANSACTION_STATE_TOPIC}: {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}"
     error = ScanError("snapshot", why, None, TRANSACTION_STATE_TOPIC)
     return Snapshot(
         views=(),

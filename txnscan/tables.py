@@ -8,8 +8,7 @@ the same time: appends do not conflict, and the merge of incidents is tried agai
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +90,16 @@ class Tables:
             )
         return True
 
-    # --- what a sweep needs to know -----------------------------------------------------------------------------------
+    # --- what a sweep needs to know (`scan.History`)
+
+    def watched(self, cluster_id: str) -> Iterable[tuple[str, int]]:
+        """The partitions of this cluster that have incidents which are not resolved."""
+        rows = self._unresolved(cluster_id).select("topic", "partition").distinct().collect()
+        return [(row["topic"], row["partition"]) for row in rows]
+
+    def _unresolved(self, cluster_id: str) -> DataFrame:
+        incidents = self._spark.table(self.name(INCIDENTS))
+        return incidents.where((F.col("cluster_id") == cluster_id) & F.col("resolved_at").isNull())
 
     def first_seen_ms(self, cluster_id: str, observations: Sequence[Observation]) -> Mapping[tuple[Any, ...], int]:
         """When each of these transactions was first seen, by its identity, for those seen before."""
@@ -108,7 +116,7 @@ class Tables:
         )
         return {tuple(row[key] for key in keys): row["first_seen_ms"] for row in seen.collect()}
 
-    # --- what a sweep leaves ------------------------------------------------------------------------------------------
+    # --- what a sweep leaves
 
     def write(self, scan: Scan) -> None:
         """Stores a sweep. It is visible whole when this returns, and not at all when it raises."""
@@ -154,8 +162,9 @@ class Tables:
             for n in names
             if n not in ("incident_id", "sweeps", "first_seen_at", "sweep_date", "resolved_at", "resolved_how")
         ]
+        # Names of columns and of tables only; what came from outside is in the view.
         self._spark.sql(
-            f"MERGE INTO {self.name(INCIDENTS)} AS t USING {view} AS s "  # noqa: S608
+            f"MERGE INTO {self.name(INCIDENTS)} AS t USING {view} AS s "
             "ON t.incident_id = s.incident_id "
             "WHEN MATCHED AND s.resolved_how IS NOT NULL AND t.resolved_at IS NULL THEN "
             "UPDATE SET t.resolved_at = s.resolved_at, t.resolved_how = s.resolved_how "
@@ -170,29 +179,24 @@ class Tables:
     def _over(self, scan: Scan) -> list[tuple[str, str]]:
         """Open incidents of this cluster that this sweep proved to be over, with how.
 
-        A partition that this sweep did not read proves nothing about its incidents, and neither does a transaction
-        that is still open in any way.
+        A partition whose leader's answer was not proven proves nothing about its incidents, and neither does a
+        transaction that is still open in any way.
         """
-        unresolved = self._spark.table(self.name(INCIDENTS)).where(
-            (F.col("cluster_id") == scan.cluster_id) & F.col("resolved_at").isNull()
-        )
-        rows = unresolved.select("incident_id", "topic", "topic_id", "partition").collect()
-        if not rows:
+        if not scan.proven:
             return []
-        failed = {(error.topic, error.partition) for error in scan.errors}
-        topic_ids = {partition.key: partition.topic_id for partition in scan.partitions if partition.key not in failed}
+        rows = self._unresolved(scan.cluster_id).select("incident_id", "topic", "topic_id", "partition").collect()
         still_open = {
             incident_id(scan.cluster_id, judged)
             for judged in scan.transactions
             if judged.judgement.verdict is not Verdict.GONE
         }
         return [
-            (row["incident_id"], "ended" if topic_ids[key] == row["topic_id"] else "topic_recreated")
+            (row["incident_id"], "ended" if scan.proven[key] == row["topic_id"] else "topic_recreated")
             for row in rows
-            if (key := (row["topic"], row["partition"])) in topic_ids and row["incident_id"] not in still_open
+            if (key := (row["topic"], row["partition"])) in scan.proven and row["incident_id"] not in still_open
         ]
 
-    # --- what a sweep left --------------------------------------------------------------------------------------------
+    # --- what a sweep left
 
     def read(self, table: Table, sweep_id: str) -> DataFrame:
         """The rows of one finished sweep; none when it is not finished."""

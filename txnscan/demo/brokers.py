@@ -7,8 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from txnscan.demo.errors import DemoError
-from txnscan.demo.jars import KAFKA_VERSION, kafka_jars
-from txnscan.demo.java import java
+from txnscan.demo.jars import KAFKA_VERSION, java, kafka_jars
 from txnscan.demo.node import (
     CLIENT_LISTENER,
     Node,
@@ -72,7 +71,7 @@ class KafkaCluster:
     # --- the cluster as a whole
 
     def start(self) -> None:
-        """Starts all brokers and waits until each of them knows all. Raises DemoError, and then nothing is left running."""
+        """Starts all brokers and waits until each knows all. Raises DemoError, and then nothing is left running."""
         if self._processes:
             raise DemoError("the brokers are running already")
         try:
@@ -180,11 +179,12 @@ class KafkaCluster:
 
     def wait_for_brokers(self, broker_ids: Sequence[int], timeout_s: float = _START_S_MAX) -> None:
         """Until each of these brokers knows these brokers, and no others."""
+        names = ", ".join(map(str, broker_ids))
         with self.wire() as wire:
             for broker_id in broker_ids:
                 wait_until(
                     lambda asked=broker_id: self._knows(wire, asked, set(broker_ids)),  # type: ignore[misc]
-                    f"broker {broker_id} knew the brokers {', '.join(map(str, broker_ids))}; its log is {self.log_of(broker_id)}",
+                    f"broker {broker_id} knew the brokers {names}; its log is {self.log_of(broker_id)}",
                     timeout_s,
                 )
 
@@ -231,7 +231,8 @@ class KafkaCluster:
         self._processes[broker_id] = GuardedProcess(command, node.log)
 
     def _knows(self, wire: Wire, asked: int, wanted: set[int]) -> bool:
-        self._require_running(asked)
+        for broker_id in sorted(wanted):
+            self._require_running(broker_id)
         if not is_listening(self._nodes[asked].ports[CLIENT_LISTENER]):
             return False
         return {broker.broker_id for broker in read_metadata(wire.send, asked, []).brokers} == wanted

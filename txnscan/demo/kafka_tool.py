@@ -9,7 +9,7 @@ from pathlib import Path
 
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
-from txnscan.demo.java import java
+from txnscan.demo.jars import java
 from txnscan.demo.node import java_command
 
 _COMMAND = "org.apache.kafka.tools.TransactionsCommand"

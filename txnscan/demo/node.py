@@ -74,7 +74,7 @@ def java_command(
     arguments: Sequence[str],
     *,
     log_level: str,
-    to: str = "STDOUT",
+    to: str = "SYSTEM_OUT",
 ) -> list[str]:
     """A command line that runs a class of Kafka's and logs to SYSTEM_OUT or SYSTEM_ERR."""
     config = scratch / f"log4j2-{log_level.lower()}-{to.lower()}.xml"
@@ -91,7 +91,8 @@ def server_properties(
 
     Kafka's defaults but for what makes a small cluster start quickly: few threads, few partitions of the internal
     topics, no wait for further members of a group, and a broker that ended may come back after 4 s and not 9 (it is
-    refused as a duplicate until its session has timed out, even after a shutdown in good order). Nothing about transactions differs but the size of their log.
+    refused as a duplicate until its session has timed out, even after a shutdown in good order). Nothing about
+    transactions differs but the size of their log.
     """
     replicas = min(3, len(nodes))
     in_sync = min(2, replicas)
@@ -128,6 +129,7 @@ def server_properties(
 
 
 def write_settings(node: Node, properties: Mapping[str, str]) -> None:
+    """Writes the settings file, for this user's eyes only."""
     node.directory.mkdir(parents=True, exist_ok=True)
     # Passwords of extra listeners may be among them.
     node.settings_file.touch(mode=0o600)

@@ -1,8 +1,8 @@
 """Scenarios: each function makes one on real brokers and tells its story.
 
-All but the first two ways to leave a transaction open need brokers that do not verify transactions, so verification is
-switched off around the forbidden write, and on again after it. A planted transaction is proven to be open before the
-function returns.
+Where a scenario needs a forbidden write, the verification of transactions is switched off around it, at run time and on
+all brokers, and on again after it. `committed_but_hanging`, `live_with_old_timestamps` and `pending_marker` need none.
+A planted transaction is proven to be open before the function returns.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ __all__ = [
     "TornCommit",
     "TrafficCount",
     "committed_but_hanging",
+    "coordinated_by",
     "describe_owner",
     "live_epoch",
     "live_with_old_timestamps",
@@ -90,7 +91,7 @@ def committed_but_hanging(cluster: KafkaCluster, prefix: str = "payments") -> To
     with cluster.wire() as wire:
         create_topic(wire, whole, [[keeper]])
         create_topic(wire, torn, [[victim]])
-        producer = _coordinated_by(wire, keeper, prefix)
+        producer = coordinated_by(wire, keeper, prefix)
         before_ms = _now_ms() - 40 * _MINUTE_MS
         producer.produce(whole, 0, _RECORDS, timestamp_ms=before_ms)
         start_offset = producer.produce(torn, 0, _RECORDS, timestamp_ms=before_ms)
@@ -185,7 +186,7 @@ def pending_marker(cluster: KafkaCluster, topic: str = "ledger") -> Planted:
     keeper, victim = cluster.broker_ids[0], cluster.broker_ids[-1]
     with cluster.wire() as wire:
         create_topic(wire, topic, [[keeper, victim]], {"min.insync.replicas": "2"})
-        producer = _coordinated_by(wire, keeper, topic)
+        producer = coordinated_by(wire, keeper, topic)
         start_offset = producer.produce(topic, 0, _RECORDS)
         planted = _planted("decided, its marker is owed", producer, topic, 0, start_offset)
         cluster.stop_broker(victim)
@@ -208,13 +209,13 @@ def open_transaction(wire: Wire, topic: str, partition: int, producer_id: int) -
 def describe_owner(wire: Wire, transactional_id: str) -> DescribedTransaction:
     """The transactional id as its coordinator describes it."""
     asked = wait_until(lambda: Producer(wire, transactional_id).coordinator(), f"{transactional_id} had a coordinator")
-    return dict(describe_transactions(wire.send, asked, [transactional_id]))[transactional_id]
+    return describe_transactions(wire.send, asked, [transactional_id])[transactional_id]
 
 
 # --- inside
 
 
-def _coordinated_by(wire: Wire, broker_id: int, prefix: str) -> Producer:
+def coordinated_by(wire: Wire, broker_id: int, prefix: str) -> Producer:
     """A new producer whose transactional id has this broker for its coordinator."""
     for number in count():
         producer = Producer(wire, f"{prefix}-service-{number}")

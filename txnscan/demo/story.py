@@ -155,10 +155,9 @@ def _kafka_says(planted: Planted, reported: bool, mine: Sequence[dict[str, Any]]
 
 def _show_torn(console: Console, wire: Wire, torn: TornCommit) -> None:
     read = read_both(wire, torn)
-    console.print(
-        f"The commit of {torn.hanging.topic}: read_committed consumers get {read.whole_committed} of {torn.records} records of "
-        f"{torn.whole_topic} and {read.torn_committed} of {read.torn_uncommitted} of {torn.hanging.topic}, of one transaction."
-    )
+    whole = f"{read.whole_committed} of {torn.records} records of {torn.whole_topic}"
+    part = f"{read.torn_committed} of {read.torn_uncommitted} of {torn.hanging.topic}"
+    console.print(f"The torn commit: of one transaction, read_committed consumers get {whole} and {part}.")
 
 
 def _hold(cluster: KafkaCluster, console: Console) -> None:

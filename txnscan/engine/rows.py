@@ -85,7 +85,8 @@ def arrow_type(hint: Any) -> pa.DataType:
 def plain(value: Any) -> Any:
     """A value as dicts, lists and scalars."""
     if dataclasses.is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name, _ in _fields(type(typing.cast(Any, value)))}
+        row_type: Any = type(value)
+        return {name: plain(getattr(value, name)) for name, _ in _fields(row_type)}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     return str(value) if isinstance(value, StrEnum) else value

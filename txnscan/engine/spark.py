@@ -109,7 +109,7 @@ class SparkEngine:
 
 
 def _one_partition_per_lane(work: DataFrame, lanes: int) -> DataFrame:
-    """`repartitionById` is exact (Spark 4.1); before it, a hash may put two lanes into one task, which only costs time."""
+    """`repartitionById` is exact (Spark 4.1); before it, a hash may put two lanes into one task and cost time."""
     if hasattr(work, "repartitionById"):
         return work.repartitionById(lanes, F.col("lane").cast("int"))
     return work.repartition(lanes, "lane")

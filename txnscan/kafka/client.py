@@ -10,6 +10,7 @@ One request at a time is in flight per broker and client; a broker's throttle ti
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ from txnscan.model import Broker
 _NODE = "bootstrap-0"
 # A request that the manager refuses because the connection is paused was not sent, and can wait this long.
 _PAUSE_S = 0.01
+_FRAME_LOGGERS = ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.sasl")
 
 
 class Send(Protocol):
@@ -49,6 +51,9 @@ class Client:
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        for name in _FRAME_LOGGERS:
+            # At DEBUG they log what is sent, and SASL sends passwords.
+            logging.getLogger(name).setLevel(logging.INFO)
         self.settings = settings
         self._monotonic_s = monotonic_s
         self._sleep = sleep
@@ -70,7 +75,7 @@ class Client:
                     self._connections[broker.broker_id] = _BrokerConnection(self, broker)
 
     def send(self, broker_id: int, request: Any) -> Any:
-        """The broker's answer to `request`.
+        """The broker's answer to `request`, which must only read: where a kept connection was lost it is sent again.
 
         Raises RequestFailed when the broker is unknown, cannot be reached, does not answer within the request
         timeout, does not speak this API, or answers something that cannot be decoded.
@@ -87,6 +92,7 @@ class Client:
             for connection in self._connections.values():
                 connection.close()
         self._net.stop(timeout_ms=5_000)
+        self._net.close()
 
     def __enter__(self) -> Client:
         return self
@@ -112,8 +118,6 @@ class _BrokerConnection:
                 raise RequestFailed(self._dead, sent=False)
             client = self._client
             deadline_s = client._monotonic_s() + client.settings.request_timeout_ms / 1000
-            if self._manager is None:
-                self._manager = self._new_manager()
             wait_s = self._not_before_s - client._monotonic_s()
             if wait_s > 0:
                 client._sleep(wait_s)
@@ -130,32 +134,41 @@ class _BrokerConnection:
             self._not_before_s = client._monotonic_s() + throttle_ms / 1000
             return response
 
-    def _new_manager(self) -> Any:
-        configs = self._client._configs
-        return KafkaConnectionManager(self._client._net, bootstrap_servers=[self.broker.address], **configs)
-
     def _send_when_ready(self, request: Any, deadline_s: float) -> Any:
-        """Sends, waiting while the connection is paused, and once more where a kept connection had been closed."""
-        reconnects = 1
+        """Sends; waits while the connection is paused, and connects anew, once, where a kept connection was lost.
+
+        A manager whose connection was lost backs off, for longer each time, whether or not the broker is back; so a
+        new connection gets a new manager.
+        """
+        fresh = self._manager is None
         while True:
-            kept = self._manager._conns.get(_NODE) is not None
+            if self._manager is None:
+                self._manager = KafkaConnectionManager(
+                    self._client._net, bootstrap_servers=[self.broker.address], **self._client._configs
+                )
             try:
                 return self._client._net.run(self._exchange, request)
             except kafka_errors.NodeNotReadyError:
-                if self._client._monotonic_s() >= deadline_s:
+                paused = self._manager._conns.get(_NODE) is not None
+                if paused and self._client._monotonic_s() < deadline_s:
+                    self._client._sleep(_PAUSE_S)
+                    continue
+                if fresh:
                     raise
-                self._client._sleep(_PAUSE_S)
             except kafka_errors.KafkaConnectionError:
-                # An idle connection may have been closed by the broker; a read may be asked again.
-                if not kept or not reconnects or not getattr(request, "repeatable", True):
+                # A kept connection may have been closed by the broker for being idle; a read may be asked again.
+                if fresh:
                     raise
-                reconnects -= 1
+            self.close()
+            fresh = True
 
     async def _exchange(self, request: Any) -> Any:
         """Runs on the I/O thread. Bounded as a whole, because kafka-python's TLS handshake is not."""
         settings = self._client.settings
         bound_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
-        return await self._manager.wait_for(self._manager.send(request, _NODE), bound_ms)
+        # Without the refresh, a lost connection would make the manager ask for metadata in the background.
+        connection = self._manager.get_connection(_NODE, refresh_metadata_on_err=False)
+        return await self._manager.wait_for(connection.send_request(request), bound_ms)
 
     @property
     def _where(self) -> str:
@@ -171,6 +184,9 @@ class _BrokerConnection:
             text = f"{where} refused the credentials: {_sentence(error)}"
         elif isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
             text = f"{where} did not answer {name} within {self._client.settings.request_timeout_ms} ms"
+        elif self._client.settings.sasl_mechanism is not None and "disconnected" in str(error):
+            # A broker closes the connection right behind its refusal, which kafka-python may then not get to read.
+            text = f"{where} closed the connection while authenticating; check the credentials"
         elif isinstance(error, kafka_errors.KafkaConnectionError | kafka_errors.NodeNotReadyError):
             text = f"{where} cannot be reached: {_sentence(error)}"
         else:
@@ -181,6 +197,7 @@ class _BrokerConnection:
     def close(self) -> None:
         if self._manager is not None:
             self._manager.call_soon(self._manager.close)
+            self._manager = None
 
 
 def _sentence(error: kafka_errors.KafkaError) -> str:

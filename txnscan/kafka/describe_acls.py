@@ -8,7 +8,7 @@ from __future__ import annotations
 from kafka.protocol.admin import DescribeAclsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 
 # org.apache.kafka.common.resource.ResourceType and PatternType, common.acl.AclOperation and AclPermissionType.
 _TRANSACTIONAL_ID = 5
@@ -35,4 +35,4 @@ def denied_transactional_ids(send: Send, broker_id: int) -> tuple[str, ...]:
         return ()
     if response.error_code != ErrorCode.NONE:
         raise RequestFailed(f"broker {broker_id} answered DescribeAcls with {error_name(response.error_code)}")
-    return tuple(sorted(resource.resource_name for resource in response.resources))
+    return tuple(sorted(resource.resource_name for resource in present(response.resources)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 
 _BROKER = 4
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
@@ -16,10 +16,10 @@ def transaction_max_timeout_ms(send: Send, broker_id: int) -> int:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=_BROKER, resource_name=str(broker_id), configuration_keys=[_MAX_TIMEOUT]
     )
-    for result in send(broker_id, DescribeConfigsRequest(resources=[resource])).results:
+    for result in present(send(broker_id, DescribeConfigsRequest(resources=[resource])).results):
         if result.error_code != ErrorCode.NONE:
             raise RequestFailed(f"broker {broker_id} answered DescribeConfigs with {error_name(result.error_code)}")
-        for config in result.configs:
+        for config in present(result.configs):
             if config.name == _MAX_TIMEOUT and config.value is not None:
                 return int(config.value)
     raise RequestFailed(f"broker {broker_id} did not name {_MAX_TIMEOUT} in its answer to DescribeConfigs")

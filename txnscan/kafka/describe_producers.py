@@ -16,7 +16,7 @@ from typing import Any
 from kafka.protocol.admin import DescribeProducersRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, error_name
+from txnscan.kafka.errors import ErrorCode, error_name, present
 from txnscan.model import OpenProducer, Partition
 
 
@@ -45,8 +45,8 @@ def describe_producers(
     missing = DescribedPartition(error="the broker left this partition out of its answer")
     described = {(topic, index): missing for topic, wanted in indexes.items() for index in wanted}
     answered = set()
-    for topic in send(broker_id, request).topics:
-        for answer in topic.partitions:
+    for topic in present(send(broker_id, request).topics):
+        for answer in present(topic.partitions):
             key = (topic.name, answer.partition_index)
             if key in described:
                 described[key] = _described(answer) if key not in answered else _doubled("partition")
@@ -57,6 +57,8 @@ def describe_producers(
 def _described(answer: Any) -> DescribedPartition:
     if answer.error_code != ErrorCode.NONE:
         return DescribedPartition(error=error_name(answer.error_code))
+    if answer.active_producers is None:
+        return DescribedPartition(error="the broker's answer holds null in place of the producers")
     producers = answer.active_producers
     if len({p.producer_id for p in producers}) != len(producers):
         return _doubled("producer id")

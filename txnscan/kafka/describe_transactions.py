@@ -8,17 +8,20 @@ handleDescribeTransactions`, `KafkaApis.handleDescribeTransactionsRequest`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from kafka.protocol.admin import DescribeTransactionsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, error_name
+from txnscan.kafka.errors import ErrorCode, error_name, present
 
 # Kafka's own admin client sends all ids of a coordinator at once; this only bounds the size of one answer.
 _IDS_PER_REQUEST = 1_000
+# UNKNOWN_SERVER_ERROR: what a broker that contradicts itself has said.
+_DOUBLED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +46,27 @@ class DescribedTransaction:
 
 def describe_transactions(
     send: Send, broker_id: int, transactional_ids: Iterable[str]
-) -> Iterator[tuple[str, DescribedTransaction]]:
-    """Each id that the broker answered for. Ids that it leaves out are missing here. Raises RequestFailed."""
+) -> dict[str, DescribedTransaction]:
+    """Each id that the broker answered for; ids that it left out are missing. Raises RequestFailed.
+
+    An id answered twice is an error of that id.
+    """
+    described: dict[str, DescribedTransaction] = {}
     remaining = iter(transactional_ids)
     while ids := list(islice(remaining, _IDS_PER_REQUEST)):
-        for answer in send(broker_id, DescribeTransactionsRequest(transactional_ids=ids)).transaction_states:
-            yield (
-                answer.transactional_id,
-                DescribedTransaction(
-                    error_code=answer.error_code,
-                    state=answer.transaction_state,
-                    producer_id=answer.producer_id,
-                    producer_epoch=answer.producer_epoch,
-                    timeout_ms=answer.transaction_timeout_ms,
-                    start_time_ms=answer.transaction_start_time_ms,
-                    partitions=tuple(sorted(f"{t.topic}-{p}" for t in answer.topics for p in t.partitions)),
-                ),
-            )
+        for answer in present(send(broker_id, DescribeTransactionsRequest(transactional_ids=ids)).transaction_states):
+            name = answer.transactional_id
+            described[name] = _described(answer) if name not in described else DescribedTransaction(_DOUBLED)
+    return described
+
+
+def _described(answer: Any) -> DescribedTransaction:
+    return DescribedTransaction(
+        error_code=answer.error_code,
+        state=answer.transaction_state,
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+        timeout_ms=answer.transaction_timeout_ms,
+        start_time_ms=answer.transaction_start_time_ms,
+        partitions=tuple(sorted(f"{t.topic}-{p}" for t in present(answer.topics) for p in present(t.partitions))),
+    )

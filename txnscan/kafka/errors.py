@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
+from typing import Any
 
 from kafka.errors import kafka_errors
 
@@ -51,6 +53,16 @@ class RequestFailed(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_request_failed, (self.error, self.sent))
+
+
+def present(items: Iterable[Any] | None) -> Iterable[Any]:
+    """A list of an answer. Raises RequestFailed for null: it is no empty list, and absence must not follow from it.
+
+    kafka-python reads null from a frame that is damaged; no broker sends it for a list.
+    """
+    if items is None:
+        raise RequestFailed("an answer holds null in place of a list")
+    return items
 
 
 def _request_failed(error: str, sent: bool) -> RequestFailed:

@@ -2,8 +2,8 @@
 
 With `currentLeaderEpoch` set (v4, Kafka 2.1) a broker answers only where it leads at exactly that epoch:
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER otherwise, and OFFSET_NOT_AVAILABLE while a new
-leader's high watermark is still behind its epoch's start. ACLs: Describe on the topic. Source: `ReplicaManager.fetchOffset`,
-`Partition.fetchOffsetForTimestamp`.
+leader's high watermark is still behind its epoch's start. ACLs: Describe on the topic.
+Source: `ReplicaManager.fetchOffset`, `Partition.fetchOffsetForTimestamp`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, error_name
+from txnscan.kafka.errors import ErrorCode, error_name, present
 from txnscan.model import Partition
 
 _CONSUMER = -1
@@ -60,10 +60,15 @@ def list_offsets(
     )
     missing = ListedOffset(error="the broker left this partition out of its answer")
     listed = {(topic, p.partition_index): missing for topic, wanted in topics.items() for p in wanted}
-    for topic in send(broker_id, request).topics:
-        for answer in topic.partitions:
-            if (key := (topic.name, answer.partition_index)) in listed:
+    answered = set()
+    for topic in present(send(broker_id, request).topics):
+        for answer in present(topic.partitions):
+            key = (topic.name, answer.partition_index)
+            if key in answered:
+                listed[key] = ListedOffset(error="the broker's answer holds a partition twice")
+            elif key in listed:
                 failed = answer.error_code != ErrorCode.NONE
                 error = error_name(answer.error_code) if failed else None
                 listed[key] = ListedOffset(offset=-1 if failed else answer.offset, error=error)
+            answered.add(key)
     return listed

@@ -11,7 +11,7 @@ from __future__ import annotations
 from kafka.protocol.admin import ListTransactionsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 
 
 def list_transactions(send: Send, broker_id: int) -> dict[str, int]:
@@ -19,4 +19,8 @@ def list_transactions(send: Send, broker_id: int) -> dict[str, int]:
     response = send(broker_id, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
     if response.error_code != ErrorCode.NONE:
         raise RequestFailed(f"broker {broker_id} answered ListTransactions with {error_name(response.error_code)}")
-    return {listed.transactional_id: listed.producer_id for listed in response.transaction_states}
+    states = tuple(present(response.transaction_states))
+    listed = {state.transactional_id: state.producer_id for state in states}
+    if len(listed) != len(states):
+        raise RequestFailed(f"broker {broker_id} answered ListTransactions with an id twice")
+    return listed

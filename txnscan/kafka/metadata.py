@@ -15,7 +15,7 @@ from typing import Any
 from kafka.protocol.metadata import MetadataRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.model import Broker, ClusterView, Partition
 
 
@@ -25,11 +25,17 @@ def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = Non
         None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(set(topics))]
     )
     response = send(broker_id, MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
-    brokers = tuple(sorted((Broker(b.node_id, b.host, b.port) for b in response.brokers), key=lambda b: b.broker_id))
+    brokers = tuple(
+        sorted((Broker(b.node_id, b.host, b.port) for b in present(response.brokers)), key=lambda b: b.broker_id)
+    )
     if not brokers:
         raise RequestFailed(f"broker {broker_id} answered Metadata without any broker")
-    partitions = [p for topic in response.topics if topic.error_code == ErrorCode.NONE for p in _partitions(topic)]
-    errors = [(t.name or "", error_name(t.error_code)) for t in response.topics if t.error_code != ErrorCode.NONE]
+    partitions = [
+        p for topic in present(response.topics) if topic.error_code == ErrorCode.NONE for p in _partitions(topic)
+    ]
+    errors = [
+        (t.name or "", error_name(t.error_code)) for t in present(response.topics) if t.error_code != ErrorCode.NONE
+    ]
     return ClusterView(
         answered_by=broker_id,
         cluster_id=response.cluster_id or "",
@@ -41,7 +47,10 @@ def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = Non
 
 def _partitions(topic: Any) -> list[Partition]:
     topic_id = topic_id_text(getattr(topic, "topic_id", None))
-    return [Partition(topic.name, topic_id, p.partition_index, p.leader_id, p.leader_epoch) for p in topic.partitions]
+    return [
+        Partition(topic.name, topic_id, p.partition_index, p.leader_id, p.leader_epoch)
+        for p in present(topic.partitions)
+    ]
 
 
 def topic_id_text(topic_id: uuid.UUID | None) -> str:

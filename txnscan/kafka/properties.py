@@ -43,7 +43,7 @@ _JAAS = re.compile(
     r"\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\s*(?P<options>.*?)\s*;\s*", re.S
 )
 _JAAS_OPTION = re.compile(
-    r"""(?P<name>\w+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<bare>\S+))\s*"""
+    r"""(?P<name>\w+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"']+))(?:\s+|$)"""
 )
 
 
@@ -119,10 +119,13 @@ def _tls(properties: Mapping[str, str]) -> TlsSettings:
     if algorithm not in ("https", ""):
         raise PropertiesError("ssl.endpoint.identification.algorithm must be https or empty")
     chain = _pem(properties, "ssl.keystore", "ssl.keystore.certificate.chain")
+    key = properties.get("ssl.keystore.key")
+    if key is not None and chain is None:
+        raise PropertiesError("ssl.keystore.key is set without ssl.keystore.certificate.chain; set both")
     tls = TlsSettings(
         ca_pem=ca_pem,
         certificate_pem=chain,
-        key_pem=properties.get("ssl.keystore.key"),
+        key_pem=_pem_blocks(key) if key is not None else None,
         key_password=properties.get("ssl.key.password"),
         check_hostname=algorithm == "https",
     )
@@ -147,11 +150,24 @@ def _pem(properties: Mapping[str, str], store: str, inline: str) -> str | None:
     if properties.get(f"{store}.type", "JKS").strip().upper() != "PEM":
         raise PropertiesError(f"{store}.type must be PEM; other key stores are not supported")
     if given is not None:
-        return given
+        return _pem_blocks(given)
     try:
-        return Path(str(location)).read_text("utf-8")
+        return _pem_blocks(Path(str(location)).read_text("utf-8"))
     except (OSError, UnicodeDecodeError):
         raise PropertiesError(f"{store}.location names a file that cannot be read") from None
+
+
+def _pem_blocks(text: str) -> str:
+    """The PEM blocks of a text, each on lines of its own. As in Java (`DefaultSslEngineFactory.PemStore`), any white
+    space may stand for a newline, which is how a properties file continues a line, and text between blocks is left out.
+    """
+    blocks = re.findall(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", text, re.DOTALL)
+    return "".join(f"-----BEGIN {kind}-----\n{_pem_lines(body)}\n-----END {kind}-----\n" for kind, body in blocks)
+
+
+def _pem_lines(body: str) -> str:
+    # An encrypted key of the old form has headers, which are lines that must stay as they are.
+    return body.strip() if ":" in body else "\n".join(body.split())
 
 
 def _sasl(properties: Mapping[str, str]) -> tuple[str, str, str]:
@@ -177,10 +193,20 @@ def _jaas_options(text: str) -> dict[str, str]:
         if match is None:
             raise PropertiesError("sasl.jaas.config cannot be parsed after its login module")
         quoted = match["double"]
-        value = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else match["single"] or match["bare"] or ""
+        value = _unescaped(quoted) if quoted is not None else match["single"] or match["bare"] or ""
         options[match["name"]] = value
         position = match.end()
     return options
+
+
+def _unescaped(text: str) -> str:
+    """A quoted string as Java's StreamTokenizer reads it."""
+    named = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
+
+    def character(match: re.Match[str]) -> str:
+        return chr(int(match[1], 8)) if match[1][0] in "01234567" else named.get(match[1], match[1])
+
+    return re.sub(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|\D|[89])", character, text)
 
 
 def _positive_int(properties: Mapping[str, str], key: str, default: int) -> int:

@@ -123,8 +123,8 @@ def _errors(errors: Sequence[Mapping[str, Any]]) -> RenderableType:
     counted = Counter((error["stage"], error["broker"], error["error"]) for error in errors)
     for (stage, broker, why), count in counted.most_common(_ERRORS_SHOWN):
         places = [_place(e) for e in errors if (e["stage"], e["broker"], e["error"]) == (stage, broker, why)]
-        where = places[0] + (f" and {count - 1} more" if count > 1 else "")
-        table.add_row(stage, printable(where), printable(why))
+        place = places[0] + (f" and {count - 1} more" if count > 1 else "")
+        table.add_row(Text(printable(stage)), Text(printable(place)), Text(printable(why)))
     if len(counted) > _ERRORS_SHOWN:
         table.add_row("", "", f"and {len(counted) - _ERRORS_SHOWN} more; --format json shows all")
     return table

@@ -1,0 +1,266 @@
+"""A cluster that answers `send(broker_id, request)` from data, with kafka-python's own answer classes.
+
+`FakeCluster.send` is what the API modules take as `send`. Change its data to change its answers; put a function into
+`edit` to spoil one kind of answer: it is given the broker's id and the finished answer and gives back the one to send.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka.protocol.admin import (
+    DescribeProducersResponse,
+    DescribeTransactionsResponse,
+    ListTransactionsResponse,
+)
+from kafka.protocol.consumer import ListOffsetsResponse
+from kafka.protocol.metadata import MetadataResponse
+
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, OpenProducer, Partition
+
+ADDRESS = "127.0.0.1"
+ProducersTopic = DescribeProducersResponse.TopicResponse
+ProducersPartition = ProducersTopic.PartitionResponse
+OffsetsTopic = ListOffsetsResponse.ListOffsetsTopicResponse
+OffsetsPartition = OffsetsTopic.ListOffsetsPartitionResponse
+DescribedId = DescribeTransactionsResponse.TransactionState
+MetadataTopic = MetadataResponse.MetadataResponseTopic
+Edit = Callable[[int, Any], Any]
+
+# The request's name and what tells it from others of the same name.
+Asked = tuple[int, str]
+
+
+def partition(topic: str = "t", index: int = 0, leader: int = 1, epoch: int = 5, topic_id: str = "") -> Partition:
+    """A partition as a plan knows it."""
+    return Partition(topic, topic_id, index, leader, epoch)
+
+
+def producer(producer_id: int, start_offset: int = 100, **changes: int) -> OpenProducer:
+    """A producer as DescribeProducers shows it; a start offset of -1 says that it has no transaction open."""
+    values = {"producer_epoch": 3, "coordinator_epoch": 0, "last_timestamp_ms": 1_700_000_000_000, "last_sequence": 4}
+    return OpenProducer(producer_id=producer_id, start_offset=start_offset, **(values | changes))
+
+
+@dataclass
+class FakePartition:
+    """What the brokers hold of one partition."""
+
+    leader: int = 1
+    epoch: int = 5
+    high_watermark: int = 200
+    log_start: int = 0
+    producers: list[OpenProducer] = field(default_factory=list)
+    # Error codes to answer with, by "producers", "high watermark", "last stable" and "log start".
+    errors: dict[str, int] = field(default_factory=dict)
+    last_stable: int | None = None
+    topic_id: uuid.UUID | None = None
+
+    def offset(self, which: str) -> int:
+        """One of the three offsets."""
+        if which == "high watermark":
+            return self.high_watermark
+        if which == "log start":
+            return self.log_start
+        if self.last_stable is not None:
+            return self.last_stable
+        return min([p.start_offset for p in self.producers if p.start_offset >= 0] or [self.high_watermark])
+
+
+@dataclass
+class FakeId:
+    """A transactional id at its coordinator. `listed_producer_id` differs where the id changes between two requests."""
+
+    producer_id: int = 7
+    producer_epoch: int = 3
+    state: str = "Ongoing"
+    partitions: tuple[tuple[str, int], ...] = ()
+    error: int = 0
+    listed_producer_id: int | None = None
+
+
+class FakeCluster:
+    """Brokers with partitions and transactional ids.
+
+    unreachable: brokers that fail every request. cached: which `__transaction_state` partitions each broker answers
+    for; others get NOT_COORDINATOR. probe_codes: the error code for ids unknown to a broker, by (broker, partition).
+    """
+
+    def __init__(self, brokers: Iterable[int] = (1, 2, 3)) -> None:
+        self.brokers = list(brokers)
+        self.partitions: dict[tuple[str, int], FakePartition] = {}
+        self.topic_errors: dict[str, int] = {}
+        self.unreachable: set[int] = set()
+        self.ids: dict[int, dict[str, FakeId]] = {}
+        self.cached: dict[int, set[int]] = {}
+        self.probe_codes: dict[tuple[int, int], int] = {}
+        self.list_errors: dict[int, int] = {}
+        self.edit: dict[str, Edit] = {}
+        self.fail_when: Callable[[int, Any, list[Asked]], bool] = lambda broker_id, request, asked: False
+        # Another cluster that a broker believes in, for its Metadata.
+        self.believes: dict[int, FakeCluster] = {}
+        self.asked: list[Asked] = []
+        self.requests: list[Any] = []
+
+    def lead(self, topic: str, leaders: Iterable[int], epoch: int = 5) -> None:
+        """A topic with a partition for each of these leaders; for `__transaction_state` they cache it too."""
+        for index, leader in enumerate(leaders):
+            self.partitions[topic, index] = FakePartition(leader, epoch)
+            if topic == TRANSACTION_STATE_TOPIC:
+                self.cached.setdefault(leader, set()).add(index)
+
+    @property
+    def transaction_state_partitions(self) -> int:
+        return sum(topic == TRANSACTION_STATE_TOPIC for topic, _ in self.partitions)
+
+    def planned(self, *keys: tuple[str, int]) -> tuple[Partition, ...]:
+        """These partitions as a plan would name them."""
+        return tuple(Partition(t, "", i, self.partitions[t, i].leader, self.partitions[t, i].epoch) for t, i in keys)
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        """The broker's answer."""
+        name = type(request).__name__.removesuffix("Request")
+        self.asked.append((broker_id, name))
+        self.requests.append(request)
+        if broker_id in self.unreachable or self.fail_when(broker_id, request, self.asked):
+            raise RequestFailed(f"broker {broker_id} cannot be reached")
+        answer = getattr(self, f"_answer_{name}")(broker_id, request)
+        return self.edit[name](broker_id, answer) if name in self.edit else answer
+
+    def _answer_Metadata(self, broker_id: int, request: Any) -> Any:
+        if broker_id in self.believes:
+            return self.believes[broker_id]._answer_Metadata(broker_id, request)
+        topics: dict[str, list[Any]] = {}
+        for (topic, index), held in sorted(self.partitions.items()):
+            shown = MetadataTopic.MetadataResponsePartition(
+                error_code=0, partition_index=index, leader_id=held.leader, leader_epoch=held.epoch
+            )
+            topics.setdefault(topic, []).append(shown)
+        wanted = sorted(topics) if request.topics is None else [topic.name for topic in request.topics]
+        return MetadataResponse(
+            version=12,
+            cluster_id="fake",
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(node_id=b, host=ADDRESS, port=9000 + b) for b in self.brokers
+            ],
+            topics=[self._metadata_topic(name, topics.get(name, [])) for name in wanted],
+        )
+
+    def _metadata_topic(self, name: str, partitions: list[Any]) -> Any:
+        error = self.topic_errors.get(name, 0 if partitions else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        topic_id = self.partitions[name, partitions[0].partition_index].topic_id if partitions else None
+        return MetadataTopic(
+            error_code=error, name=name, topic_id=topic_id or uuid.UUID(int=0), partitions=[] if error else partitions
+        )
+
+    def _answer_DescribeProducers(self, broker_id: int, request: Any) -> Any:
+        return DescribeProducersResponse(
+            topics=[
+                ProducersTopic(name=t.name, partitions=[self._producers(t.name, i) for i in t.partition_indexes])
+                for t in request.topics
+            ]
+        )
+
+    def _producers(self, topic: str, index: int) -> Any:
+        held = self.partitions[topic, index]
+        code = held.errors.get("producers", 0)
+        shown = [] if code else [producer_state(p) for p in held.producers]
+        return ProducersPartition(partition_index=index, error_code=code, active_producers=shown)
+
+    def _answer_ListOffsets(self, broker_id: int, request: Any) -> Any:
+        which = offset_kind(request)
+        return ListOffsetsResponse(
+            topics=[
+                OffsetsTopic(name=t.name, partitions=[self._offset(broker_id, t.name, p, which) for p in t.partitions])
+                for t in request.topics
+            ]
+        )
+
+    def _offset(self, broker_id: int, topic: str, asked: Any, which: str) -> Any:
+        held = self.partitions[topic, asked.partition_index]
+        code = held.errors.get(which, 0)
+        if broker_id != held.leader:
+            code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif asked.current_leader_epoch != held.epoch and asked.current_leader_epoch != -1:
+            newer = asked.current_leader_epoch > held.epoch
+            code = int(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
+        offset = -1 if code else held.offset(which)
+        return OffsetsPartition(partition_index=asked.partition_index, error_code=code, offset=offset)
+
+    def _answer_ListTransactions(self, broker_id: int, request: Any) -> Any:
+        code = self.list_errors.get(broker_id, 0)
+        known = {} if code else self.ids.get(broker_id, {})
+        return ListTransactionsResponse(
+            error_code=code,
+            transaction_states=[
+                ListTransactionsResponse.TransactionState(
+                    transactional_id=name,
+                    producer_id=held.producer_id if held.listed_producer_id is None else held.listed_producer_id,
+                    transaction_state=held.state,
+                )
+                for name, held in known.items()
+            ],
+        )
+
+    def _answer_DescribeTransactions(self, broker_id: int, request: Any) -> Any:
+        return DescribeTransactionsResponse(
+            transaction_states=[self._described(broker_id, name) for name in request.transactional_ids]
+        )
+
+    def _described(self, broker_id: int, name: str) -> Any:
+        held = self.ids.get(broker_id, {}).get(name)
+        if held is None or held.error:
+            k = coordinator_partition(name, self.transaction_state_partitions)
+            cached = k in self.cached.get(broker_id, set())
+            default = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if cached else ErrorCode.NOT_COORDINATOR
+            code = held.error if held is not None else self.probe_codes.get((broker_id, k), int(default))
+            return DescribedId(error_code=code, transactional_id=name)
+        return DescribedId(
+            error_code=0,
+            transactional_id=name,
+            transaction_state=held.state,
+            transaction_timeout_ms=60_000,
+            transaction_start_time_ms=1_700_000_000_000,
+            producer_id=held.producer_id,
+            producer_epoch=held.producer_epoch,
+            topics=[DescribedId.TopicData(topic=topic, partitions=[index]) for topic, index in held.partitions],
+        )
+
+
+def producer_state(shown: OpenProducer) -> Any:
+    """A producer in a DescribeProducers answer."""
+    return ProducersPartition.ProducerState(
+        producer_id=shown.producer_id,
+        producer_epoch=shown.producer_epoch,
+        last_sequence=shown.last_sequence,
+        last_timestamp=shown.last_timestamp_ms,
+        coordinator_epoch=shown.coordinator_epoch,
+        current_txn_start_offset=shown.start_offset,
+    )
+
+
+def offset_kind(request: Any) -> str:
+    """Which of the three offsets a ListOffsets request asks for."""
+    (timestamp,) = {p.timestamp for t in request.topics for p in t.partitions}
+    if timestamp == -2:
+        return "log start"
+    return "last stable" if request.isolation_level == 1 else "high watermark"
+
+
+def one_by_one(call: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """What agreement takes to ask in parallel, in order instead."""
+    return [call(item) for item in items]
+
+
+def no_progress(done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def broker(broker_id: int, port: int | None = None) -> Broker:
+    """A broker of the fake cluster, or one on a local port."""
+    return Broker(broker_id, ADDRESS, 9000 + broker_id if port is None else port)

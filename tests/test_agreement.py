@@ -1,0 +1,191 @@
+"""What all brokers agree on, and what counts as nobody knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from tests.fakes import FakeCluster, broker, one_by_one
+from txnscan.agreement import Agreement, Unagreed, read_agreement
+from txnscan.kafka.errors import ErrorCode
+from txnscan.model import Broker, ClusterView, NarrowRow, Partition
+from txnscan.reads import confirmed
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    fake = FakeCluster()
+    fake.lead("t", [1, 2, 3])
+    return fake
+
+
+def agree(cluster: FakeCluster, known: Iterable[int] = (1, 2, 3), topics: Iterable[str] = ("t",)) -> Agreement:
+    return read_agreement(cluster.send, known, topics, one_by_one, lambda brokers: None)
+
+
+def cut_off(cluster: FakeCluster, broker_id: int, **beliefs: object) -> None:
+    """A broker that goes on believing something else of t-0."""
+    old = FakeCluster(cluster.brokers)
+    old.lead("t", [1, 2, 3])
+    for name, value in beliefs.items():
+        setattr(old.partitions["t", 0], name, value)
+    cluster.believes[broker_id] = old
+
+
+def why_not(agreement: Agreement, topic: str = "t", index: int = 0) -> str:
+    with pytest.raises(Unagreed) as unagreed:
+        agreement.partition(topic, index)
+    return str(unagreed.value)
+
+
+def test_a_leader_is_known_when_every_broker_names_it_at_one_epoch(cluster: FakeCluster) -> None:
+    agreement = agree(cluster)
+    assert agreement.partition("t", 1) == Partition("t", "", 1, 2, 5)
+    assert agreement.errors == ()
+    assert agreement.indexes("t") == (0, 1, 2)
+    assert [b.broker_id for b in agreement.brokers] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("beliefs", "why"),
+    [
+        ({"epoch": 4}, "a broker that lags believes in an older epoch"),
+        ({"epoch": 6}, "a broker that knows more: the others lag"),
+        ({"leader": 2}, "another leader at the same epoch"),
+        ({"leader": -1}, "one that believes there is no leader"),
+    ],
+)
+@pytest.mark.parametrize("broker_id", [1, 2, 3])
+def test_one_broker_that_believes_otherwise_leaves_the_leader_unknown(
+    cluster: FakeCluster, broker_id: int, beliefs: dict[str, int], why: str
+) -> None:
+    cut_off(cluster, broker_id, **beliefs)
+    agreement = agree(cluster)
+    assert why_not(agreement) == "brokers disagree on who leads t-0", why
+    assert agreement.partition("t", 1).leader == 2, "the partitions that they agree on are not concerned"
+
+
+def test_a_broker_that_does_not_know_the_topic_is_a_disagreement(cluster: FakeCluster) -> None:
+    cluster.believes[3] = FakeCluster()
+    assert why_not(agree(cluster)) == "brokers disagree on who leads t-0"
+
+
+def test_a_broker_that_does_not_know_the_partition_is_a_disagreement_on_it(cluster: FakeCluster) -> None:
+    cut_off(cluster, 3)
+    del cluster.believes[3].partitions["t", 0]
+    assert "disagree" in why_not(agree(cluster))
+
+
+def test_an_unreachable_broker_that_others_still_name_leaves_every_leader_unknown(cluster: FakeCluster) -> None:
+    cluster.unreachable = {3}
+    agreement = agree(cluster)
+    for index in range(3):
+        assert why_not(agreement, index=index) == "not every broker said who leads it: broker 3 cannot be reached"
+    assert [(e.stage, e.broker) for e in agreement.errors] == [("metadata", 3)]
+
+
+def test_an_unreachable_broker_that_one_other_names_is_still_waited_for(cluster: FakeCluster) -> None:
+    cluster.unreachable = {3}
+    cut_off(cluster, 2)
+    cluster.brokers = [1, 2]
+    assert "broker 3" in why_not(agree(cluster))
+
+
+def test_an_unreachable_broker_that_nobody_names_any_more_is_not_waited_for(cluster: FakeCluster) -> None:
+    cluster.unreachable = {3}
+    cluster.brokers = [1, 2]
+    agreement = agree(cluster)
+    assert agreement.partition("t", 0).leader == 1
+    assert agreement.errors == ()
+
+
+def test_a_broker_that_nobody_names_but_that_answers_must_agree_too(cluster: FakeCluster) -> None:
+    cut_off(cluster, 3, leader=3)
+    cluster.brokers = [1, 2]
+    assert "disagree" in why_not(agree(cluster))
+
+
+def test_without_any_answer_nothing_is_known(cluster: FakeCluster) -> None:
+    cluster.unreachable = {1, 2, 3}
+    agreement = agree(cluster)
+    assert why_not(agreement) == "no broker said who leads it"
+    assert (agreement.brokers, agreement.indexes("t")) == ((), ())
+
+
+def test_a_broker_named_only_in_anothers_answer_is_asked_too_and_made_known(cluster: FakeCluster) -> None:
+    learned: list[Broker] = []
+    agreement = read_agreement(cluster.send, [1], ["t"], one_by_one, learned.extend)
+    assert [view.answered_by for view in agreement.views] == [1, 2, 3]
+    assert set(learned) == {broker(1), broker(2), broker(3)}
+
+
+def test_every_broker_is_asked_once_a_round(cluster: FakeCluster) -> None:
+    cluster.unreachable = {2}
+    agree(cluster, known=[1, 2])
+    assert sorted(cluster.asked) == [(1, "Metadata"), (2, "Metadata"), (3, "Metadata")]
+
+
+def test_a_newly_named_broker_that_believes_otherwise_is_a_disagreement(cluster: FakeCluster) -> None:
+    cut_off(cluster, 3, epoch=9)
+    assert "disagree" in why_not(agree(cluster, known=[1]))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+def test_a_topic_that_is_missing_or_forbidden_is_named_with_the_brokers_own_error(
+    cluster: FakeCluster, code: ErrorCode
+) -> None:
+    cluster.topic_errors["t"] = int(code)
+    assert why_not(agree(cluster)) == f"t: {code.name}"
+
+
+def test_a_partition_that_the_topic_does_not_have_is_unknown(cluster: FakeCluster) -> None:
+    assert why_not(agree(cluster), index=3) == "t is not in the brokers' metadata"
+
+
+def test_a_partition_that_all_know_to_have_no_leader_is_unknown(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 0].leader = -1
+    assert why_not(agree(cluster)) == "t-0 has no leader"
+
+
+def test_a_leader_without_a_leader_epoch_is_unknown(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 0].epoch = -1
+    why_not(agree(cluster))
+
+
+def test_a_broker_of_another_cluster_at_a_known_address_is_a_disagreement(cluster: FakeCluster) -> None:
+    views = agree(cluster).views
+    stranger = ClusterView(3, "another cluster", views[2].brokers, views[2].partitions)
+    why_not(Agreement((*views[:2], stranger), ()))
+
+
+def test_a_broker_that_names_two_leaders_for_one_partition_is_a_disagreement_with_itself(cluster: FakeCluster) -> None:
+    views = agree(cluster).views
+    doubled = [replace(v, partitions=(replace(v.partitions[0], leader=2), *v.partitions)) for v in views]
+    why_not(Agreement(tuple(doubled), ()))
+
+
+# --- a narrow row, held against the agreement after it ---------------------------------------------------------------
+
+
+def row(**changes: object) -> NarrowRow:
+    values = {"topic": "t", "topic_id": "", "partition": 0, "leader": 1, "leader_epoch": 5, "read_at_ms": 0}
+    return NarrowRow(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "why"),
+    [
+        ({}, None, "the same leader at the same epoch"),
+        ({"leader": 2}, "the leader moved during the read", "another leader"),
+        ({"leader_epoch": 4}, "the leader moved during the read", "a leader elected again at the next epoch"),
+        ({"topic_id": "old"}, "the topic was deleted and created again", "another topic of that name"),
+        ({"partition": 9}, "t is not in the brokers' metadata", "a partition that is no more"),
+        ({"error": "FENCED_LEADER_EPOCH", "leader": 2}, "FENCED_LEADER_EPOCH", "the first error stands"),
+    ],
+)
+def test_a_narrow_row_stands_only_where_brokers_still_agree_that_it_came_from_the_leader(
+    cluster: FakeCluster, changes: dict[str, object], error: str | None, why: str
+) -> None:
+    assert confirmed(row(**changes), agree(cluster)).error == error, why

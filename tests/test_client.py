@@ -1,0 +1,299 @@
+"""Connections to brokers that refuse, keep silent, talk nonsense or throttle: one broker's trouble stays its own."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsRequest, ListTransactionsResponse
+from kafka.protocol.metadata import ApiVersionsResponse
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+
+from tests.fakes import ADDRESS, broker
+from txnscan.kafka.client import Client
+from txnscan.kafka.connection import ConnectionSettings, TlsSettings
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.list_transactions import list_transactions
+
+METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, LIST_TRANSACTIONS = 3, 17, 18, 36, 66
+FETCH = 1
+SOON = ConnectionSettings(request_timeout_ms=300, connection_setup_timeout_ms=300)
+SILENCE = b""
+CLOSE = object()
+GARBAGE = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+# What a broker answers instead, by (api key, version, correlation id); None is the right answer.
+Misbehave = Callable[[int, int, int], Any]
+
+
+def framed(response: Any, correlation_id: int) -> bytes:
+    response.with_header(correlation_id=correlation_id)
+    return bytes(response.encode(header=True, framed=True))
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def listing(correlation_id: int, version: int = 0, throttle_ms: int = 0) -> bytes:
+    state = ListTransactionsResponse.TransactionState(transactional_id="tx", producer_id=7, transaction_state="Empty")
+    answer = ListTransactionsResponse(version=version, throttle_time_ms=throttle_ms, transaction_states=[state])
+    return framed(answer, correlation_id)
+
+
+class FakeBroker:
+    """A broker on a local port that knows ApiVersions, SASL and ListTransactions, and can misbehave."""
+
+    def __init__(self, misbehave: Misbehave = lambda *_: None, *, port: int = 0, modern: bool = False) -> None:
+        self._misbehave, self._modern = misbehave, modern
+        self._listener = socket.create_server((ADDRESS, port))
+        self.port = self._listener.getsockname()[1]
+        # Set when a Metadata request arrives, which no test here sends.
+        self.asked_for_metadata = threading.Event()
+        self._connections: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as received:
+            try:
+                while len(length := received.read(4)) == 4:
+                    request = received.read(struct.unpack(">i", length)[0])
+                    answer = self._answer(*struct.unpack(">hhi", request[:8]))
+                    if answer is CLOSE:
+                        connection.shutdown(socket.SHUT_RDWR)
+                        return
+                    connection.sendall(answer)
+            except (OSError, struct.error, ValueError):
+                return
+
+    def _answer(self, key: int, version: int, correlation_id: int) -> Any:
+        if key == METADATA:
+            self.asked_for_metadata.set()
+        spoiled = self._misbehave(key, version, correlation_id)
+        return self._well(key, version, correlation_id) if spoiled is None else spoiled
+
+    def _well(self, key: int, version: int, correlation_id: int) -> bytes:
+        if key == LIST_TRANSACTIONS:
+            return listing(correlation_id, version)
+        if key == SASL_HANDSHAKE:
+            return framed(SaslHandshakeResponse(version=version, error_code=0, mechanisms=["PLAIN"]), correlation_id)
+        if key == SASL_AUTHENTICATE:
+            refused = SaslAuthenticateResponse(version=version, error_code=58, error_message="no", auth_bytes=b"")
+            return framed(refused, correlation_id)
+        versions = {METADATA: 1, SASL_HANDSHAKE: 1, API_VERSIONS: 3, SASL_AUTHENTICATE: 1, LIST_TRANSACTIONS: 0}
+        # kafka-python takes a broker for 2.0 or newer, which pauses throttled clients, by its Fetch version.
+        keys = [
+            ApiVersionsResponse.ApiVersion(api_key=k, min_version=0, max_version=v)
+            for k, v in (versions | ({FETCH: 8} if self._modern else {})).items()
+        ]
+        return framed(ApiVersionsResponse(version=version, error_code=0, api_keys=keys), correlation_id)
+
+    def close(self) -> None:
+        for open_socket in (self._listener, *self._connections):
+            open_socket.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., FakeBroker]]:
+    """Starts brokers, which end with the test."""
+    started: list[FakeBroker] = []
+
+    def begin(*arguments: Any, **options: Any) -> FakeBroker:
+        started.append(FakeBroker(*arguments, **options))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.close()
+
+
+def instead(answer: Any) -> Misbehave:
+    """Answers ApiVersions well and everything else with this; a function is given the correlation id."""
+    return lambda key, _, correlation_id: (
+        None if key == API_VERSIONS else answer(correlation_id) if callable(answer) else answer
+    )
+
+
+def ask() -> Any:
+    return ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+
+
+def failure(client: Client, broker_id: int = 1, request: Any = None) -> RequestFailed:
+    with pytest.raises(RequestFailed) as failed:
+        client.send(broker_id, request or ask())
+    assert failed.value.error.isprintable() and str(failed.value) == failed.value.error
+    return failed.value
+
+
+def test_a_request_brings_the_brokers_answer(start: Callable[..., FakeBroker]) -> None:
+    with Client(SOON, [broker(1, start().port)]) as client:
+        assert list_transactions(client.send, 1) == {"tx": 7}
+
+
+def test_a_broker_that_nobody_named_fails_without_a_request() -> None:
+    with Client(SOON) as client:
+        failed = failure(client, 9)
+    assert (failed.error, failed.sent) == ("broker 9 is not in the cluster's metadata", False)
+
+
+def test_a_refused_connection_is_told_and_not_tried_again_until_the_broker_has_another_address(
+    start: Callable[..., FakeBroker],
+) -> None:
+    with socket.create_server((ADDRESS, 0)) as taken:
+        port = taken.getsockname()[1]
+    with Client(SOON, [broker(1, port)]) as client:
+        first = failure(client)
+        assert first.error.startswith(f"broker 1 ({ADDRESS}:{port}) cannot be reached: ")
+        start(port=port)
+        second = failure(client)
+        assert (second.error, second.sent) == (first.error, False), "the broker answers now, and was not asked"
+        client.learn([broker(1, start().port)])
+        assert client.send(1, ask()).error_code == 0
+
+
+def test_a_bootstrap_server_is_named_as_such() -> None:
+    with socket.create_server((ADDRESS, 0)) as taken:
+        port = taken.getsockname()[1]
+    with Client(SOON, [broker(-1, port)]) as client:
+        assert failure(client, -1).error.startswith(f"the bootstrap server ({ADDRESS}:{port}) cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("settings", "misbehave"),
+    [
+        (SOON, lambda *_: SILENCE),
+        (SOON, instead(SILENCE)),
+        (SOON, instead(struct.pack(">i", 100) + b"half")),
+        (ConnectionSettings("SSL", TlsSettings(), request_timeout_ms=300, connection_setup_timeout_ms=300), None),
+    ],
+    ids=["from the start", "after ApiVersions", "in the middle of an answer", "in the TLS handshake"],
+)
+def test_a_broker_that_keeps_silent_fails_within_the_timeouts_and_the_next_request_at_once(
+    start: Callable[..., FakeBroker], settings: ConnectionSettings, misbehave: Misbehave | None
+) -> None:
+    with Client(settings, [broker(1, start(misbehave or (lambda *_: SILENCE)).port)]) as client:
+        first = failure(client)
+        assert "did not answer ListTransactions within 300 ms" in first.error
+        second = failure(client)
+        assert (second.error, second.sent) == (first.error, False)
+
+
+SPOILED: dict[str, tuple[Misbehave, str]] = {
+    "no Kafka at all": (lambda *_: GARBAGE, "Invalid frame length"),
+    "garbage": (instead(GARBAGE), "Invalid frame length"),
+    "a huge length": (instead(struct.pack(">i", 2**31 - 1)), "Invalid frame length"),
+    "a negative length": (instead(struct.pack(">i", -5)), "Invalid frame length"),
+    "another correlation id": (instead(lambda c: listing(c + 1)), "Correlation IDs do not match"),
+    "a closed connection": (instead(CLOSE), "cannot be reached"),
+    "closed at once": (lambda *_: CLOSE, "cannot be reached"),
+    # These end in an IndexError in kafka-python's decoder, see below.
+    "an empty frame": (instead(frame(b"")), ""),
+    "a header alone": (instead(lambda c: frame(struct.pack(">i", c))), ""),
+    "a cut answer": (instead(lambda c: frame(listing(c)[4:-6])), ""),
+    "a body that is none": (instead(lambda c: frame(struct.pack(">ib", c, 0) + b"\x7f" * 40)), ""),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_an_unusable_answer_fails_its_request_and_other_brokers_go_on(
+    start: Callable[..., FakeBroker], name: str
+) -> None:
+    misbehave, said = SPOILED[name]
+    with Client(SOON, [broker(1, start(misbehave).port), broker(2, start().port)]) as client:
+        assert client.send(2, ask()).error_code == 0
+        failed = failure(client)
+        assert failed.error.startswith(f"broker 1 ({ADDRESS}:") and said in failed.error
+        for _ in range(3):
+            assert client.send(2, ask()).transaction_states[0].producer_id == 7
+        assert failure(client).error.startswith("broker 1 (")
+
+
+def test_an_answer_of_zeros_fails_its_request(start: Callable[..., FakeBroker]) -> None:
+    zeros = instead(lambda c: frame(struct.pack(">i", c) + bytes(40)))
+    with Client(SOON, [broker(1, start(zeros).port)]) as client, pytest.raises(RequestFailed):
+        list_transactions(client.send, 1)
+
+
+@pytest.mark.parametrize("misbehave", [instead(GARBAGE), instead(CLOSE), instead(SILENCE)])
+def test_nothing_is_asked_of_a_broker_but_what_was_sent(start: Callable[..., FakeBroker], misbehave: Misbehave) -> None:
+    lost = start(misbehave)
+    with Client(SOON, [broker(1, lost.port)]) as client:
+        failure(client)
+        assert not lost.asked_for_metadata.wait(1), "kafka-python would bootstrap in the background if it could"
+
+
+def test_a_kept_connection_that_the_broker_closed_is_made_anew_once(start: Callable[..., FakeBroker]) -> None:
+    asked: list[int] = []
+
+    def close_on_the(*numbers: int) -> Misbehave:
+        def misbehave(key: int, _: int, correlation_id: int) -> Any:
+            if key != LIST_TRANSACTIONS:
+                return None
+            asked.append(correlation_id)
+            return CLOSE if len(asked) in numbers else None
+
+        return misbehave
+
+    with Client(SOON, [broker(1, start(close_on_the(2, 4, 5)).port)]) as client:
+        client.send(1, ask())
+        assert client.send(1, ask()).error_code == 0, "closed for being idle, and asked again"
+        assert "cannot be reached" in failure(client).error, "closed, asked again, and closed again"
+    assert len(asked) == 5
+
+
+def test_an_api_that_the_broker_does_not_have_is_told_and_was_not_sent(start: Callable[..., FakeBroker]) -> None:
+    with Client(SOON, [broker(1, start().port)]) as client:
+        failed = failure(client, request=DescribeProducersRequest(topics=[]))
+        assert failed.error.endswith("does not support DescribeProducers") and not failed.sent
+        assert client.send(1, ask()).error_code == 0, "the connection is as good as before"
+
+
+def test_refused_credentials_are_told_without_the_password(start: Callable[..., FakeBroker]) -> None:
+    settings = ConnectionSettings("SASL_PLAINTEXT", None, "PLAIN", "alice", "s3cret", request_timeout_ms=300)
+    with Client(settings, [broker(1, start().port)]) as client:
+        failed = failure(client)
+        assert "refused the credentials" in failed.error and "s3cret" not in failed.error
+        assert failure(client).error == failed.error
+
+
+def test_a_throttle_time_is_waited_out_before_the_next_request_to_that_broker_alone(
+    start: Callable[..., FakeBroker],
+) -> None:
+    throttled = start(lambda key, version, c: listing(c, version, 5_000) if key == LIST_TRANSACTIONS else None)
+    clock_s, slept_s = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        slept_s.append(seconds)
+        clock_s[0] += seconds
+
+    brokers = [broker(1, throttled.port), broker(2, start().port)]
+    with Client(SOON, brokers, monotonic_s=lambda: clock_s[0], sleep=sleep) as client:
+        client.send(1, ask())
+        assert slept_s == []
+        clock_s[0] += 2
+        client.send(2, ask())
+        client.send(2, ask())
+        assert slept_s == []
+        client.send(1, ask())
+        assert slept_s == [3.0]
+        clock_s[0] += 60
+        client.send(1, ask())
+        assert slept_s == [3.0], "the time is over"
+
+
+def test_a_connection_that_the_library_pauses_while_throttled_is_waited_for(start: Callable[..., FakeBroker]) -> None:
+    modern = start(lambda key, version, c: listing(c, version, 30) if key == LIST_TRANSACTIONS else None, modern=True)
+    with Client(SOON, [broker(1, modern.port)]) as client:
+        assert [client.send(1, ask()).error_code for _ in range(3)] == [0, 0, 0]

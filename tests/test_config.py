@@ -1,0 +1,229 @@
+"""What the user set: what is accepted, and complaints that name the option and say what to do."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, parse_duration_ms, printable
+
+LONGEST = "x" * 249
+
+
+def config(**options: Any) -> ScanConfig:
+    return ScanConfig(**({"bootstrap_servers": "localhost:9092"} | options))
+
+
+def complaint(**options: Any) -> str:
+    with pytest.raises(ConfigError) as error:
+        config(**options)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "why"),
+    [
+        ("localhost:9092", [("localhost", 9092)], "a name"),
+        ("10.0.0.1:1", [("10.0.0.1", 1)], "an address and the lowest port"),
+        ("a.b-c:65535", [("a.b-c", 65535)], "the highest port"),
+        ("a:1,b:2,a:1", [("a", 1), ("b", 2), ("a", 1)], "several"),
+        ("[::1]:9092", [("::1", 9092)], "IPv6 stands in brackets"),
+        ("[fe80::a:1]:9092,b:1", [("fe80::a:1", 9092), ("b", 1)], "IPv6 beside a name"),
+        ("[::ffff:10.0.0.1]:9092", [("::ffff:10.0.0.1", 9092)], "IPv4 in IPv6"),
+    ],
+)
+def test_bootstrap_servers_are_hosts_and_ports(text: str, expected: list[tuple[str, int]], why: str) -> None:
+    brokers = parse_bootstrap_servers(text)
+    assert [(b.host, b.port) for b in brokers] == expected, why
+    assert [b.broker_id for b in brokers] == [-n for n in range(1, len(brokers) + 1)]
+    assert ",".join(b.address for b in brokers) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "localhost",
+        "localhost:",
+        ":9092",
+        "localhost:0",
+        "localhost:65536",
+        "localhost:99999",
+        "localhost:x",
+        "localhost:-1",
+        "a:1,",
+        ",a:1",
+        "a:1,,b:2",
+        "a:1, b:2",
+        " a:1",
+        "a:1 ",
+        "a:1\n",
+        "a b:1",
+        "a:1;b:2",
+        "a:1:2",
+        "::1:9092",
+        "[::1]",
+        "[::1]9092",
+        "[]:9092",
+        "[::1:9092",
+        "PLAINTEXT://a:1",
+        "http://a:1/",
+        "a/b:1",
+        "[x]:1",
+        "[:::]:9092",
+        "[1:2]:9092",
+        "[12345::]:9092",
+        "[.]:9092",
+        "[10.0.0.1]:9092",
+    ],
+)
+def test_a_bootstrap_server_that_is_none_is_a_complaint_about_the_option(text: str) -> None:
+    said = complaint(bootstrap_servers=text)
+    assert said.startswith("--bootstrap-server: ") and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [("1ms", 1), ("90s", 90_000), ("20m", 1_200_000), ("2h", 7_200_000), ("1d", 86_400_000), ("007m", 420_000)],
+)
+def test_a_duration_is_a_number_with_a_unit(text: str, expected_ms: int) -> None:
+    assert parse_duration_ms(text, "--x") == expected_ms
+    assert config(late_after=text).late_after_ms == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("15", "a number without a unit could mean anything"),
+        ("15x", "an unknown unit"),
+        ("15M", "minutes or months?"),
+        ("0s", "nothing is older than nothing"),
+        ("-5m", "negative"),
+        ("+5m", "signed"),
+        ("1.5h", "a fraction"),
+        ("1h30m", "two units"),
+        ("NaN", "not a number"),
+        ("inf", "not a number either"),
+        ("", "empty"),
+        ("m", "no number"),
+        (" 5m", "white space"),
+        ("5 m", "white space inside"),
+        ("5m\n", "a line of its own"),
+        ("999999999999d", "more than fits"),
+        ("9" * 500 + "ms", "far more than fits"),
+    ],
+)
+def test_what_is_no_duration_is_a_complaint_about_the_option(text: str, why: str) -> None:
+    said = complaint(late_after=text)
+    assert said.startswith("--late-after: '") and "such as 20m" in said and "\n" not in said, why
+
+
+def test_without_a_threshold_there_is_none() -> None:
+    assert config().late_after_ms is None
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "said"),
+    [
+        ({"topic": ("ok", "[")}, "--topic", "'[' is not a regular expression"),
+        ({"topic": "(?P<x"}, "--topic", "is not a regular expression"),
+        ({"topic": "*\x1b[2J"}, "--topic", "'*\\x1b[2J' is not a regular expression"),
+        ({"topic_names": ("..",)}, "--topic", "'..' is not a legal topic name"),
+        ({"topic_names": (".",)}, "--topic", "'.' is not a legal topic name"),
+        ({"topic_names": ("a/b",)}, "--topic", "'a/b' is not a legal topic name"),
+        ({"topic_names": ("",)}, "--topic", "'' is not a legal topic name"),
+        ({"topic_names": (LONGEST + "x",)}, "--topic", "is not a legal topic name"),
+        ({"topic_names": ("ä",)}, "--topic", "'ä' is not a legal topic name"),
+        ({"topic_names": ("a\n",)}, "--topic", "'a\\n' is not a legal topic name"),
+        ({"topic_names": ("a",), "partitions": (0, -1)}, "--partition", "must be 0 or more"),
+        ({"partitions": (0,)}, "--partition", "needs --topic to say of which topic"),
+        ({"batch_size": 0}, "--batch-size", "0 is out of range; use 1 to 10000"),
+        ({"batch_size": -1}, "--batch-size", "-1 is out of range; use 1 to 10000"),
+        ({"batch_size": 10_001}, "--batch-size", "10001 is out of range; use 1 to 10000"),
+        ({"lanes_per_leader": 0}, "--in-flight", "0 is out of range; use 1 to 64"),
+        ({"lanes_per_leader": 10**9}, "--in-flight", "1000000000 is out of range; use 1 to 64"),
+        ({"engine": "flink"}, "--engine", "'flink' is unknown; use one of spark, threads"),
+        ({"tables": " "}, "--tables", "is empty; give a path or catalog.schema"),
+    ],
+)
+def test_every_complaint_starts_with_the_option_and_is_one_line(
+    options: dict[str, Any], option: str, said: str
+) -> None:
+    text = complaint(**options)
+    assert text.startswith(f"{option}: ") and said in text and text.isprintable()
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    for options in ({"batch_size": 1}, {"batch_size": 10_000}, {"lanes_per_leader": 1}, {"lanes_per_leader": 64}):
+        assert config(**options)
+    assert config(topic_names=(LONGEST, "...", "__consumer_offsets", "A-z.0_9"), partitions=(0,))
+
+
+def test_a_missing_command_config_is_a_complaint_about_that_option() -> None:
+    with pytest.raises(ConfigError, match=r"^--command-config: /no/such/file does not exist$"):
+        config(command_config="/no/such/file").connection()
+
+
+@pytest.mark.parametrize(
+    ("options", "inside", "outside"),
+    [
+        ({}, ["a", "__transaction_state"], []),
+        ({"topic": ("pay.*",)}, ["pay", "payments"], ["xpay", "Pay"]),
+        ({"topic": ("a", "b")}, ["a", "b"], ["ab", "c"]),
+        ({"topic": "a|bb"}, ["a", "bb"], ["ab", "abb"]),
+        ({"topic_names": ("a.b",)}, ["a.b"], ["axb", "a.b.c"]),
+        ({"topic": ("a.*",), "topic_names": ("ab", "b")}, ["ab"], ["b", "ac"]),
+    ],
+)
+def test_a_topic_is_in_scope_when_its_whole_name_matches(
+    options: dict[str, Any], inside: list[str], outside: list[str]
+) -> None:
+    chosen = config(**options)
+    assert all(chosen.wants_topic(name) for name in inside)
+    assert not any(chosen.wants_topic(name) for name in outside)
+
+
+def test_the_scope_is_told_in_words() -> None:
+    assert config().scope == "all"
+    chosen = config(topic="p.*", topic_names=("a",), partitions=(0, 1), broker_ids=(3,))
+    assert chosen.scope == "topic=p.*,a partition=0,1 broker=3"
+
+
+def test_a_configuration_survives_pickling_and_its_settings_are_json_of_every_option() -> None:
+    chosen = config(topic=("p.*",), late_after="20m", tables="a.b")
+    there = pickle.loads(pickle.dumps(chosen))
+    assert there == chosen and there.wants_topic("pay") and not there.wants_topic("x")
+    settings = json.loads(chosen.settings)
+    assert settings["topic"] == ["p.*"] and settings["late_after"] == "20m" and settings["batch_size"] == 500
+    assert not [name for name in settings if name.startswith("_")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "why"),
+    [
+        ("plain id-1 ä 日本 😀", "plain id-1 ä 日本 😀", "letters stay"),
+        ("a\nb\r\t", "a\\nb\\r\\t", "newlines"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m", "ANSI escapes"),
+        ("\x9b31m", "\\x9b31m", "the one-byte form of an ANSI escape"),
+        ("a\x00b\x07\x7f", "a\\x00b\\x07\\x7f", "control characters"),
+        ("\ud800x\udc80", "\\ud800x\\udc80", "lone surrogates"),
+        ("\u202eevil", "\\u202eevil", "text direction"),
+        ("a\u2028b\u200bc", "a\\u2028b\\u200bc", "invisible ones"),
+        ("\U000e0001", "\\U000e0001", "beyond the basic plane"),
+    ],
+)
+def test_text_from_outside_is_escaped_where_a_terminal_would_obey_it(text: str, expected: str, why: str) -> None:
+    assert printable(text) == expected, why
+
+
+@given(st.text(st.characters(exclude_categories=[])))
+def test_escaped_text_is_always_printable_on_one_line_and_can_be_encoded(text: str) -> None:
+    escaped = printable(text)
+    assert escaped.isprintable() and len(escaped.splitlines()) <= 1
+    assert escaped.encode("utf-8").decode("utf-8") == escaped

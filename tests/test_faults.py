@@ -1,0 +1,193 @@
+"""Sweeps of a cluster that breaks: what could not be seen is indeterminate, everything else is still answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from kafka.protocol.admin import DeleteTopicsRequest
+
+from txnscan import ScanConfig, find_hanging
+from txnscan.demo import plant
+from txnscan.demo.admin import create_topic
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.plant import HealthyTraffic, Planted
+from txnscan.demo.producer import Producer
+from txnscan.demo.wait import wait_until
+from txnscan.demo.wire import Wire
+from txnscan.model import Judged
+from txnscan.scan import Scan
+
+# Each broker coordinates a part of the transactional ids, and nobody stands in for it.
+UNREPLICATED = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+VICTIM = 3
+
+
+@dataclass(frozen=True)
+class World:
+    cluster: KafkaCluster
+    wire: Wire
+    orphan: Planted
+    stale: Planted
+    owned_by_victim: Planted
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with KafkaCluster(tmp_path_factory.mktemp("faulty"), properties=UNREPLICATED) as cluster, cluster.wire() as wire:
+        create_topic(wire, "only-on-victim", [[VICTIM]])
+        create_topic(wire, "owned", [[1, 2]])
+        producer = plant.coordinated_by(wire, VICTIM, "owned")
+        start_offset = producer.produce("owned", 0, [b"live"])
+        owned = Planted("live", "owned", 0, producer.known.producer_id, 0, start_offset, producer.transactional_id)
+        yield World(cluster, wire, plant.orphan(wire), _stale_owned_by(wire, 1), owned)
+
+
+def _stale_owned_by(wire: Wire, coordinator: int) -> Planted:
+    """A stale epoch whose owner is coordinated by a broker that stays."""
+    for number in range(100):
+        topic = f"shipments-{number}"
+        if wait_until(Producer(wire, f"{topic}-service").coordinator, "it had a coordinator") == coordinator:
+            return plant.stale_epoch(wire, topic)
+    raise AssertionError("no transactional id is coordinated by that broker")
+
+
+@pytest.fixture(autouse=True)
+def mended(world: World) -> Iterator[None]:
+    """Every test starts with all brokers up, and agreed on it."""
+    for broker_id in set(world.cluster.broker_ids) - set(world.cluster.running):
+        world.cluster.start_broker(broker_id)
+    world.cluster.wait_for_brokers(world.cluster.broker_ids)
+    world.cluster.wait_for_leader("only-on-victim", 0, VICTIM)
+    wait_until(lambda: swept(world).complete, "everything was observed again")
+    yield
+
+
+def swept(
+    world: World, progress: Callable[[str, int, int], None] = lambda *_: None, topic: tuple[str, ...] = ()
+) -> Scan:
+    return find_hanging(ScanConfig(world.cluster.bootstrap_servers, topic=topic), progress=progress)
+
+
+def on(scan: Scan, planted: Planted) -> Judged:
+    (judged,) = [
+        j
+        for j in scan.transactions
+        if (j.observation.topic, j.observation.partition) == (planted.topic, planted.partition)
+        and j.observation.producer_id == planted.producer_id
+    ]
+    return judged
+
+
+def verdict(scan: Scan, planted: Planted) -> tuple[str, str]:
+    judgement = on(scan, planted).judgement
+    return str(judgement.verdict), str(judgement.reason)
+
+
+def at_stage(stage: str, act: Callable[[], None]) -> Callable[[str, int, int], None]:
+    """Progress that acts once, in the middle of the sweep: when that stage is first heard of."""
+    waiting = [act]
+
+    def progress(now: str, done: int, total: int) -> None:
+        if now == stage and waiting:
+            waiting.pop()()
+
+    return progress
+
+
+def test_with_all_brokers_up_everything_is_proven(world: World) -> None:
+    scan = swept(world)
+    assert verdict(scan, world.orphan) == ("hanging", "orphan")
+    assert verdict(scan, world.stale) == ("hanging", "stale_epoch")
+    assert verdict(scan, world.owned_by_victim) == ("ongoing", "owned")
+
+
+def test_a_stopped_broker_leaves_what_only_it_knows_indeterminate_and_the_rest_answered(world: World) -> None:
+    pending = plant.pending_marker(world.cluster, "ledger")
+    scan = swept(world)
+    assert verdict(scan, pending) == ("pending_marker", "decided")
+    assert on(scan, pending).judgement.outcome == "committed"
+    assert verdict(scan, world.stale) == ("hanging", "stale_epoch")
+    assert verdict(scan, world.owned_by_victim) == ("indeterminate", "coverage")
+    assert verdict(scan, world.orphan) == ("indeterminate", "coverage")
+    assert not scan.complete
+    assert scan.coordinators_proven < scan.coordinators_planned
+    (unled,) = [error for error in scan.errors if error.topic == "only-on-victim"]
+    assert (unled.stage, unled.error) == ("plan", "the partition has no leader")
+    assert scan.partitions_failed >= 1
+
+
+def test_a_marker_that_was_owed_is_written_when_the_broker_is_back_and_the_transaction_is_gone(world: World) -> None:
+    scan = wait_until(lambda: swept(world, topic=("ledger",)), "a sweep")
+    assert [j.judgement.verdict for j in scan.transactions] == []
+
+
+def test_a_broker_killed_during_a_sweep_accuses_nobody(world: World) -> None:
+    scan = swept(world, at_stage("ask coordinators", lambda: world.cluster.kill_broker(VICTIM)))
+    assert verdict(scan, world.owned_by_victim)[0] in ("indeterminate", "ongoing")
+    assert verdict(scan, world.orphan)[0] in ("indeterminate", "hanging")
+    assert len(scan.transactions) == 3
+
+
+def test_a_broker_killed_between_the_reads_is_reported_and_its_coordinators_are_not_proven(world: World) -> None:
+    scan = swept(world, at_stage("first read", lambda: world.cluster.kill_broker(VICTIM)))
+    assert verdict(scan, world.owned_by_victim) == ("indeterminate", "partition") or verdict(
+        scan, world.owned_by_victim
+    ) == ("indeterminate", "coverage")
+    assert verdict(scan, world.orphan)[0] == "indeterminate"
+    assert any(error.broker == VICTIM for error in scan.errors)
+    assert not scan.complete
+
+
+def test_a_broker_that_hangs_costs_its_own_answers_alone(world: World) -> None:
+    world.cluster.pause_broker(VICTIM)
+    try:
+        scan = swept(world)
+        assert verdict(scan, world.owned_by_victim)[0] == "indeterminate"
+        assert verdict(scan, world.orphan)[0] == "indeterminate"
+        assert not scan.complete
+    finally:
+        world.cluster.resume_broker(VICTIM)
+
+
+def test_a_topic_deleted_during_a_sweep_is_indeterminate_and_the_rest_is_answered(world: World) -> None:
+    doomed = plant.orphan(world.wire, "doomed")
+
+    def delete() -> None:
+        request = DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=10_000, max_version=5)
+        controller = world.wire.view([]).brokers[0].broker_id
+        assert [topic.error_code for topic in world.wire.send(controller, request).responses] == [0]
+        wait_until(lambda: not world.wire.view(["doomed"]).partitions, "the topic was gone")
+
+    scan = swept(world, at_stage("first read", delete))
+    assert verdict(scan, doomed) == ("indeterminate", "partition")
+    assert verdict(scan, world.orphan) == ("hanging", "orphan")
+    assert any(error.topic == "doomed" for error in scan.errors)
+
+
+def test_a_leader_that_moves_between_the_reads_is_followed(world: World) -> None:
+    def move() -> None:
+        world.cluster.stop_broker(1)
+        wait_until(lambda: world.wire.partition(world.orphan.topic, 0).leader != 1, "another broker led")
+        world.cluster.start_broker(1)
+        world.cluster.wait_for_brokers(world.cluster.broker_ids)
+
+    scan = swept(world, at_stage("first read", move))
+    # Whatever of it could be proven in time: never a wrong owner, and never silence.
+    assert verdict(scan, world.owned_by_victim) in (("ongoing", "owned"), ("indeterminate", "coverage"))
+    assert verdict(scan, world.orphan)[0] in ("hanging", "indeterminate")
+
+
+def test_traffic_through_a_lost_broker_is_never_accused(world: World) -> None:
+    with HealthyTraffic(world.cluster, "through-faults", producers=2):
+        scans = [swept(world)]
+        world.cluster.kill_broker(VICTIM)
+        scans += [swept(world) for _ in range(5)]
+        world.cluster.start_broker(VICTIM)
+        scans += [swept(world) for _ in range(5)]
+        world.cluster.wait_for_brokers(world.cluster.broker_ids)
+        scans += [swept(world) for _ in range(5)]
+    for scan in scans:
+        accused = [j for j in scan.transactions if str(j.judgement.verdict) == "hanging"]
+        assert {j.observation.topic for j in accused} <= {world.orphan.topic, world.stale.topic}

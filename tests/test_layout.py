@@ -1,0 +1,163 @@
+"""Who may import what, and what a command loads that does not need it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "txnscan"
+# No socket, no clock, no Spark: what they need of these is an argument.
+PURE = ("model.py", "plan.py", "probe.py", "rules.py", "observe.py", "snapshot.py", "agreement.py")
+IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
+# Inside txnscan: what opens connections, runs a clock or needs Spark.
+IMPURE_HOMES = ("cluster", "remote", "reads", "scan", "api", "cli", "tables", "session", "java", "engine", "report")
+SPARK_HOMES = ("engine/spark.py", "tables.py", "session.py")
+
+
+@dataclass(frozen=True)
+class Import:
+    """An imported module. `when` is "start", "call" (inside a function) or "typing" (under TYPE_CHECKING)."""
+
+    file: str
+    module: str
+    when: str
+
+    def is_of(self, *packages: str) -> bool:
+        return any(self.module == p or self.module.startswith(f"{p}.") for p in packages)
+
+
+def files() -> list[str]:
+    return sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+def parsed(file: str) -> ast.Module:
+    return ast.parse((PACKAGE / file).read_text("utf-8"))
+
+
+def walk(node: ast.AST, file: str, when: str = "start") -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(file, name.name, when) for name in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"{file}: imports are absolute"
+            yield from (Import(file, f"{child.module}.{name.name}", when) for name in child.names)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from walk(child, file, "typing")
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from walk(child, file, "call" if when == "start" else when)
+        else:
+            yield from walk(child, file, when)
+
+
+def imports() -> list[Import]:
+    found = [one for file in files() for one in walk(parsed(file), file)]
+    assert len(found) > 100 and {"typing", "call", "start"} == {one.when for one in found}, "the walk sees nothing"
+    return found
+
+
+def offenders(*packages: str, allowed: tuple[str, ...], unless: tuple[str, ...] = ()) -> list[Import]:
+    """Imports of these packages outside the files and folders allowed, but for the moments in `unless`."""
+    return [
+        one for one in imports() if one.is_of(*packages) and not one.file.startswith(allowed) and one.when not in unless
+    ]
+
+
+@pytest.mark.parametrize("file", [*PURE, "config.py"])
+def test_the_files_that_these_rules_name_are_there(file: str) -> None:
+    assert file in files()
+
+
+@pytest.mark.parametrize("file", PURE)
+def test_the_pure_part_imports_no_socket_no_clock_no_spark_and_nothing_that_does(file: str) -> None:
+    outside = (*IMPURE_MODULES, "pyspark", "pyarrow", "kafka", "delta", *(f"txnscan.{home}" for home in IMPURE_HOMES))
+    assert [one for one in walk(parsed(file), file) if one.is_of(*outside)] == []
+
+
+@pytest.mark.parametrize("file", PURE)
+def test_the_pure_part_reads_no_clock_and_prints_nothing(file: str) -> None:
+    called = {ast.unparse(node.func) for node in ast.walk(parsed(file)) if isinstance(node, ast.Call)}
+    assert not {name for name in called if name.endswith((".now", ".utcnow", ".today"))}
+    assert not called & {"print", "open", "input"}
+
+
+@pytest.mark.parametrize("file", ["model.py", "rules.py", "plan.py", "observe.py"])
+def test_the_theory_needs_nothing_but_the_standard_library_and_the_model(file: str) -> None:
+    needed = {one.module.split(".")[0] for one in walk(parsed(file), file)} - set(sys.stdlib_module_names)
+    assert needed <= {"txnscan"}
+    ours = {".".join(one.module.split(".")[:2]) for one in walk(parsed(file), file) if one.is_of("txnscan")}
+    assert ours <= {"txnscan.model"}
+
+
+@pytest.mark.parametrize("file", ["probe.py", "snapshot.py", "agreement.py"])
+def test_what_is_pure_but_for_send_takes_only_its_type_from_the_client(file: str) -> None:
+    from_client = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan.kafka.client")}
+    assert from_client == {"txnscan.kafka.client.Send"}
+
+
+def test_only_the_kafka_folder_and_the_demo_import_the_kafka_library() -> None:
+    assert offenders("kafka", allowed=("kafka/", "demo/")) == []
+
+
+def test_only_the_client_opens_connections_to_brokers() -> None:
+    assert offenders("kafka.net", "kafka.client", "kafka.conn", allowed=("kafka/client.py", "demo/")) == []
+    assert offenders("socket", "ssl", allowed=("kafka/connection.py", "demo/")) == []
+
+
+def test_pyspark_is_imported_only_where_spark_is_used_and_elsewhere_for_types_alone() -> None:
+    assert offenders("pyspark", "delta", allowed=SPARK_HOMES, unless=("typing",)) == []
+
+
+def test_the_modules_that_need_spark_are_imported_inside_functions() -> None:
+    heavy = ("txnscan.tables", "txnscan.engine.spark", "txnscan.engine.rows", "pyarrow", "pandas")
+    assert offenders(*heavy, allowed=("tables.py", "engine/"), unless=("call", "typing")) == []
+
+
+def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs() -> None:
+    strangers = offenders("txnscan.demo", allowed=("demo/",), unless=("typing",))
+    assert {(one.file, one.when) for one in strangers} <= {("cli.py", "call")}
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["find-hanging", "--help"], ["--help"], ["find-hanging", "--bootstrap-server", "127.0.0.1:0"]]
+)
+def test_a_command_that_needs_no_spark_loads_none(arguments: list[str]) -> None:
+    script = f"""
+import sys
+from txnscan.cli import main
+try:
+    main({arguments!r})
+except SystemExit:
+    pass
+loaded = sorted(set(sys.modules) & {{"pyspark", "pyarrow", "pandas", "delta", "numpy", "txnscan.demo.brokers"}})
+sys.exit(f"loaded {{loaded}}" if loaded else 0)
+"""
+    ran = python("-c", script)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_find_hanging_tells_of_its_options() -> None:
+    ran = python("-m", "txnscan.cli", "find-hanging", "--help")
+    assert ran.returncode == 0
+    assert all(
+        option in ran.stdout for option in ("--bootstrap-server", "--command-config", "--late-after", "--format")
+    )
+
+
+def test_importing_the_package_loads_neither_the_client_nor_spark() -> None:
+    ran = python("-c", "import sys, txnscan; sys.exit(bool({'kafka', 'pyspark', 'pyarrow'} & set(sys.modules)))")
+    assert ran.returncode == 0

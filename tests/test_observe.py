@@ -1,0 +1,163 @@
+"""The reads put together: one observation per open transaction, nothing that was seen is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW_MS, context, observation
+from tests.fakes import producer
+from txnscan.model import NarrowRow, Observation, OpenProducer, Reason, Verdict, WideRow
+from txnscan.observe import observe, suspects, with_history
+from txnscan.rules import judge_observation
+
+KEY = ("p", 0)
+FIRST_MS, SECOND_MS = NOW_MS - 2_000, NOW_MS - 1_000
+RECREATED = "the topic was deleted and created again"
+
+
+def wide(*producers: OpenProducer, **changes: Any) -> WideRow:
+    values = {"leader": 1, "topic": "p", "topic_id": "t0", "partition": 0, "open_producers": producers}
+    return WideRow(**(values | changes))
+
+
+def narrow(read_at_ms: int, *producers: OpenProducer, **changes: Any) -> NarrowRow:
+    row = NarrowRow("p", "t0", 0, 1, 5, read_at_ms, 105, 100, None, producers)
+    return replace(row, **changes)
+
+
+def seen(first: NarrowRow, second: NarrowRow | None, row: WideRow | None = None) -> list[Observation]:
+    reads = ({KEY: first}, {} if second is None else {KEY: second})
+    return observe({KEY: "t0"}, {KEY: row or wide(producer(7))}, *reads)
+
+
+def verdict(o: Observation) -> tuple[Verdict, Reason]:
+    judgement = judge_observation(o, (), context()).judgement
+    return judgement.verdict, judgement.reason
+
+
+def test_a_transaction_open_at_both_reads_is_one_observation_with_what_both_showed() -> None:
+    second = narrow(SECOND_MS, producer(7), leader=2, leader_epoch=6, high_watermark=110)
+    assert seen(narrow(FIRST_MS, producer(7)), second) == [
+        observation(
+            leader=2,
+            leader_epoch=6,
+            last_timestamp_ms=1_700_000_000_000,
+            second_high_watermark=110,
+            first_seen_ms=FIRST_MS,
+        )
+    ]
+
+
+def test_what_is_not_open_any_more_at_the_second_read_is_gone() -> None:
+    (o,) = seen(narrow(FIRST_MS, producer(7)), narrow(SECOND_MS))
+    assert (o.second_start_offset, o.second_producer_epoch, o.second_last_sequence) == (None, None, None)
+    assert verdict(o) == (Verdict.GONE, Reason.ENDED)
+
+
+def test_a_later_transaction_of_the_same_producer_is_shown_by_its_other_start_offset() -> None:
+    (o,) = seen(narrow(FIRST_MS, producer(7, 100)), narrow(SECOND_MS, producer(7, 103)))
+    assert (o.start_offset, o.second_start_offset) == (100, 103)
+    assert verdict(o) == (Verdict.GONE, Reason.ENDED)
+
+
+def test_a_transaction_that_began_after_the_first_read_is_not_observed() -> None:
+    observations = seen(narrow(FIRST_MS, producer(7)), narrow(SECOND_MS, producer(7), producer(8, 102)))
+    assert [o.producer_id for o in observations] == [7]
+
+
+def test_what_the_wide_read_saw_and_a_proven_first_read_did_not_is_over() -> None:
+    assert seen(narrow(FIRST_MS), None) == []
+
+
+def test_where_the_first_read_failed_the_transactions_of_the_wide_read_stand_in_as_indeterminate() -> None:
+    failed = narrow(FIRST_MS, error="FENCED_LEADER_EPOCH", high_watermark=None)
+    (o,) = seen(failed, narrow(SECOND_MS, producer(7)))
+    assert (o.producer_id, o.start_offset, o.first_error) == (7, 100, "FENCED_LEADER_EPOCH")
+    assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
+
+
+def test_a_failed_first_read_that_shows_one_transaction_does_not_forget_the_others() -> None:
+    failed = narrow(FIRST_MS, producer(8), error="NOT_LEADER_OR_FOLLOWER")
+    observations = seen(failed, narrow(SECOND_MS, producer(7), producer(8)), wide(producer(7), producer(8)))
+    assert [o.producer_id for o in observations] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("first_error", "expected"),
+    [(None, "the partition was not read again"), ("FENCED_LEADER_EPOCH", "FENCED_LEADER_EPOCH")],
+)
+def test_a_missing_second_read_is_an_error_of_it_and_not_an_end(first_error: str | None, expected: str) -> None:
+    (o,) = seen(narrow(FIRST_MS, producer(7), error=first_error), None)
+    assert (o.first_error, o.second_error, o.second_start_offset) == (first_error, expected, None)
+    assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
+
+
+def test_a_failed_second_read_keeps_the_leader_of_the_first() -> None:
+    failed = narrow(SECOND_MS, leader=-1, leader_epoch=-1, error="p-0 has no leader")
+    (o,) = seen(narrow(FIRST_MS, producer(7)), failed)
+    assert (o.leader, o.leader_epoch, o.second_error) == (1, 5, "p-0 has no leader")
+    assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
+
+
+@pytest.mark.parametrize(
+    ("first_id", "second_id", "why"),
+    [
+        ("t1", "t1", "before the first read"),
+        ("t0", "t1", "between the reads"),
+        ("t1", "t0", "metadata that goes back and forth proves nothing either"),
+    ],
+)
+def test_a_topic_that_was_created_anew_is_an_error_of_both_reads(first_id: str, second_id: str, why: str) -> None:
+    first, second = narrow(FIRST_MS, producer(7), topic_id=first_id), narrow(SECOND_MS, producer(7), topic_id=second_id)
+    (o,) = seen(first, second)
+    assert (o.first_error, o.second_error, o.topic_id) == (RECREATED, RECREATED, "t0"), why
+    assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
+
+
+def test_the_topic_id_of_a_read_that_failed_says_nothing() -> None:
+    failed = narrow(FIRST_MS, error="t-0 has no leader", topic_id="")
+    (o,) = seen(failed, narrow(SECOND_MS, producer(7)))
+    assert (o.first_error, o.second_error) == ("t-0 has no leader", None)
+
+
+def test_each_transaction_of_a_partition_is_an_observation_of_its_own() -> None:
+    first = narrow(FIRST_MS, producer(7), producer(8, 120), producer(9, 130))
+    second = narrow(SECOND_MS, producer(9, 130, producer_epoch=4), producer(7))
+    observations = seen(first, second)
+    assert [(o.producer_id, o.second_start_offset, o.second_producer_epoch) for o in observations] == [
+        (7, 100, 3),
+        (8, None, None),
+        (9, 130, 4),
+    ]
+
+
+def test_the_suspects_are_the_partitions_of_the_wide_read_and_not_its_counts() -> None:
+    row = wide(producer(7))
+    assert suspects([WideRow(leader=1, answered=9, producers=3), row]) == {KEY: row}
+
+
+@pytest.mark.parametrize(
+    ("stored_ms", "expected_ms", "why"),
+    [
+        (FIRST_MS - 60_000, FIRST_MS - 60_000, "seen in an earlier sweep"),
+        (FIRST_MS + 60_000, FIRST_MS, "a stored time after this sweep is a clock's mistake"),
+        (None, FIRST_MS, "never seen before"),
+        (0, 0, "the epoch is a time too"),
+    ],
+)
+def test_history_only_ever_makes_a_transaction_first_seen_earlier(
+    stored_ms: int | None, expected_ms: int, why: str
+) -> None:
+    before = observation(first_seen_ms=FIRST_MS)
+    assert with_history([before], lambda o: stored_ms) == [replace(before, first_seen_ms=expected_ms)], why
+
+
+def test_history_is_asked_for_each_observation() -> None:
+    known = {7: 10, 8: 20}
+    found = with_history(
+        [observation(), observation(producer_id=8), observation(producer_id=9)], lambda o: known.get(o.producer_id)
+    )
+    assert [o.first_seen_ms for o in found] == [10, 20, observation().first_seen_ms]

@@ -1,0 +1,309 @@
+"""Reading partitions: the wide read filters, the narrow read proves that the answer came from the leader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
+from txnscan.kafka.errors import ErrorCode
+from txnscan.model import NarrowRow, ReadBatch, WideRow
+from txnscan.probe import failed_partitions, read_narrow, read_wide
+
+READ_AT_MS = 1_700_000_000_123
+LEFT_OUT = "the broker left this partition out of its answer"
+KEYS = (("t", 0), ("t", 1), ("u", 0))
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """Three partitions led by broker 1; t-0 and u-0 have an open transaction each, t-1 an idempotent producer."""
+    fake = FakeCluster()
+    fake.partitions = {
+        ("t", 0): FakePartition(producers=[producer(7), producer(8, -1)]),
+        ("t", 1): FakePartition(epoch=6, producers=[producer(9, -1)]),
+        ("u", 0): FakePartition(producers=[producer(7, 150), producer(5, 120)]),
+    }
+    return fake
+
+
+def batch(cluster: FakeCluster, *keys: tuple[str, int]) -> ReadBatch:
+    return ReadBatch(0, 1, cluster.planned(*(keys or KEYS)))
+
+
+def wide(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[Any, WideRow]:
+    rows = list(read_wide(batch(cluster, *keys), cluster.send))
+    found = {(row.topic, row.partition) if row.topic is not None else "count": row for row in rows}
+    assert len(found) == len(rows), "no row twice"
+    return found
+
+
+def narrow(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[tuple[str, int], NarrowRow]:
+    rows = list(read_narrow(batch(cluster, *keys), cluster.send, lambda: READ_AT_MS))
+    assert [row.key for row in rows] == list(keys or KEYS), "one row per partition"
+    return {row.key: row for row in rows}
+
+
+def without(topic: str, index: int) -> Any:
+    """An edit that leaves a partition out of an answer."""
+
+    def edit(broker_id: int, answer: Any) -> Any:
+        for answered in answer.topics:
+            if answered.name == topic:
+                answered.partitions = [p for p in answered.partitions if p.partition_index != index]
+        return answer
+
+    return edit
+
+
+def doubled(broker_id: int, answer: Any) -> Any:
+    """An edit that answers the first partition of each topic twice."""
+    for topic in answer.topics:
+        topic.partitions = [topic.partitions[0], *topic.partitions]
+    return answer
+
+
+# --- the wide read ----------------------------------------------------------------------------------------------------
+
+
+def test_the_wide_read_gives_a_row_for_each_partition_with_open_transactions_and_one_count(
+    cluster: FakeCluster,
+) -> None:
+    rows = wide(cluster)
+    assert rows["t", 0].open_producers == (producer(7),)
+    assert rows["u", 0].open_producers == (producer(5, 120), producer(7, 150))
+    assert set(rows) == {"count", ("t", 0), ("u", 0)}
+    assert rows["count"] == WideRow(leader=1, answered=3, producers=5)
+
+
+def test_the_wide_read_is_one_request_to_the_leader(cluster: FakeCluster) -> None:
+    wide(cluster)
+    assert cluster.asked == [(1, "DescribeProducers")]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (3, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (6, "NOT_LEADER_OR_FOLLOWER"),
+        (29, "TOPIC_AUTHORIZATION_FAILED"),
+        (56, "KAFKA_STORAGE_ERROR"),
+        (-1, "UNKNOWN"),
+        (9999, "UNKNOWN_ERROR_CODE_9999"),
+    ],
+)
+def test_an_error_of_one_partition_has_its_name_or_number_and_hides_no_other(
+    cluster: FakeCluster, code: int, error: str
+) -> None:
+    cluster.partitions["t", 0].errors["producers"] = code
+    rows = wide(cluster)
+    assert (rows["t", 0].error, rows["t", 0].open_producers) == (error, ())
+    assert rows["u", 0].error is None and len(rows["u", 0].open_producers) == 2
+    assert rows["count"].answered == 2
+
+
+def test_a_partition_left_out_of_the_answer_is_an_error_of_it(cluster: FakeCluster) -> None:
+    cluster.edit["DescribeProducers"] = without("t", 1)
+    rows = wide(cluster)
+    assert rows["t", 1].error == LEFT_OUT
+    assert rows["count"].answered == 2
+
+
+def test_a_partition_answered_twice_is_an_error_of_it_even_where_both_answers_agree(cluster: FakeCluster) -> None:
+    cluster.edit["DescribeProducers"] = doubled
+    rows = wide(cluster)
+    assert rows["t", 0].error == rows["u", 0].error == "the broker's answer holds a partition twice"
+    assert ("t", 1) not in rows and rows["count"].answered == 1
+
+
+def test_a_producer_id_twice_in_a_partition_is_an_error_of_it(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 0].producers = [producer(7, -1), producer(7, 100)]
+    row = wide(cluster)["t", 0]
+    assert (row.error, row.open_producers) == ("the broker's answer holds a producer id twice", ())
+
+
+def test_an_answer_about_a_partition_that_nobody_asked_for_is_passed_over(cluster: FakeCluster) -> None:
+    def more(broker_id: int, answer: Any) -> Any:
+        answer.topics.append(ProducersTopic(name="x", partitions=answer.topics[0].partitions))
+        return answer
+
+    cluster.edit["DescribeProducers"] = more
+    assert set(wide(cluster)) == {"count", ("t", 0), ("u", 0)}
+
+
+def test_a_wide_request_that_fails_as_a_whole_gives_an_error_row_per_partition(cluster: FakeCluster) -> None:
+    cluster.unreachable = {1}
+    rows = wide(cluster)
+    assert set(rows) == set(KEYS)
+    assert {row.error for row in rows.values()} == {"broker 1 cannot be reached"}
+
+
+def null_topics(broker_id: int, answer: Any) -> Any:
+    """What kafka-python makes of an answer of zeros: null where a list must be."""
+    answer.topics = None
+    return answer
+
+
+def null_producers(broker_id: int, answer: Any) -> Any:
+    for topic in answer.topics:
+        for answered in topic.partitions:
+            answered.active_producers = None
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("step", "edit"),
+    [
+        ("ListOffsets", null_topics),
+        ("DescribeProducers", null_topics),
+        ("DescribeProducers", null_producers),
+    ],
+)
+def test_null_in_place_of_a_list_is_an_error_of_each_partition(cluster: FakeCluster, step: str, edit: Any) -> None:
+    cluster.edit[step] = edit
+    assert all(row.error for row in narrow(cluster).values())
+
+
+# --- the narrow read --------------------------------------------------------------------------------------------------
+
+
+def test_the_narrow_read_puts_describe_producers_between_two_offsets_at_the_leader_epoch(cluster: FakeCluster) -> None:
+    narrow(cluster)
+    assert cluster.asked == [(1, "ListOffsets"), (1, "DescribeProducers"), (1, "ListOffsets")]
+    before, _, after = cluster.requests
+    assert (before.isolation_level, offset_kind(before)) == (0, "high watermark")
+    assert (after.isolation_level, offset_kind(after)) == (1, "last stable")
+    for request in (before, after):
+        epochs = {(t.name, p.partition_index): p.current_leader_epoch for t in request.topics for p in t.partitions}
+        assert epochs == {("t", 0): 5, ("t", 1): 6, ("u", 0): 5}
+        assert request.replica_id == -1, "a consumer: only the leader answers"
+
+
+def test_a_proven_row_holds_what_the_three_answers_said(cluster: FakeCluster) -> None:
+    assert narrow(cluster)["u", 0] == NarrowRow(
+        topic="u",
+        topic_id="",
+        partition=0,
+        leader=1,
+        leader_epoch=5,
+        read_at_ms=READ_AT_MS,
+        high_watermark=200,
+        last_stable_offset=120,
+        open_producers=(producer(5, 120), producer(7, 150)),
+    )
+
+
+@pytest.mark.parametrize("step", ["high watermark", "producers", "last stable"])
+@pytest.mark.parametrize("code", [3, 6, 29, 56, 74, 75, 78, -1, 9999])
+def test_an_error_of_any_of_the_three_leaves_that_partition_unproven_and_no_other(
+    cluster: FakeCluster, step: str, code: int
+) -> None:
+    cluster.partitions["t", 0].errors[step] = code
+    rows = narrow(cluster)
+    assert rows["t", 0].error is not None
+    assert rows["t", 1].error is None and rows["u", 0].error is None
+    assert failed_partitions(rows.values()) == {("t", 0)}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error"),
+    [(4, ErrorCode.UNKNOWN_LEADER_EPOCH), (6, ErrorCode.FENCED_LEADER_EPOCH)],
+)
+def test_a_leader_at_another_epoch_than_planned_proves_nothing(
+    cluster: FakeCluster, epoch: int, error: ErrorCode
+) -> None:
+    planned = batch(cluster, ("t", 0))
+    cluster.partitions["t", 0].epoch = epoch
+    (row,) = read_narrow(planned, cluster.send, lambda: READ_AT_MS)
+    assert (row.error, row.high_watermark, row.last_stable_offset) == (error.name, None, None)
+
+
+def test_a_follower_describes_producers_without_an_error_and_still_proves_nothing(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 0].leader = 2
+    planned = ReadBatch(0, 3, cluster.planned(("t", 0)))
+    (row,) = read_narrow(planned, cluster.send, lambda: READ_AT_MS)
+    assert row.open_producers == (producer(7),)
+    assert row.error == "NOT_LEADER_OR_FOLLOWER"
+
+
+@pytest.mark.parametrize("step", ["ListOffsets", "DescribeProducers"])
+def test_a_partition_left_out_of_any_answer_is_unproven(cluster: FakeCluster, step: str) -> None:
+    cluster.edit[step] = without("t", 0)
+    rows = narrow(cluster)
+    assert rows["t", 0].error == LEFT_OUT
+    assert rows["u", 0].error is None
+
+
+def test_a_partition_described_twice_is_unproven(cluster: FakeCluster) -> None:
+    cluster.edit["DescribeProducers"] = doubled
+    rows = narrow(cluster)
+    assert rows["t", 0].error and rows["u", 0].error and rows["t", 1].error is None
+
+
+def test_a_partition_whose_offset_is_answered_twice_is_unproven(cluster: FakeCluster) -> None:
+    def an_error_and_then_success(broker_id: int, answer: Any) -> Any:
+        doubled(broker_id, answer)
+        for topic in answer.topics:
+            first = topic.partitions[0]
+            topic.partitions[0] = type(first)(
+                partition_index=first.partition_index, error_code=int(ErrorCode.FENCED_LEADER_EPOCH), offset=-1
+            )
+        return answer
+
+    cluster.edit["ListOffsets"] = an_error_and_then_success
+    assert narrow(cluster)["t", 0].error is not None
+
+
+@pytest.mark.parametrize("request_number", [1, 2, 3, 4])
+def test_a_narrow_request_that_fails_as_a_whole_gives_an_unproven_row_per_partition(
+    cluster: FakeCluster, request_number: int
+) -> None:
+    # The fourth is asked only where the last stable offset passed an open transaction.
+    cluster.partitions["t", 0].last_stable = 160
+    cluster.fail_when = lambda broker_id, request, asked: len(asked) == request_number
+    rows = narrow(cluster)
+    assert {row.error for row in rows.values()} == {"broker 1 cannot be reached"}
+    assert all(row.high_watermark is None and row.open_producers == () for row in rows.values())
+    assert {(row.leader, row.leader_epoch, row.read_at_ms) for row in rows.values()} == {
+        (1, 5, READ_AT_MS),
+        (1, 6, READ_AT_MS),
+    }
+
+
+@pytest.mark.parametrize(
+    ("last_stable", "log_start", "log_start_error", "proven", "why"),
+    [
+        (100, 0, 0, True, "it stands at the open transaction"),
+        (99, 0, 0, True, "it is held back by something older"),
+        (101, 0, 0, False, "the transaction ended between the two requests"),
+        (160, 160, 0, True, "the first records were deleted, and it is never below the log start"),
+        (160, 159, 0, False, "deletion explains a part of it only"),
+        (160, 170, 0, True, "the log start moved on since"),
+        (160, 160, 6, False, "a log start that could not be read explains nothing"),
+    ],
+)
+def test_a_last_stable_offset_beyond_the_open_transaction_is_unproven_unless_its_records_were_deleted(
+    cluster: FakeCluster, last_stable: int, log_start: int, log_start_error: int, proven: bool, why: str
+) -> None:
+    held = cluster.partitions["t", 0]
+    held.last_stable, held.log_start = last_stable, log_start
+    held.errors["log start"] = log_start_error
+    rows = narrow(cluster)
+    assert (rows["t", 0].error is None) is proven, why
+    assert rows["u", 0].error is None, "the neighbour is not concerned"
+
+
+def test_the_log_start_is_asked_only_for_partitions_whose_last_stable_offset_passed(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 0].last_stable = cluster.partitions["t", 0].log_start = 160
+    rows = narrow(cluster)
+    last = cluster.requests[-1]
+    assert offset_kind(last) == "log start"
+    assert [(t.name, [p.partition_index for p in t.partitions]) for t in last.topics] == [("t", [0])]
+    assert (rows["t", 0].log_start_offset, rows["u", 0].log_start_offset) == (160, None)
+
+
+def test_a_start_offset_at_the_high_watermark_is_left_to_the_rules(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 0].high_watermark = 100
+    row = narrow(cluster)["t", 0]
+    assert (row.error, row.high_watermark, row.open_producers[0].start_offset) == (None, 100, 100)

@@ -1,0 +1,316 @@
+"""Kafka's own client.properties: taken as the Java clients take it, or refused by the key's name; no secret is told."""
+
+from __future__ import annotations
+
+import pickle
+import ssl
+import tempfile
+import traceback
+from pathlib import Path
+
+import javaproperties
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.kafka.connection import ConnectionSettings, TlsSettings
+from txnscan.kafka.properties import (
+    PropertiesError,
+    connection_settings,
+    read_properties,
+    readable_by_others,
+)
+
+SECRET = "s3cr3t-Ä-marker"
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+JAAS = f'{PLAIN_MODULE} required username="alice" password="{SECRET}";'
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": JAAS}
+UNUSABLE_KEY_STORE = "ssl.keystore.* cannot be used: not PEM, a wrong password, or a key of another certificate"
+CA = trustme.CA()
+LEAF = CA.issue_cert("client.test")
+OTHER = CA.issue_cert("other.test")
+CA_PEM = CA.cert_pem.bytes().decode()
+CHAIN_PEM = "".join(blob.bytes().decode() for blob in LEAF.cert_chain_pems)
+KEY_PEM = LEAF.private_key_pem.bytes().decode()
+OTHER_KEY_PEM = OTHER.private_key_pem.bytes().decode()
+
+
+def encrypted(key_pem: str, password: str) -> str:
+    key = serialization.load_pem_private_key(key_pem.encode(), None)
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(password.encode()),
+    ).decode()
+
+
+LOCKED_KEY_PEM = encrypted(KEY_PEM, SECRET)
+TRUST = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.certificates": CA_PEM}
+MUTUAL = {
+    **TRUST,
+    "ssl.keystore.type": "PEM",
+    "ssl.keystore.certificate.chain": CHAIN_PEM,
+    "ssl.keystore.key": KEY_PEM,
+}
+
+
+def refused(properties: dict[str, str]) -> str:
+    with pytest.raises(PropertiesError) as error:
+        connection_settings(properties)
+    return str(error.value)
+
+
+def test_without_a_security_protocol_the_connection_is_plain() -> None:
+    assert connection_settings({"bootstrap.servers": "x:1", "acks": "all"}) == ConnectionSettings()
+
+
+def test_client_id_and_timeouts_are_taken_over() -> None:
+    found = connection_settings(
+        {"client.id": "me", "request.timeout.ms": "7000", "socket.connection.setup.timeout.ms": "300"}
+    )
+    assert (found.client_id, found.request_timeout_ms, found.connection_setup_timeout_ms) == ("me", 7000, 300)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "ten", "", "2147483648", "1e3"])
+@pytest.mark.parametrize("key", ["request.timeout.ms", "socket.connection.setup.timeout.ms"])
+def test_a_timeout_is_a_positive_number_of_milliseconds(key: str, text: str) -> None:
+    assert refused({key: text}) == f"{key} must be a whole number of milliseconds above 0"
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+def test_ssl_without_a_trust_store_trusts_the_systems_authorities_and_checks_the_host_name() -> None:
+    tls = connection_settings({"security.protocol": "ssl"}).tls
+    assert tls == TlsSettings()
+    assert tls.context().verify_mode is ssl.CERT_REQUIRED and tls.context().check_hostname
+
+
+def test_pem_by_file_and_pem_inline_give_the_same_settings(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text(CA_PEM)
+    (tmp_path / "client.pem").write_text(KEY_PEM + CHAIN_PEM)
+    by_file = connection_settings(
+        {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(tmp_path / "ca.pem"),
+            "ssl.keystore.type": "pem",
+            "ssl.keystore.location": str(tmp_path / "client.pem"),
+        }
+    ).tls
+    inline = connection_settings(MUTUAL).tls
+    assert by_file is not None and inline is not None
+    assert by_file.ca_pem == inline.ca_pem == CA_PEM
+    for tls in (by_file, inline):
+        assert [ca["subject"] for ca in tls.context().get_ca_certs()], "only the given authority is trusted"
+        assert tls.context().cert_store_stats()["x509_ca"] == 1
+
+
+def test_an_encrypted_key_opens_with_its_password() -> None:
+    tls = connection_settings({**MUTUAL, "ssl.keystore.key": LOCKED_KEY_PEM, "ssl.key.password": SECRET}).tls
+    assert tls is not None and tls.context()
+
+
+@pytest.mark.parametrize(("algorithm", "checked"), [("", False), ("https", True), ("HTTPS", True)])
+def test_the_host_name_is_checked_unless_the_algorithm_is_empty(algorithm: str, checked: bool) -> None:
+    tls = connection_settings({**TRUST, "ssl.endpoint.identification.algorithm": algorithm}).tls
+    assert tls is not None and tls.context().check_hostname is checked
+    assert tls.context().verify_mode is ssl.CERT_REQUIRED, "the certificate is checked all the same"
+
+
+def test_a_client_certificate_leaves_no_file_behind_whether_it_can_be_used_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    TlsSettings(CA_PEM, CHAIN_PEM, KEY_PEM).context()
+    with pytest.raises(ssl.SSLError):
+        TlsSettings(CA_PEM, CHAIN_PEM, OTHER_KEY_PEM).context()
+    assert list(tmp_path.iterdir()) == []
+
+
+def folded(pem: str) -> str:
+    """PEM as Java clients take it from lines that end in a blank and a backslash: with blanks for newlines."""
+    return " ".join(pem.split("\n")).strip()
+
+
+def test_inline_pem_on_continuation_lines_is_read_as_java_reads_it() -> None:
+    connection_settings({**TRUST, "ssl.truststore.certificates": folded(CA_PEM)})
+
+
+def test_a_trust_store_with_names_of_the_authorities_in_their_own_script_is_read() -> None:
+    connection_settings({**TRUST, "ssl.truststore.certificates": f"# Főtanúsítvány\n{CA_PEM}"})
+
+
+def test_a_private_key_without_its_certificate_is_refused() -> None:
+    assert "ssl.keystore" in refused({**TRUST, "ssl.keystore.type": "PEM", "ssl.keystore.key": KEY_PEM})
+
+
+# --- SASL -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "jaas", "password", "why"),
+    [
+        ("PLAIN", JAAS, SECRET, "as the documentation has it"),
+        ("plain", JAAS, SECRET, "in any case"),
+        ("SCRAM-SHA-256", f'{SCRAM_MODULE} required username="alice" password="p";', "p", "SCRAM"),
+        ("SCRAM-SHA-512", f'{SCRAM_MODULE} required password="p" username="alice";', "p", "in any order"),
+        ("PLAIN", f"{PLAIN_MODULE} required username='alice' password='p';", "p", "single quotes"),
+        ("PLAIN", f"{PLAIN_MODULE} required username=alice password=p;", "p", "no quotes"),
+        ("PLAIN", f'  {PLAIN_MODULE}\n required\n username="alice"\n password="p" ; ', "p", "on many lines"),
+        ("PLAIN", f'{PLAIN_MODULE} required username="alice" password="a;b=c \'d\'";', "a;b=c 'd'", "a hard one"),
+        ("PLAIN", f'{PLAIN_MODULE} required username="alice" password="a\\"b\\\\c";', 'a"b\\c', "escapes"),
+        ("PLAIN", f'{PLAIN_MODULE} required username="alice" password="";', "", "an empty one"),
+        ("PLAIN", f'{PLAIN_MODULE} sufficient username="alice" password="p";', "p", "another control flag"),
+        ("PLAIN", f'{PLAIN_MODULE} required username="alice" password="a\\tb\\n";', "a\tb\n", "escaped letters"),
+        (
+            "PLAIN",
+            f'{PLAIN_MODULE} required username="alice" password="\\101";',
+            "A",
+            "octal, as Java's tokenizer has it",
+        ),
+    ],
+)
+def test_user_and_password_are_read_from_the_jaas_configuration(
+    mechanism: str, jaas: str, password: str, why: str
+) -> None:
+    found = connection_settings({**SASL, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas})
+    assert (found.sasl_username, found.sasl_password) == ("alice", password), why
+    assert found.client_configs()["sasl_plain_password"] == password
+
+
+def test_a_password_whose_quote_does_not_end_is_refused() -> None:
+    assert "sasl.jaas.config" in refused({**SASL, "sasl.jaas.config": JAAS[:-2] + ";"})
+
+
+def test_sasl_over_tls_takes_both() -> None:
+    found = connection_settings({**MUTUAL, **SASL, "security.protocol": "SASL_SSL"})
+    assert found.tls is not None and (found.sasl_mechanism, found.sasl_password) == ("PLAIN", SECRET)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+# Every security setting of Kafka 4.3's clients (SslConfigs, SaslConfigs, SecurityConfig) that is not supported here.
+UNSUPPORTED = """security.providers ssl.protocol ssl.provider ssl.cipher.suites ssl.enabled.protocols
+ssl.keystore.password ssl.truststore.password ssl.keymanager.algorithm ssl.trustmanager.algorithm
+ssl.secure.random.implementation ssl.engine.factory.class sasl.kerberos.service.name sasl.kerberos.kinit.cmd
+sasl.kerberos.ticket.renew.window.factor sasl.kerberos.ticket.renew.jitter sasl.kerberos.min.time.before.relogin
+sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.refresh.min.period.seconds
+sasl.login.refresh.buffer.seconds sasl.login.class sasl.login.callback.handler.class
+sasl.client.callback.handler.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms sasl.oauthbearer.token.endpoint.url
+sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.jwks.endpoint.url
+sasl.oauthbearer.scope.claim.name ssl.something.new"""
+
+
+@pytest.mark.parametrize("key", UNSUPPORTED.split())
+def test_a_security_setting_that_is_not_supported_is_refused_by_its_name(key: str) -> None:
+    assert refused({**SASL, key: SECRET}) == f"{key} is not supported; remove it or connect another way"
+
+
+STORE = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
+REFUSED: dict[str, tuple[dict[str, str], str]] = {
+    "an unknown protocol": ({"security.protocol": SECRET}, "security.protocol must be one of"),
+    "a JKS store, said": ({**MUTUAL, "ssl.keystore.type": "JKS"}, "ssl.keystore.type must be PEM"),
+    "a JKS store, by default": (
+        {"security.protocol": "SSL", "ssl.truststore.location": SECRET},
+        "ssl.truststore.type must be PEM",
+    ),
+    "a missing store": ({**STORE, "ssl.truststore.location": f"/no/{SECRET}"}, "ssl.truststore.location names a file"),
+    "file and text": ({**TRUST, "ssl.truststore.location": SECRET}, "are both set; set one"),
+    "trust in no PEM": ({**TRUST, "ssl.truststore.certificates": "not PEM"}, "ssl.truststore.* cannot be used"),
+    "trust in nothing": ({**TRUST, "ssl.truststore.certificates": ""}, "ssl.truststore.* cannot be used"),
+    "the key of another": ({**MUTUAL, "ssl.keystore.key": OTHER_KEY_PEM}, UNUSABLE_KEY_STORE),
+    "a wrong key password": (
+        {**MUTUAL, "ssl.keystore.key": LOCKED_KEY_PEM, "ssl.key.password": f"not {SECRET}"},
+        UNUSABLE_KEY_STORE,
+    ),
+    "no key password": ({**MUTUAL, "ssl.keystore.key": LOCKED_KEY_PEM}, UNUSABLE_KEY_STORE),
+    "no key": ({k: v for k, v in MUTUAL.items() if k != "ssl.keystore.key"}, UNUSABLE_KEY_STORE),
+    "a key that is no PEM": ({**MUTUAL, "ssl.keystore.key": SECRET}, UNUSABLE_KEY_STORE),
+    "another algorithm": ({**TRUST, "ssl.endpoint.identification.algorithm": SECRET}, "must be https or empty"),
+    "an unused key password": ({"ssl.key.password": SECRET}, "ssl.key.password has no effect"),
+    "an unused login": ({**TRUST, "sasl.jaas.config": JAAS}, "sasl.jaas.config has no effect"),
+    "TLS settings unused": ({**SASL, "ssl.key.password": SECRET}, "ssl.key.password has no effect"),
+    "an unknown mechanism": ({**SASL, "sasl.mechanism": SECRET}, "sasl.mechanism must be one of"),
+    "no mechanism": ({k: v for k, v in SASL.items() if k != "sasl.mechanism"}, "sasl.mechanism must be one of"),
+    "no login": ({k: v for k, v in SASL.items() if k != "sasl.jaas.config"}, "sasl.jaas.config must read"),
+    "a login that does not end": ({**SASL, "sasl.jaas.config": JAAS[:-1]}, "sasl.jaas.config must read"),
+    "a login of another mechanism": ({**SASL, "sasl.mechanism": "SCRAM-SHA-256"}, f"must name {SCRAM_MODULE}"),
+    "no user": ({**SASL, "sasl.jaas.config": f'{PLAIN_MODULE} required password="{SECRET}";'}, "must give username"),
+    "more than a login": ({**SASL, "sasl.jaas.config": f'{JAAS[:-1]} x="{SECRET}";'}, "and nothing else"),
+    "an option without a value": ({**SASL, "sasl.jaas.config": f'{JAAS[:-1]} "{SECRET}";'}, "cannot be parsed"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_used_is_refused_by_its_key_and_the_secret_is_told_nowhere(tmp_path: Path, name: str) -> None:
+    properties, expected = REFUSED[name]
+    path = tmp_path / "client.properties"
+    path.write_text(javaproperties.dumps(properties))
+    with pytest.raises(ConfigError) as failed:
+        ScanConfig("x:1", command_config=str(path)).connection()
+    assert str(failed.value).startswith(f"--command-config: {path}: ") and expected in str(failed.value)
+    told = [str(failed.value), repr(failed.value), *traceback.format_exception(failed.value)]
+    told.append(repr(pickle.loads(pickle.dumps(PropertiesError(refused(properties))))))
+    for text in told:
+        assert SECRET not in text and ascii(SECRET)[1:-1] not in text and "PRIVATE KEY" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "why"),
+    [
+        (None, "does not exist", "a missing file"),
+        (b"", "holds no settings", "an empty file"),
+        (b"# only this\n\n", "holds no settings", "nothing but a comment"),
+        (f"x=\\u12zz {SECRET}".encode(), "is not a Java properties file", "a malformed escape"),
+        (SECRET.encode("latin-1"), "is not UTF-8 text", "another encoding"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, expected: str, why: str) -> None:
+    path = tmp_path / "client.properties"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(PropertiesError) as error:
+        read_properties(path)
+    assert str(path) in str(error.value) and expected in str(error.value), why
+    assert SECRET not in "".join(traceback.format_exception(error.value))
+
+
+def test_a_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PropertiesError, match="Is a directory"):
+        read_properties(tmp_path)
+
+
+# --- secrets and executors --------------------------------------------------------------------------------------------
+
+FULL = {
+    **MUTUAL,
+    **SASL,
+    "security.protocol": "SASL_SSL",
+    "ssl.keystore.key": LOCKED_KEY_PEM,
+    "ssl.key.password": SECRET,
+}
+
+
+def test_settings_survive_the_way_to_an_executor_and_show_no_secret() -> None:
+    settings = connection_settings(FULL)
+    there = pickle.loads(pickle.dumps(settings))
+    assert there == settings and (there.sasl_password, there.tls.key_password) == (SECRET, SECRET)
+    for text in (repr(there), str(there), repr(there.tls), f"{there!s}"):
+        assert SECRET not in text and "PRIVATE KEY" not in text and "alice" in repr(there)
+
+
+@pytest.mark.parametrize(
+    ("mode", "content", "expected"),
+    [(0o644, SASL, True), (0o640, SASL, False), (0o600, SASL, False), (0o644, {"client.id": "x"}, False)],
+)
+def test_a_file_with_secrets_that_every_user_can_read_is_noticed(
+    tmp_path: Path, mode: int, content: dict[str, str], expected: bool
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(javaproperties.dumps(content))
+    path.chmod(mode)
+    assert readable_by_others(path) is expected

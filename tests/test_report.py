@@ -1,0 +1,213 @@
+"""A sweep as JSON, whose names are a contract, and as a table that nothing from outside can write to."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
+from txnscan.model import Judged, ScanError, Verdict
+from txnscan.report.json import dumps, iso_utc, scan_object, stored_object
+from txnscan.report.table import print_sweep
+from txnscan.schema import OPEN_TRANSACTIONS, SWEEPS
+
+# design.md, 'Commands': the object that `sweep --format json` and `find-hanging --format json` print.
+SWEEP = {"sweep_id", "cluster_id", "started_at", "finished_at", "complete", "partitions", "coordinators", "counts"}
+# What the contract does not name; new names need a decision.
+SWEEP_MORE = {"candidates", "scope", "late_after_ms", "warnings"}
+TRANSACTION = {
+    *("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset"),
+    *("last_timestamp_ms", "verdict", "reason", "late", "outcome", "transactional_id", "coordinator_state"),
+    "explanation",
+}
+ERROR = {"stage", "broker", "topic", "partition", "error"}
+EVIL_ID = "\x1b[31mred\nhanging (orphan)\r\u202e[bold]x[/bold]"
+EVIL_SHOWN = "\\x1b[31mred\\nhanging (orphan)\\r\\u202e[bold]x[/bold]"
+
+
+def hanging(**changes: Any) -> Judged:
+    return judged(view("Empty", 9, transactional_id=changes.pop("transactional_id", "X")), **changes)
+
+
+def shown(found: Any, *, every: bool = False, terminal: bool = False) -> str:
+    output = io.StringIO()
+    colors = "standard" if terminal else None
+    console = Console(file=output, width=300, highlight=False, force_terminal=terminal, color_system=colors)
+    print_sweep(console, found if isinstance(found, dict) else scan_object(found), every=every)
+    return output.getvalue()
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_object_has_the_fields_of_the_contract() -> None:
+    found = json.loads(dumps(scan_object(scan(hanging(), errors=(ScanError("read", "x", 1, "p", 1),)))))
+    assert set(found) == {"sweep", "transactions", "errors"}
+    assert set(found["sweep"]) == SWEEP | SWEEP_MORE
+    assert set(found["sweep"]["partitions"]) == {"planned", "answered", "failed"}
+    assert set(found["sweep"]["coordinators"]) == {"planned", "proven"}
+    assert set(found["sweep"]["counts"]) == {verdict.value for verdict in Verdict}
+    assert set(found["transactions"][0]) >= TRANSACTION
+    assert set(found["errors"][0]) == ERROR
+
+
+def test_the_object_holds_what_the_sweep_found() -> None:
+    found = json.loads(
+        dumps(
+            scan_object(
+                scan(
+                    hanging(),
+                    judged(view("PrepareCommit", 4, (P,)), partition=0),
+                    partitions_failed=1,
+                    errors=(ScanError("snapshot", "no"),),
+                )
+            )
+        )
+    )
+    sweep, (first, second), (error,) = found["sweep"], found["transactions"], found["errors"]
+    assert sweep["started_at"] == "2023-11-14T22:13:20.000Z" and sweep["finished_at"] == "2023-11-14T22:13:20.500Z"
+    assert sweep["partitions"] == {"planned": 2, "answered": 1, "failed": 1}
+    assert (sweep["complete"], sweep["candidates"]) == (False, 1)
+    assert {v: n for v, n in sweep["counts"].items() if n} == {"hanging": 1, "pending_marker": 1}
+    assert (first["topic"], first["partition"], first["verdict"], first["reason"], first["late"]) == (
+        *("p", 0, "hanging", "stale_epoch"),
+        True,
+    )
+    assert (first["transactional_id"], first["coordinator_state"], first["outcome"]) == ("X", "Empty", None)
+    assert (first["coordinator_epoch"], first["producer_epoch"], first["start_offset"]) == (0, 3, 100)
+    assert second["outcome"] == "committed"
+    assert error == {"stage": "snapshot", "broker": None, "topic": None, "partition": None, "error": "no"}
+
+
+def test_an_owner_that_could_not_be_described_has_no_state_and_no_epoch() -> None:
+    found = scan_object(scan(judged(view("", -1, describe_error="NOT_COORDINATOR"))))["transactions"][0]
+    assert (found["transactional_id"], found["coordinator"]) == ("X", 2)
+    assert (found["coordinator_state"], found["coordinator_producer_epoch"]) == (None, None)
+
+
+@pytest.mark.parametrize("transactional_id", [EVIL_ID, "ä日本😀", '","verdict":"gone', "\x00\x9b"])
+def test_json_is_ascii_whatever_an_id_holds_and_gives_it_back_unchanged(transactional_id: str) -> None:
+    text = dumps(scan_object(scan(hanging(transactional_id=transactional_id))))
+    assert text.isascii() and all(c.isprintable() for line in text.split("\n") for c in line)
+    (found,) = json.loads(text)["transactions"]
+    assert found["transactional_id"] == transactional_id and transactional_id in found["explanation"]
+
+
+def test_a_sweep_from_the_tables_is_the_same_object() -> None:
+    fresh = scan(hanging(), errors=(ScanError("read", "x", 1, "p", 1),))
+    (row,) = SWEEPS.rows(fresh, [fresh])
+    errors = [{"stage": "read", "broker": 1, "topic": "p", "partition": 1, "error": "x"}]
+    stored = stored_object(row, OPEN_TRANSACTIONS.rows(fresh, fresh.transactions), errors)
+    assert dumps(stored) == dumps(scan_object(fresh))
+
+
+def test_what_has_no_json_form_is_an_error() -> None:
+    with pytest.raises(TypeError, match="object has no JSON form"):
+        dumps({"x": object()})
+
+
+def test_times_are_utc_to_the_millisecond() -> None:
+    assert iso_utc(NOW_MS + 7) == "2023-11-14T22:13:20.007Z"
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_a_hanging_transaction_is_shown_with_what_it_blocks_and_why() -> None:
+    text = shown(scan(hanging()))
+    assert "Cluster cluster-1: 2 of 2 partitions answered, 6 of 6 coordinator partitions proven." in text
+    assert "1 hanging, of which 1 late (KIP-664 candidates)." in text
+    assert "hanging (stale_epoch)  producer id 7, epoch 3" in text
+    assert "p-0  open for 60 min, late, from offset 100; blocks 5 records" in text
+    assert "Transactional id 'X' went on to epoch 9 (Empty)" in text
+
+
+def test_verdicts_are_in_the_order_of_their_urgency() -> None:
+    text = shown(
+        scan(
+            judged(view("PrepareCommit", 4, (P,))),
+            judged(second_error="NOT_LEADER_OR_FOLLOWER", partition=1),
+            hanging(first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS, producer_id=8),
+            hanging(producer_id=9),
+        )
+    )
+    places = [text.index(f"producer id {n}, epoch 3") for n in (9, 8)]
+    places += [text.index("indeterminate (partition)"), text.index("pending_marker (")]
+    assert places == sorted(places)
+    assert "not late yet" in text
+
+
+@pytest.mark.parametrize(("every", "expected"), [(False, False), (True, True)])
+def test_healthy_transactions_are_shown_only_when_asked_for(every: bool, expected: bool) -> None:
+    text = shown(scan(judged(view("Ongoing", 3, (P,)))), every=every)
+    assert ("ongoing (owned)" in text) is expected
+    assert "1 open transaction: 1 ongoing." in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "Nothing hangs."),
+        ({"partitions_failed": 1}, "Nothing that was seen hangs, but not everything was seen."),
+        ({"coordinators_proven": 5}, "Nothing that was seen hangs, but not everything was seen."),
+        ({"visibility_error": "x"}, "Nothing that was seen hangs, but not everything was seen."),
+    ],
+)
+def test_an_empty_result_says_whether_everything_was_seen(changes: dict[str, Any], said: str) -> None:
+    assert said in shown(scan(**changes))
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_hostile_id_is_escaped_and_stays_on_its_own_line(terminal: bool) -> None:
+    plain = shown(scan(hanging(transactional_id="X")), terminal=terminal)
+    text = shown(scan(hanging(transactional_id=EVIL_ID), cluster_id=EVIL_ID), terminal=terminal)
+    assert text.count(EVIL_SHOWN) == 2, "markup is shown as it is, and nothing is obeyed"
+    assert "\u202e" not in text and "\r" not in text and "\x1b[31mred" not in text
+    assert len(text.splitlines()) == len(plain.splitlines())
+
+
+def test_hostile_topics_errors_and_warnings_are_escaped_on_their_own_lines() -> None:
+    error = ScanError("read", "bad\nnews\x1b[2J", 1, "to\npic\x1b]0;", 3)
+    text = shown(scan(errors=(error,), warnings=("watch\nout\x07",)))
+    for escaped in ("bad\\nnews\\x1b[2J", "to\\npic\\x1b]0;-3", "warning: watch\\nout\\x07"):
+        assert escaped in text
+    assert "\x1b" not in text and "\x07" not in text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "broker 1 ([fd00::1]:9092) cannot be reached",
+        "broker 1 answered [/] in [bold]bold[/bold]",
+        "[/nothing] was open",
+    ],
+)
+def test_an_error_with_brackets_is_shown_as_it_is(error: str) -> None:
+    assert error in shown(scan(errors=(ScanError("metadata", error, 1),)))
+
+
+def test_the_same_error_on_many_partitions_is_one_line() -> None:
+    errors = tuple(ScanError("read", "NOT_LEADER_OR_FOLLOWER", 1, "p", n) for n in range(30))
+    text = shown(scan(errors=errors))
+    assert text.count("NOT_LEADER_OR_FOLLOWER") == 1 and "p-0 and 29 more" in text
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "said"),
+    [
+        (0, "0 s"),
+        (119_999, "119 s"),
+        (2 * MINUTE_MS, "2 min"),
+        (119 * MINUTE_MS, "119 min"),
+        (120 * MINUTE_MS, "2 h"),
+        (47 * 60 * MINUTE_MS, "47 h"),
+        (48 * 60 * MINUTE_MS, "2 d"),
+    ],
+)
+def test_ages_are_told_in_the_unit_that_says_most(age_ms: int, said: str) -> None:
+    found = hanging(first_seen_ms=NOW_MS - age_ms, last_timestamp_ms=-1)
+    assert f"open for {said}," in shown(scan(found))

@@ -1,0 +1,116 @@
+"""What travels between driver and executors arrives as it was sent."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.builders import judged, view
+from txnscan.engine.rows import arrow_schema, from_arrow, plain, spark_schema, to_arrow
+from txnscan.model import (
+    CoordinatorView,
+    Evidence,
+    Judged,
+    Judgement,
+    NarrowRow,
+    Observation,
+    OpenProducer,
+    ReadBatch,
+    Reason,
+    Verdict,
+    WideRow,
+)
+
+TRAVELLERS = (ReadBatch, WideRow, NarrowRow, Observation, CoordinatorView, Evidence, Judged)
+# Spark's BIGINT and Arrow's int64; text is UTF-8, so it has no lone surrogates.
+SCALARS = {int: st.integers(-(2**63), 2**63 - 1), str: st.text(max_size=20), bool: st.booleans()}
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of an annotation, with short tuples: rows of rows grow quickly."""
+    if isinstance(hint, types.UnionType):
+        (inner,) = (choice for choice in typing.get_args(hint) if choice is not types.NoneType)
+        return st.none() | values_of(inner)
+    if typing.get_origin(hint) is tuple:
+        return st.lists(values_of(typing.get_args(hint)[0]), max_size=2).map(tuple)
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint)
+        return st.builds(hint, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(hint)})
+    if issubclass(hint, StrEnum):
+        return st.sampled_from(hint)
+    return SCALARS[hint]
+
+
+@pytest.mark.parametrize("row_type", TRAVELLERS)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(data=st.data())
+def test_rows_survive_the_way_through_arrow_whole_and_in_pieces(row_type: type, data: st.DataObject) -> None:
+    rows = data.draw(st.lists(values_of(row_type), max_size=2))
+    table = to_arrow(rows, row_type)
+    assert from_arrow(table, row_type) == rows
+    assert [row for batch in table.to_batches(max_chunksize=1) for row in from_arrow(batch, row_type)] == rows
+
+
+def test_a_judgement_survives_with_its_evidence_and_its_enums() -> None:
+    sent = judged(view("Empty", 9))
+    (there,) = from_arrow(to_arrow([sent], Judged), Judged)
+    assert there == sent and there.candidate
+    assert there.judgement.verdict is Verdict.HANGING and there.judgement.reason is Reason.STALE_EPOCH
+    assert there.judgement.late is True
+
+
+@pytest.mark.parametrize("row_type", TRAVELLERS)
+def test_no_rows_are_an_empty_table_with_the_same_columns(row_type: type) -> None:
+    table = to_arrow([], row_type)
+    assert (table.num_rows, table.schema) == (0, arrow_schema(row_type))
+    assert table.schema.names == [field.name for field in dataclasses.fields(row_type)]
+    assert from_arrow(table, row_type) == []
+
+
+def test_nothing_and_an_empty_text_stay_apart() -> None:
+    rows = [WideRow(1, topic="", error=None), WideRow(1, topic=None, error="", partition=0)]
+    assert from_arrow(to_arrow(rows, WideRow), WideRow) == rows
+
+
+def test_an_array_that_a_join_left_null_is_no_items() -> None:
+    row = plain(WideRow(leader=1)) | {"open_producers": None}
+    table = pa.Table.from_pylist([row], schema=arrow_schema(WideRow))
+    assert from_arrow(table, WideRow) == [WideRow(leader=1)]
+
+
+def test_a_verdict_travels_as_plain_text_and_an_unknown_one_is_an_error() -> None:
+    row = plain(judged().judgement)
+    assert type(row["verdict"]) is str
+    table = pa.Table.from_pylist([row | {"verdict": "innocent"}], schema=arrow_schema(Judgement))
+    with pytest.raises(ValueError, match="innocent"):
+        from_arrow(table, Judgement)
+
+
+def test_the_spark_schema_is_ddl_with_every_column_its_type_and_nested_rows() -> None:
+    producer = (
+        "producer_id{0} BIGINT, producer_epoch{0} BIGINT, coordinator_epoch{0} BIGINT, start_offset{0} BIGINT, "
+        "last_timestamp_ms{0} BIGINT, last_sequence{0} BIGINT"
+    )
+    assert spark_schema(OpenProducer) == producer.format("")
+    assert spark_schema(WideRow) == (
+        "leader BIGINT, topic STRING, topic_id STRING, partition BIGINT, answered BIGINT, producers BIGINT, "
+        f"open_producers ARRAY<STRUCT<{producer.format(':')}>>, error STRING"
+    )
+    assert "late BOOLEAN" in spark_schema(Judgement) and "verdict STRING" in spark_schema(Judgement)
+
+
+@pytest.mark.parametrize("row_type", TRAVELLERS)
+def test_spark_and_arrow_have_the_same_columns_in_the_same_order(row_type: type) -> None:
+    outermost = spark_schema(row_type)
+    while "<" in outermost:
+        outermost = re.sub(r"<[^<>]*>", "", outermost)
+    assert [column.split(" ")[0] for column in outermost.split(", ")] == arrow_schema(row_type).names

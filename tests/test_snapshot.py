@@ -1,0 +1,482 @@
+"""The coordinators' side: when the absence of an owner is proven (V, A), and what is known of the owners there are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.admin import DescribeAclsResponse
+
+from tests.fakes import FakeCluster, FakeId, FakePartition, one_by_one
+from txnscan.agreement import Agreement, read_agreement
+from txnscan.kafka.coordinator import coordinator_partition, probe_ids
+from txnscan.kafka.describe_acls import denied_transactional_ids
+from txnscan.kafka.errors import RequestFailed
+from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
+from txnscan.model import CoordinatorView, Snapshot
+from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
+
+AclResource = DescribeAclsResponse.DescribeAclsResource
+LEADERS = (1, 2, 3, 1)
+OPEN = frozenset({7})
+REFUSED = "this principal may not describe every transactional id; grant it Describe on TransactionalId '*'"
+
+
+def id_for(k: int) -> str:
+    """A transactional id that partition k of four serves."""
+    return next(name for n in itertools.count() if coordinator_partition(name := f"app-{n}", len(LEADERS)) == k)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """Partitions 0 and 3 of `__transaction_state` are led by broker 1, 1 by broker 2, 2 by broker 3."""
+    fake = FakeCluster()
+    fake.lead(STATE, LEADERS)
+    return fake
+
+
+def agree(cluster: FakeCluster) -> Agreement:
+    return read_agreement(cluster.send, (1, 2, 3), [STATE], one_by_one, lambda brokers: None)
+
+
+def take(
+    cluster: FakeCluster, visibility_error: str | None = None, meanwhile: Callable[[], object] = lambda: None
+) -> Snapshot:
+    """A snapshot as the driver takes it; `meanwhile` happens after the first agreement."""
+    before = agree(cluster)
+    tokens = itertools.count()
+    probes = probe_ids(len(before.indexes(STATE)), lambda: f"probe-{next(tokens)}")
+    meanwhile()
+    answers = [ask_coordinators(cluster.send, b.broker_id, probes, OPEN) for b in before.brokers]
+    return conclude(answers, before, agree(cluster), OPEN, visibility_error)
+
+
+def uncovered(snapshot: Snapshot) -> set[int | None]:
+    assert snapshot.coordinators_proven == snapshot.coordinators_planned - len(snapshot.coverage_errors)
+    return {error.partition for error in snapshot.coverage_errors}
+
+
+def after_the_listing(cluster: FakeCluster, change: Callable[[], object], broker_id: int = 1) -> None:
+    """Something changes at this broker between its two probes."""
+
+    def edit(asked: int, answer: Any) -> Any:
+        if asked == broker_id:
+            change()
+        return answer
+
+    cluster.edit["ListTransactions"] = edit
+
+
+def only_metadata(broker_id: int) -> Callable[[int, Any, Any], bool]:
+    return lambda asked, request, _: asked == broker_id and "Metadata" not in type(request).__name__
+
+
+def leave_out(wanted: Callable[[str], bool]) -> Callable[[int, Any], Any]:
+    def edit(broker_id: int, answer: Any) -> Any:
+        answer.transaction_states = [s for s in answer.transaction_states if not wanted(s.transactional_id)]
+        return answer
+
+    return edit
+
+
+# --- V ----------------------------------------------------------------------------------------------------------------
+
+
+def test_every_partition_is_proven_when_its_leader_alone_claims_it_twice_and_gave_its_listing(
+    cluster: FakeCluster,
+) -> None:
+    snapshot = take(cluster)
+    assert (snapshot.coordinators_planned, snapshot.coordinators_proven) == (4, 4)
+    assert snapshot.complete and snapshot.coverage_error is None
+    assert (snapshot.coverage_errors, snapshot.split_errors, snapshot.errors) == ((), (), ())
+
+
+def test_a_broker_is_asked_for_its_listing_between_two_rounds_of_the_same_probes(cluster: FakeCluster) -> None:
+    cluster.ids = {1: {id_for(0): FakeId(7)}}
+    take(cluster)
+    asked = [r for (b, name), r in zip(cluster.asked, cluster.requests, strict=True) if b == 1 and name != "Metadata"]
+    first, listing, described, second = asked
+    assert first.transactional_ids == second.transactional_ids and len(first.transactional_ids) == 4
+    assert (listing.state_filters, listing.producer_id_filters) == ([], []), "filters hide ids"
+    assert described.transactional_ids == [id_for(0)]
+
+
+def probe_code(broker_id: int, k: int, code: int) -> Callable[[FakeCluster], None]:
+    return lambda c: c.probe_codes.update({(broker_id, k): code})
+
+
+def later(broker_id: int, k: int, code: int) -> Callable[[FakeCluster], None]:
+    return lambda c: after_the_listing(c, lambda: c.probe_codes.update({(broker_id, k): code}), broker_id)
+
+
+def first_only_then_well(c: FakeCluster) -> None:
+    c.probe_codes[1, 0] = 16
+    after_the_listing(c, lambda: c.probe_codes.clear())
+
+
+def left_out(c: FakeCluster) -> None:
+    c.edit["DescribeTransactions"] = leave_out(lambda name: coordinator_partition(name, 4) == 0)
+
+
+def stale(c: FakeCluster) -> None:
+    c.believes[3] = FakeCluster()
+    c.believes[3].partitions = c.partitions | {(STATE, 0): FakePartition(2, 4)}
+
+
+def fails(broker_id: int) -> Callable[[FakeCluster], None]:
+    return lambda c: setattr(c, "fail_when", only_metadata(broker_id))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected", "why"),
+    [
+        (probe_code(1, 0, 14), {0}, "the leader is still loading it"),
+        (probe_code(1, 0, 15), {0}, "the coordinator is not active"),
+        (probe_code(1, 0, 16), {0}, "the leader does not have it cached"),
+        (probe_code(1, 0, 53), {0}, "a refused probe says nothing about the cache"),
+        (probe_code(1, 0, 9999), {0}, "an unlisted code is no success"),
+        (later(1, 0, 16), {0}, "only the first probe was answered"),
+        (later(1, 0, 14), {0}, "it began to load after the listing"),
+        (first_only_then_well, {0}, "only the second probe was answered"),
+        (left_out, {0}, "the probe is missing in the answer"),
+        (lambda c: c.list_errors.update({1: 14}), {0, 3}, "a listing error is one of all that the broker leads"),
+        (fails(1), {0, 3}, "the broker answers Metadata and nothing else"),
+        (lambda c: c.unreachable.add(2), {0, 1, 2, 3}, "a broker that others name has not said who leads"),
+        (stale, {0}, "the brokers do not agree on the leader"),
+        (lambda c: setattr(c.partitions[STATE, 2], "leader", -1), {2}, "nobody leads it"),
+        (probe_code(2, 0, 105), {0}, "another broker claims it"),
+        (probe_code(2, 0, 14), {0}, "another broker is loading it: it was just elected"),
+        (later(3, 0, 105), {0}, "another broker claims it at its second probe"),
+        (later(3, 0, 14), {0}, "another broker began to load it"),
+    ],
+)
+def test_a_partition_is_not_covered_when(
+    cluster: FakeCluster, spoil: Callable[[FakeCluster], None], expected: set[int], why: str
+) -> None:
+    spoil(cluster)
+    snapshot = take(cluster)
+    assert uncovered(snapshot) == expected, why
+    assert not snapshot.complete and snapshot.coverage_error
+
+
+@pytest.mark.parametrize("change", [{"leader": 2}, {"epoch": 6}, {"leader": -1}])
+def test_a_partition_that_moved_between_the_two_agreements_is_not_covered(
+    cluster: FakeCluster, change: dict[str, int]
+) -> None:
+    def move() -> None:
+        old = cluster.partitions[STATE, 0]
+        cluster.partitions[STATE, 0] = FakePartition(change.get("leader", old.leader), change.get("epoch", old.epoch))
+
+    assert uncovered(take(cluster, meanwhile=move)) == {0}
+
+
+def test_a_leader_that_was_not_asked_covers_nothing(cluster: FakeCluster) -> None:
+    agreement = agree(cluster)
+    probes = probe_ids(4, map(str, itertools.count()).__next__)
+    answers = [ask_coordinators(cluster.send, b, probes, OPEN) for b in (2, 3)]
+    assert uncovered(conclude(answers, agreement, agreement, OPEN, None)) == {0, 3}
+
+
+def test_two_claims_to_one_partition_are_told_as_a_split(cluster: FakeCluster) -> None:
+    cluster.cached[2].add(0)
+    assert take(cluster).split_errors == (f"brokers 1, 2 each say they coordinate {STATE}-0",)
+
+
+def test_the_reason_for_missing_coverage_tells_how_much_is_missing(cluster: FakeCluster) -> None:
+    cluster.list_errors[1] = 14
+    snapshot = take(cluster)
+    said = "broker 1 answered ListTransactions with COORDINATOR_LOAD_IN_PROGRESS"
+    assert snapshot.coverage_error == f"{said} (and 1 more partitions of {STATE})"
+    assert [(e.stage, e.broker, e.error) for e in snapshot.errors] == [("snapshot", 1, said)]
+
+
+SPOILS = st.lists(
+    st.tuples(
+        st.integers(1, 3),
+        st.integers(0, 3),
+        st.sampled_from(["before", "after", "listed", "error", "stale", "moved"]),
+        st.sampled_from([0, 105, 14, 15, 16, 53, -1, None]),
+    ),
+    max_size=4,
+)
+
+
+@given(SPOILS)
+def test_a_partition_counts_as_proven_exactly_when_its_agreed_leader_alone_claimed_it_in_both_probes_and_listed(
+    spoils: list[tuple[int, int, str, int | None]],
+) -> None:
+    cluster, later_cluster = FakeCluster(), FakeCluster()
+    cluster.lead(STATE, LEADERS)
+    later_cluster.lead(STATE, LEADERS)
+    codes: dict[str, dict[int, dict[int, int]]] = {
+        name: {b: {k: 105 if LEADERS[k] == b else 16 for k in range(4)} for b in (1, 2, 3)}
+        for name in ("before", "after")
+    }
+    silent, failed, unsettled = set(), set(), set()
+    for b, k, what, code in spoils:
+        if what in codes and code is not None:
+            codes[what][b][k] = code
+        elif what in codes:
+            codes[what][b].pop(k, None)
+        elif what == "listed":
+            silent.add(b)
+        elif what == "error":
+            failed.add(b)
+        elif what == "stale":
+            stale_one = cluster.believes.setdefault(b, FakeCluster())
+            stale_one.partitions = cluster.partitions | stale_one.partitions | {(STATE, k): FakePartition(b, 1)}
+            unsettled.add(k)
+        else:
+            later_cluster.partitions[STATE, k] = FakePartition(b, 6)
+            unsettled.add(k)
+    answers = [
+        CoordinatorAnswers(
+            b,
+            codes["before"][b],
+            None if b in silent else {},
+            {},
+            codes["after"][b],
+            "x" if b in failed | silent else None,
+        )
+        for b in (1, 2, 3)
+    ]
+    snapshot = conclude(answers, agree(cluster), agree(later_cluster), OPEN, None)
+
+    def proven(k: int) -> bool:
+        leader = LEADERS[k]
+        others = [codes[round_][b].get(k) for round_ in codes for b in (1, 2, 3) if b != leader]
+        claimed = codes["before"][leader].get(k) in (0, 105) and codes["after"][leader].get(k) in (0, 105)
+        answered = leader not in silent | failed and k not in unsettled
+        return claimed and answered and not {0, 14, 105} & set(others)
+
+    assert uncovered(snapshot) == {k for k in range(4) if not proven(k)}
+    if snapshot.coordinators_proven == snapshot.coordinators_planned:
+        assert all(proven(k) for k in range(4))
+
+
+# --- A ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spoil", [probe_code(2, 0, 53), later(2, 0, 53)], ids=["first probe", "second probe"])
+def test_a_refused_probe_of_any_broker_at_any_time_means_that_ids_may_be_hidden(
+    cluster: FakeCluster, spoil: Callable[[FakeCluster], None]
+) -> None:
+    spoil(cluster)
+    snapshot = take(cluster, visibility_error="from the ACLs")
+    assert snapshot.visibility_error == REFUSED
+    assert uncovered(snapshot) == set(), "the partition's own leader was not the one that refused"
+    assert not snapshot.complete
+
+
+def test_what_the_acls_say_against_visibility_stands_in_the_snapshot(cluster: FakeCluster) -> None:
+    snapshot = take(cluster, visibility_error="a DENY rule stands")
+    assert (snapshot.visibility_error, snapshot.complete, snapshot.coordinators_proven) == (
+        "a DENY rule stands",
+        False,
+        4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "denied"),
+    [
+        ({"error_code": 54}, ()),
+        ({"error_code": 0, "resources": []}, ()),
+        ({"error_code": 0, "resources": [AclResource(resource_name="b"), AclResource(resource_name="a")]}, ("a", "b")),
+    ],
+    ids=["no authorizer", "no rule", "two rules"],
+)
+def test_deny_rules_on_transactional_ids_are_told_by_name(answer: dict[str, Any], denied: tuple[str, ...]) -> None:
+    assert denied_transactional_ids(lambda broker_id, request: DescribeAclsResponse(**answer), 1) == denied
+
+
+@pytest.mark.parametrize("answer", [{"error_code": 31}, {"resources": None}])
+def test_acls_that_could_not_be_read_are_a_failure_and_not_an_absence_of_rules(answer: dict[str, Any]) -> None:
+    with pytest.raises(RequestFailed):
+        denied_transactional_ids(lambda broker_id, request: DescribeAclsResponse(**({"error_code": 0} | answer)), 1)
+
+
+# --- the views --------------------------------------------------------------------------------------------------------
+
+
+def views(cluster: FakeCluster, **ids: FakeId) -> tuple[CoordinatorView, ...]:
+    """The views when the coordinator of partition 0 has these ids; `x` becomes one that partition 0 serves."""
+    cluster.ids = {1: {id_for(0) if name == "x" else name: held for name, held in ids.items()}}
+    return take(cluster).views
+
+
+def test_a_view_holds_what_the_coordinator_described(cluster: FakeCluster) -> None:
+    (view,) = views(cluster, x=FakeId(7, 4, "PrepareCommit", (("q", 1), ("p-x", 0))))
+    assert view == CoordinatorView(
+        transactional_id=id_for(0),
+        broker_id=1,
+        producer_id=7,
+        producer_epoch=4,
+        state="PrepareCommit",
+        timeout_ms=60_000,
+        start_time_ms=1_700_000_000_000,
+        partitions=("p-x-0", "q-1"),
+    )
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, 53, -1, 9999])
+def test_an_id_that_could_not_be_described_keeps_its_listed_producer_id_and_says_so(
+    cluster: FakeCluster, code: int
+) -> None:
+    (view,) = views(cluster, x=FakeId(7, error=code))
+    assert (view.producer_id, view.state, view.partitions) == (7, "", ())
+    assert view.describe_error is not None and view.describe_error.startswith("broker 1 answered ")
+
+
+def test_an_id_left_out_of_the_description_keeps_its_listed_producer_id_and_says_so(cluster: FakeCluster) -> None:
+    cluster.edit["DescribeTransactions"] = leave_out(lambda name: name == id_for(0))
+    (view,) = views(cluster, x=FakeId(7))
+    assert (view.producer_id, view.describe_error) == (7, "broker 1 left the id out of its answer")
+
+
+def test_ids_of_a_broker_that_failed_after_its_listing_keep_their_producer_ids_and_the_reason(
+    cluster: FakeCluster,
+) -> None:
+    cluster.fail_when = lambda b, request, _: getattr(request, "transactional_ids", None) == [id_for(0)]
+    (view,) = views(cluster, x=FakeId(7))
+    assert (view.producer_id, view.describe_error, view.coverage_error) == (7, *["broker 1 cannot be reached"] * 2)
+
+
+def test_an_id_that_is_not_found_a_moment_after_its_listing_is_absent(cluster: FakeCluster) -> None:
+    assert views(cluster, x=FakeId(7, error=105)) == ()
+    assert take(cluster).coordinators_proven == 4
+
+
+def test_an_id_that_took_a_new_producer_id_is_shown_under_the_new_one(cluster: FakeCluster) -> None:
+    (view,) = views(cluster, x=FakeId(9, 0, "CompleteCommit", listed_producer_id=7))
+    assert (view.producer_id, view.producer_epoch, view.describe_error) == (9, 0, None)
+
+
+def test_ids_without_an_open_producer_id_are_counted_and_neither_described_nor_shown(cluster: FakeCluster) -> None:
+    assert [v.transactional_id for v in views(cluster, a=FakeId(8), x=FakeId(7), b=FakeId(9))] == [id_for(0)]
+    asked = {name for r in cluster.requests for name in getattr(r, "transactional_ids", ())}
+    assert not asked & {"a", "b"}
+    assert take(cluster).transactional_ids == 3
+
+
+def test_an_id_on_two_brokers_is_two_views_and_one_id(cluster: FakeCluster) -> None:
+    cluster.ids = {1: {id_for(0): FakeId(7, 3)}, 2: {id_for(0): FakeId(7, 2)}}
+    snapshot = take(cluster)
+    assert [(v.broker_id, v.producer_epoch) for v in snapshot.views] == [(1, 3), (2, 2)]
+    assert snapshot.transactional_ids == 1
+
+
+def test_a_view_tells_what_is_wrong_with_the_partition_of_its_own_id_and_no_other(cluster: FakeCluster) -> None:
+    cluster.cached[2].add(0)
+    cluster.ids = {1: {id_for(0): FakeId(7), id_for(3): FakeId(7)}}
+    by_id = {view.transactional_id: view for view in take(cluster).views}
+    assert "claims" in str(by_id[id_for(0)].coverage_error) and "brokers 1, 2" in str(by_id[id_for(0)].split_error)
+    assert (by_id[id_for(3)].coverage_error, by_id[id_for(3)].split_error) == (None, None)
+
+
+def answer_twice(wanted: Callable[[Any], bool], **first: Any) -> Callable[[int, Any], Any]:
+    """An edit that puts another answer for the same id before the one that the broker gives."""
+
+    def edit(broker_id: int, answer: Any) -> Any:
+        extra = [type(s)(transactional_id=s.transactional_id, **first) for s in answer.transaction_states if wanted(s)]
+        answer.transaction_states = [*extra, *answer.transaction_states]
+        return answer
+
+    return edit
+
+
+def test_an_id_listed_twice_with_two_producer_ids_does_not_lose_the_first(cluster: FakeCluster) -> None:
+    cluster.ids = {1: {id_for(0): FakeId(8)}}
+    cluster.edit["ListTransactions"] = answer_twice(lambda s: True, producer_id=7, transaction_state="Ongoing")
+    snapshot = take(cluster)
+    assert snapshot.views or snapshot.coverage_errors, "else an owner of producer id 7 was seen and forgotten"
+
+
+def test_a_probe_that_is_answered_twice_is_no_claim(cluster: FakeCluster) -> None:
+    cluster.edit["DescribeTransactions"] = answer_twice(
+        lambda s: coordinator_partition(s.transactional_id, 4) == 0, error_code=16
+    )
+    assert uncovered(take(cluster)) == {0}
+
+
+def test_an_id_described_twice_is_not_described(cluster: FakeCluster) -> None:
+    cluster.edit["DescribeTransactions"] = answer_twice(
+        lambda s: s.transactional_id == id_for(0), error_code=0, transaction_state="Ongoing", producer_id=7
+    )
+    assert all(view.describe_error for view in views(cluster, x=FakeId(7, 9, "Empty")))
+
+
+@pytest.mark.parametrize("step", ["ListTransactions", "DescribeTransactions"])
+def test_null_in_place_of_the_ids_leaves_what_the_broker_leads_uncovered(cluster: FakeCluster, step: str) -> None:
+    def nothing(broker_id: int, answer: Any) -> Any:
+        answer.transaction_states = None if broker_id == 1 else answer.transaction_states
+        return answer
+
+    cluster.edit[step] = nothing
+    assert uncovered(take(cluster)) == {0, 3}
+
+
+def test_null_in_place_of_an_ids_partitions_means_that_it_is_not_described(cluster: FakeCluster) -> None:
+    def nothing(broker_id: int, answer: Any) -> Any:
+        for state in answer.transaction_states:
+            state.topics = None
+        return answer
+
+    cluster.edit["DescribeTransactions"] = nothing
+    assert all(view.describe_error for view in views(cluster, x=FakeId(7, 4, "PrepareCommit", (("p", 0),))))
+
+
+# --- without `__transaction_state` -----------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_has_no_transaction_state_topic_has_no_coordinators_and_proves_no_absence() -> None:
+    snapshot = take(FakeCluster())
+    assert (snapshot.coordinators_planned, snapshot.coordinators_proven, snapshot.views) == (0, 0, ())
+    assert snapshot.coverage_error == f"{STATE}: UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def add_a_partition(cluster: FakeCluster) -> None:
+    cluster.partitions[STATE, 4] = FakePartition(1)
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "error"),
+    [
+        (
+            lambda c: c.topic_errors.update({STATE: 29}),
+            lambda c: None,
+            f"{STATE}: TOPIC_AUTHORIZATION_FAILED",
+        ),
+        (
+            lambda c: None,
+            add_a_partition,
+            f"the partition count of {STATE} changed during the sweep",
+        ),
+        (
+            lambda c: c.unreachable.update({1, 2, 3}),
+            lambda c: None,
+            "no broker said who leads it",
+        ),
+    ],
+    ids=["not authorised", "partition count changed", "nobody answers"],
+)
+def test_coordinators_that_cannot_be_counted_are_an_incomplete_snapshot(
+    cluster: FakeCluster,
+    before: Callable[[FakeCluster], object],
+    meanwhile: Callable[[FakeCluster], object],
+    error: str,
+) -> None:
+    before(cluster)
+    snapshot = take(cluster, meanwhile=lambda: meanwhile(cluster))
+    assert (snapshot.coordinators_planned, snapshot.coordinators_proven) == (1, 0)
+    assert (snapshot.coverage_error, snapshot.complete) == (error, False)
+
+
+def test_a_topic_that_is_missing_at_one_broker_and_forbidden_at_another_is_not_absent(cluster: FakeCluster) -> None:
+    cluster.topic_errors[STATE] = 29
+    cluster.believes[1] = FakeCluster()
+    assert not take(cluster).complete
