@@ -55,7 +55,7 @@ def test_a_sweep_leaves_every_transaction_its_candidates_its_errors_and_itself(t
     found = tables.read(OPEN_TRANSACTIONS, "sweep-1").select("start_offset", "verdict", "reason", "late", "candidate")
     expected = found.sparkSession.createDataFrame(
         [
-            (90, "ongoing", "owned", True, False),
+            (90, "ongoing", "owned", False, False),
             (100, "hanging", "orphan", True, True),
             (200, "hanging", "orphan", False, False),
         ],

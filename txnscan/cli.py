@@ -318,7 +318,7 @@ def _warn_of_readable_secrets(config: ScanConfig) -> None:
 def _errors_in_one_line() -> Iterator[None]:
     """Every failure that a user can do something about is one line on stderr."""
     from txnscan.demo.errors import DemoError
-    from txnscan.session import SparkUnavailable
+    from txnscan.session import SparkUnavailable, in_one_line, is_of_spark
 
     try:
         yield
@@ -330,6 +330,10 @@ def _errors_in_one_line() -> Iterator[None]:
         _fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        _fail(f"Spark failed: {in_one_line(error)}", EXIT_FAILED)
 
 
 def _fail(message: str, status: int) -> NoReturn:

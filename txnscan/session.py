@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -88,5 +89,21 @@ def spark_session(
     except JavaError as error:
         raise SparkUnavailable(str(error)) from None
     except Exception as error:
-        why = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise SparkUnavailable(f"Spark could not start: {why}") from None
+        raise SparkUnavailable(f"Spark could not start: {in_one_line(error)}") from None
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Whether Spark, or Py4J on its behalf, raised this."""
+    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+
+
+def in_one_line(error: BaseException) -> str:
+    """What an error of Spark or Java says, without its trace and without the names of classes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # What a Python worker raised is the last line of its traceback.
+    raised = [line for line in lines if re.match(r"\w*(Error|Exception): ", line)]
+    if raised:
+        return raised[-1]
+    # Py4J: "An error occurred while calling o48.sql.", then the Java exception.
+    said = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else (lines or [""])[0]
+    return re.sub(r"^:?\s*(?:[\w$]+\.)+[\w$]+:\s*", "", said) or type(error).__name__

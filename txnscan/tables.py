@@ -35,6 +35,7 @@ from txnscan.schema import (
     incident_id,
     timestamp,
 )
+from txnscan.session import in_one_line
 
 _CATALOG_SCHEMA = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
 _ARROW = {
@@ -259,11 +260,3 @@ def _create_statement(name: str, table: Table) -> str:
 def _is_conflict(error: Exception) -> bool:
     """Another sweep wrote at the same time."""
     return "Concurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error)
-
-
-def in_one_line(error: BaseException) -> str:
-    """What an error of Spark or Java says, without its trace and without the names of classes."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Py4J: "An error occurred while calling o48.sql.", then the Java exception.
-    said = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else (lines or [""])[0]
-    return re.sub(r"^:?\s*(?:[\w$]+\.)+[\w$]+:\s*", "", said) or type(error).__name__
