@@ -27,15 +27,15 @@ def executed(planted: Planted, location: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def shown(notebook: nbformat.NotebookNode, source: str) -> str:
-    """What the cell with this text in its source shows as its value."""
-    (cell,) = [c for c in notebook.cells if c.cell_type == "code" and source in c.source]
+    """The value that the cell with this text shows."""
+    (cell,) = [c for c in notebook.cells if c.cell_type == "code" and source in c.source and c.outputs]
     return "".join(output["data"]["text/plain"] for output in cell.outputs if output.output_type == "execute_result")
 
 
 def test_the_notebook_shows_the_planted_transactions_their_evidence_and_their_history(
     executed: nbformat.NotebookNode,
 ) -> None:
-    assert "'complete': True" in shown(executed, "result.summary")
+    assert "'complete': True" in shown(executed, "\nresult.summary")
     hanging = shown(executed, "hanging.toPandas()")
     assert all(topic in hanging for topic in ("payments-solo", "clicks", "sensors", "shipments", "invoices"))
     assert "backfill" not in hanging

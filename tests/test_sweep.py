@@ -63,7 +63,7 @@ def test_ten_sweeps_under_traffic_accuse_nothing_healthy_and_find_all_that_hangs
     spark: SparkSession, planted: Planted, location: str
 ) -> None:
     config = ScanConfig(planted.bootstrap_servers, tables=location)
-    with HealthyTraffic(planted.cluster, "under-sweeps", producers=3) as traffic:
+    with HealthyTraffic(planted.cluster, "under-sweeps") as traffic:
         before = traffic.count
         scans = [sweep(spark, config).scan for _ in range(10)]
         after = traffic.count

@@ -66,15 +66,18 @@ class Reader:
             and (not config.broker_ids or p.leader in config.broker_ids)
         ]
 
-    def wide(self, partitions: Sequence[Partition], on_progress: OnProgress) -> Wide:
-        """DescribeProducers over all these partitions; those that failed once more, by fresh metadata."""
+    def wide(self, partitions: Sequence[Partition], on_progress: OnProgress, on_retry: OnProgress) -> Wide:
+        """DescribeProducers over all these partitions; those that failed once more, by fresh metadata.
+
+        The two are told of progress in partitions.
+        """
         rows, errors = self._wide(partitions, on_progress)
         if errors:
             failed = {(error.topic, error.partition) for error in errors}
             topics = {error.topic for error in errors if error.topic is not None}
             again = [p for p in self._cluster.view(topics).partitions if p.key in failed and p.leader >= 0]
             if again:
-                more, still = self._wide(again, lambda done, total: None)
+                more, still = self._wide(again, on_retry)
                 tried = {p.key for p in again}
                 rows += more
                 errors = [e for e in errors if (e.topic, e.partition) not in tried] + still
@@ -88,7 +91,13 @@ class Reader:
     def _wide(self, partitions: Sequence[Partition], on_progress: OnProgress) -> tuple[list[WideRow], list[ScanError]]:
         config = self._config
         batches, unled = plan_reads(partitions, batch_size=config.batch_size, lanes_per_leader=config.lanes_per_leader)
-        rows = self._engine.read(ReadWide(self._cluster.connect), batches, WideRow, on_progress)
+        count = sum(len(batch.partitions) for batch in batches)
+        rows = self._engine.read(
+            ReadWide(self._cluster.connect),
+            batches,
+            WideRow,
+            lambda done, total: on_progress(done * count // total, count),
+        )
         failed = [ScanError("read", r.error, r.leader, r.topic, r.partition) for r in rows if r.error is not None]
         return rows, [*unled, *failed]
 

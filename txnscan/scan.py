@@ -128,7 +128,11 @@ def scan(
         max_timeout_ms, config_errors = cluster.max_timeout_ms()
         late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
 
-        wide = reader.wide(partitions, lambda done, total: progress("read every partition", done, total))
+        wide = reader.wide(
+            partitions,
+            lambda done, total: progress("read every partition", done, total),
+            lambda done, total: progress("read again what failed", done, total),
+        )
         open_wide = suspects(wide.rows)
         topic_ids = {partition.key: partition.topic_id for partition in partitions}
         watched = {key for key in history.watched(view.cluster_id) if key in topic_ids}

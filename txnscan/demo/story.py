@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -68,7 +69,7 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
     directory = Path(tempfile.mkdtemp(prefix="txnscan-demo-"))
     try:
         with _terminated_as_interrupted(), KafkaCluster(directory, base_port=base_port, say=say) as cluster:
-            say(f"Three Apache Kafka {cluster.version} brokers run at {cluster.bootstrap_servers}")
+            console.print(f"Three Apache Kafka {cluster.version} brokers run at {cluster.bootstrap_servers}")
             with cluster.wire() as wire, HealthyTraffic(cluster) as traffic:
                 scene = plant_all(cluster, wire, say)
                 _sweep_and_show(cluster, wire, scene, traffic, tables, console, progress)
@@ -115,7 +116,7 @@ def _sweep_and_show(
     console.print()
     console.print(headline(shown["sweep"]))
     console.print(Text(f"The tables are in {Path(tables).absolute()}. Look at them again:"))
-    console.print(Text(f"  txnscan show --tables {tables}"), soft_wrap=True)
+    console.print(Text(f"  {sys.argv[0]} show --tables {tables}"), soft_wrap=True)
 
 
 def _show(
@@ -163,7 +164,8 @@ def _show_torn(console: Console, wire: Wire, torn: TornCommit) -> None:
 def _hold(cluster: KafkaCluster, console: Console) -> None:
     console.print()
     console.print(Text("The brokers stay up until Ctrl-C; in another terminal:"))
-    console.print(Text(f"  txnscan find-hanging --bootstrap-server {cluster.bootstrap_servers}"), soft_wrap=True)
+    command = f"{sys.argv[0]} find-hanging --bootstrap-server {cluster.bootstrap_servers}"
+    console.print(Text(f"  {command}"), soft_wrap=True)
     try:
         signal.pause()
     except KeyboardInterrupt:
