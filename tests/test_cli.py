@@ -157,9 +157,10 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path) -> None:
     assert f"{java} is Java 8" in ran.stderr and ran.stderr.count("\n") == 1
 
 
-def test_without_spark_a_sweep_says_what_to_install(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [("sweep", "--bootstrap-server", "localhost:9092"), ("demo",)])
+def test_without_spark_a_command_says_what_to_install_at_once(tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "pyspark.py").write_text("raise ImportError('no pyspark here')")
-    ran = run("sweep", "--bootstrap-server", "localhost:9092", environment={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"})
+    ran = run(*command, environment={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"})
     assert (ran.returncode, ran.stdout) == (1, "")
     assert (
         ran.stderr == "txnscan: Spark is not installed: install txnscan[spark], or use find-hanging, which needs none\n"

@@ -63,12 +63,9 @@ def spark_session(
 
     Raises SparkUnavailable when PySpark or Java is missing or Spark does not start.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise SparkUnavailable(
-            "Spark is not installed: install txnscan[spark], or use find-hanging, which needs none"
-        ) from None
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -90,6 +87,16 @@ def spark_session(
         raise SparkUnavailable(str(error)) from None
     except Exception as error:
         raise SparkUnavailable(f"Spark could not start: {in_one_line(error)}") from None
+
+
+def require_pyspark() -> None:
+    """Raises SparkUnavailable where PySpark is not installed."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise SparkUnavailable(
+            "Spark is not installed: install txnscan[spark], or use find-hanging, which needs none"
+        ) from None
 
 
 def is_of_spark(error: BaseException) -> bool:

@@ -34,6 +34,7 @@ from txnscan.demo.plant import (
 )
 from txnscan.demo.wire import Wire
 from txnscan.report.table import headline, where
+from txnscan.session import require_pyspark
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
 
     hold: keep the brokers until Ctrl-C. Raises DemoError, SparkUnavailable and what a sweep raises.
     """
+    require_pyspark()
     say = _teller(console)
     directory = Path(tempfile.mkdtemp(prefix="txnscan-demo-"))
     try:
