@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import partition
 from txnscan.model import Partition, ReadBatch
-from txnscan.plan import in_scope, plan_reads
+from txnscan.plan import plan_reads
 
 PARTITIONS = st.lists(
     st.builds(
@@ -122,8 +122,3 @@ def test_a_partition_without_a_leader_is_an_error_that_names_it_and_hides_no_oth
     assert [(e.stage, e.topic, e.partition, e.broker) for e in errors] == [("plan", "solo", 0, None)]
     assert errors[0].error == "the partition has no leader"
     assert [p.key for batch in batches for p in batch.partitions] == [("solo", 1)]
-
-
-def test_the_scope_keeps_what_is_wanted_in_the_order_it_came() -> None:
-    partitions = [partition("b", 1), partition("a", 0), partition("b", 0)]
-    assert in_scope(partitions, lambda p: p.topic == "b") == (partitions[0], partitions[2])

@@ -8,7 +8,7 @@ parallel and keep the order within a lane.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
 
 from txnscan.model import Partition, ReadBatch, ScanError
@@ -43,8 +43,3 @@ def plan_reads(
 
 def _chunks(partitions: list[Partition], size: int) -> list[list[Partition]]:
     return [partitions[start : start + size] for start in range(0, len(partitions), size)]
-
-
-def in_scope(partitions: Iterable[Partition], wanted: Callable[[Partition], bool]) -> tuple[Partition, ...]:
-    """The partitions that the user asked for."""
-    return tuple(partition for partition in partitions if wanted(partition))

@@ -32,11 +32,8 @@ class Wide:
     rows: tuple[WideRow, ...]
     errors: tuple[ScanError, ...]
     planned: int
+    answered: int
     producers: int
-
-    @property
-    def failed(self) -> int:
-        return len(self.errors)
 
 
 class Reader:
@@ -85,6 +82,7 @@ class Reader:
             rows=tuple(row for row in rows if row.open_producers),
             errors=tuple(sorted(errors, key=lambda e: (e.topic or "", e.partition or 0))),
             planned=len(partitions),
+            answered=sum(row.answered for row in rows),
             producers=sum(row.producers for row in rows),
         )
 
@@ -123,7 +121,9 @@ class Reader:
             try:
                 known.append(before.partition(*key))
             except Unagreed as unagreed:
-                rows[key] = narrow_failed(Partition(*key[:1], "", key[1], -1, -1), str(unagreed), wall_clock_ms())
+                topic, index = key
+                nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
+                rows[key] = narrow_failed(nobody, str(unagreed), wall_clock_ms())
         batches, _ = plan_reads(known, batch_size=_NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
         read = self._engine.read(ReadNarrow(self._cluster.connect), batches, NarrowRow, on_progress)
         after = self._cluster.agreement(topics)

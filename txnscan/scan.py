@@ -161,7 +161,7 @@ def scan(
         late_after_ms=late_after_ms,
         brokers=len(view.brokers),
         partitions_planned=wide.planned,
-        partitions_failed=wide.failed,
+        partitions_failed=wide.planned - wide.answered,
         producers=wide.producers,
         coordinators_planned=snapshot.coordinators_planned,
         coordinators_proven=snapshot.coordinators_proven,
