@@ -211,3 +211,21 @@ def test_the_same_error_on_many_partitions_is_one_line() -> None:
 def test_ages_are_told_in_the_unit_that_says_most(age_ms: int, said: str) -> None:
     found = hanging(first_seen_ms=NOW_MS - age_ms, last_timestamp_ms=-1)
     assert f"open for {said}," in shown(scan(found))
+
+
+def test_in_a_pipe_every_sentence_stays_whole_on_one_line() -> None:
+    found = scan_object(scan(judged(view("CompleteCommit", 4))))
+    (transaction,) = found["transactions"]
+    out = io.StringIO()
+    print_sweep(Console(file=out, width=40), found)
+    assert f"  {transaction['explanation']}\n" in out.getvalue()
+    assert all(line == line.rstrip() for line in out.getvalue().splitlines())
+
+
+def test_on_a_terminal_lines_are_wrapped_under_their_indentation() -> None:
+    out = io.StringIO()
+    print_sweep(Console(file=out, width=40, force_terminal=True, color_system=None), scan_object(scan(judged())))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    start = next(number for number, line in enumerate(lines) if "No transactional id" in line)
+    assert lines[start].startswith("  ") and lines[start + 1].startswith("  ")

@@ -7,7 +7,6 @@ everything was observed. JSON goes to stdout alone; progress, warnings and error
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -289,7 +288,7 @@ def _print_object(found: dict[str, Any], format: Format, every: bool) -> None:
     else:
         from txnscan.report.table import print_sweep
 
-        print_sweep(Console(highlight=False, soft_wrap=not sys.stdout.isatty()), found, every=every)
+        print_sweep(Console(highlight=False), found, every=every)
 
 
 def _exit(found: Scan, fail_on: list[FailOn] | None) -> None:

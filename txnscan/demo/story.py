@@ -116,7 +116,7 @@ def _sweep_and_show(
         f"Healthy traffic: {healthy} transactions ended during the sweep, {len(accused)} of them were called hanging."
     )
     console.print()
-    console.print(headline(shown["sweep"]))
+    console.print(*headline(shown["sweep"]), sep="\n", end="\n\n")
     console.print(Text(f"The tables are in {Path(tables).absolute()}. Look at them again:"))
     console.print(Text(f"  {sys.argv[0]} show --tables {tables}"), soft_wrap=True)
 

@@ -5,13 +5,10 @@ Takes the JSON object (`report.json`), so that a sweep looks the same fresh and 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
@@ -29,16 +26,29 @@ _PARTITIONS_SHOWN = 8
 
 
 def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = False) -> None:
-    """Prints the sweep; with `every` also the healthy transactions."""
+    """Prints the sweep; with `every` also the healthy transactions.
+
+    On a terminal, lines are wrapped under their indentation; in a pipe, each sentence stays on one line, whole.
+    """
     transactions = found["transactions"]
     shown = [t for t in transactions if every or t["verdict"] in _SHOWN]
-    console.print(headline(found["sweep"]))
+    for text in headline(found["sweep"]):
+        _print(console, text)
     for group in _grouped(sorted(shown, key=_urgency)):
-        console.print(_transaction(group))
+        _print(console, Text())
+        _print_transaction(console, group)
     if found["errors"]:
-        console.print(_errors(found["errors"]))
+        _print(console, Text())
+        _print_errors(console, found["errors"])
     for warning in found["sweep"]["warnings"]:
-        console.print(Text(f"warning: {printable(warning)}", style="yellow"))
+        _print(console, Text(f"warning: {printable(warning)}", style="yellow"))
+
+
+def _print(console: Console, text: Text, indent: int = 0) -> None:
+    width = max(console.width - indent, 20)
+    for line in text.wrap(console, width) if console.is_terminal else [text]:
+        line.rstrip()
+        console.print(Text(" " * indent) + line, soft_wrap=True)
 
 
 def _urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -53,7 +63,7 @@ def _urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def headline(sweep: Mapping[str, Any]) -> RenderableType:
+def headline(sweep: Mapping[str, Any]) -> list[Text]:
     """What was seen, and whether anything hangs."""
     partitions, coordinators = sweep["partitions"], sweep["coordinators"]
     open_count = sum(sweep["counts"].values()) - sweep["counts"]["gone"]
@@ -75,7 +85,7 @@ def headline(sweep: Mapping[str, Any]) -> RenderableType:
         lines.append(Text("Nothing hangs.", style="green"))
     else:
         lines.append(Text("Nothing that was seen hangs, but not everything was seen.", style="yellow"))
-    return Group(*lines, Text(""))
+    return lines
 
 
 def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -87,17 +97,18 @@ def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str
     return list(groups.values())
 
 
-def _transaction(group: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]]) -> None:
     first = group[0]
     title = Text.assemble(
         (f"{first['verdict']} ({first['reason']})", _STYLES.get(first["verdict"], "green")),
         f"  producer id {first['producer_id']}, epoch {first['producer_epoch']}",
     )
-    lines = [Text(printable(first["explanation"]))]
-    lines += [where(t) for t in group[:_PARTITIONS_SHOWN]]
+    _print(console, title)
+    _print(console, Text(printable(first["explanation"])), indent=2)
+    for transaction in group[:_PARTITIONS_SHOWN]:
+        _print(console, where(transaction), indent=2)
     if len(group) > _PARTITIONS_SHOWN:
-        lines.append(Text(f"and {_plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"))
-    return Group(title, Padding(Group(*lines), (0, 0, 0, 2)), Text(""))
+        _print(console, Text(f"and {_plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"), indent=2)
 
 
 def where(t: Mapping[str, Any]) -> Text:
@@ -115,19 +126,20 @@ def where(t: Mapping[str, Any]) -> Text:
     return line
 
 
-def _errors(errors: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None:
     """The same error on many partitions is one line."""
-    table = Table(title="Not observed", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for heading in ("step", "where", "why"):
-        table.add_column(heading, overflow="fold")
-    counted = Counter((error["stage"], error["broker"], error["error"]) for error in errors)
-    for (stage, broker, why), count in counted.most_common(_ERRORS_SHOWN):
-        places = [_place(e) for e in errors if (e["stage"], e["broker"], e["error"]) == (stage, broker, why)]
-        place = places[0] + (f" and {count - 1} more" if count > 1 else "")
-        table.add_row(Text(printable(stage)), Text(printable(place)), Text(printable(why)))
-    if len(counted) > _ERRORS_SHOWN:
-        table.add_row("", "", f"and {len(counted) - _ERRORS_SHOWN} more; --format json shows all")
-    return table
+    _print(console, Text("Not observed:", style="yellow"))
+    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for error in errors:
+        alike.setdefault((error["stage"], error["broker"], error["error"]), []).append(error)
+    most_first = sorted(alike.values(), key=len, reverse=True)
+    for group in most_first[:_ERRORS_SHOWN]:
+        first = group[0]
+        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        line = f"{first['stage']}: {_place(first)}{more}: {first['error']}"
+        _print(console, Text(printable(line)), indent=2)
+    if len(most_first) > _ERRORS_SHOWN:
+        _print(console, Text(f"and {len(most_first) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
 
 
 def _place(error: Mapping[str, Any]) -> str:
