@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,12 @@ def test_a_scope_reads_only_the_topics_that_match_and_still_proves_every_coordin
     found = find_hanging(ScanConfig(planted.bootstrap_servers, topic=("invoices", "click.")))
     assert set(said(found)) == {"invoices-0", "invoices-1", "clicks-0"}
     assert (found.partitions_planned, found.coordinators_proven) == (3, 6)
+
+
+def test_sweeps_at_the_same_time_in_one_process_do_not_disturb_each_other(planted: Planted) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        scans = list(pool.map(find_hanging, [ScanConfig(planted.bootstrap_servers)] * 8))
+    assert [(said(scan), scan.errors) for scan in scans] == [(EXPECTED, ())] * 8
 
 
 def test_what_a_transaction_blocks_is_shown(planted: Planted) -> None:

@@ -17,6 +17,8 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.model import Broker, NarrowRow, ReadBatch, WideRow
 from txnscan.probe import read_narrow, read_wide
 
+_CLIENTS_MAX = 8
+
 
 def wall_clock_ms() -> int:
     """Now, in epoch milliseconds."""
@@ -32,27 +34,26 @@ class Connect:
     brokers: tuple[Broker, ...]
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
-    _current: ClassVar[tuple[str, Client] | None] = None
+    # Of the last few sweeps, oldest first: several may run at once, and an executor is not told when one ends.
+    _clients: ClassVar[dict[str, Client]] = {}
 
     def client(self) -> Client:
-        """This process's client for the sweep; the client of an earlier sweep is closed."""
+        """This process's client for the sweep."""
         with Connect._lock:
-            current = Connect._current
-            if current is None or current[0] != self.sweep_id:
-                if current is not None:
-                    current[1].close()
-                current = (self.sweep_id, Client(self.settings))
-                Connect._current = current
-            client = current[1]
+            client = Connect._clients.get(self.sweep_id)
+            if client is None:
+                while len(Connect._clients) >= _CLIENTS_MAX:
+                    Connect._clients.pop(next(iter(Connect._clients))).close()
+                client = Connect._clients[self.sweep_id] = Client(self.settings)
         client.learn(self.brokers)
         return client
 
     def close(self) -> None:
         """Closes this process's client of the sweep, if there is one."""
         with Connect._lock:
-            if Connect._current is not None and Connect._current[0] == self.sweep_id:
-                Connect._current[1].close()
-                Connect._current = None
+            client = Connect._clients.pop(self.sweep_id, None)
+        if client is not None:
+            client.close()
 
 
 @dataclass(frozen=True, slots=True)
