@@ -19,7 +19,7 @@ Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txnscan.agreement import Agreement, Unagreed
 from txnscan.kafka.client import Send
@@ -210,20 +210,25 @@ def _views(
             continue
         k = coordinator_partition(name, partition_count)
         error = uncovered.get(k)
-        known = described is not None and described.error is None
-        yield CoordinatorView(
+        listed = CoordinatorView(
             transactional_id=name,
             broker_id=answer.broker_id,
-            producer_id=described.producer_id if described is not None and known else producer_id,
-            producer_epoch=described.producer_epoch if described is not None and known else -1,
-            state=described.state if described is not None and known else "",
-            timeout_ms=described.timeout_ms if described is not None and known else -1,
-            start_time_ms=described.start_time_ms if described is not None and known else -1,
-            partitions=described.partitions if described is not None and known else (),
-            describe_error=None if known else _describe_error(answer, described),
+            producer_id=producer_id,
             coverage_error=error.error if error is not None else None,
             split_error=split_errors.get(k),
         )
+        if described is None or described.error is not None:
+            yield replace(listed, describe_error=_describe_error(answer, described))
+        else:
+            yield replace(
+                listed,
+                producer_id=described.producer_id,
+                producer_epoch=described.producer_epoch,
+                state=described.state,
+                timeout_ms=described.timeout_ms,
+                start_time_ms=described.start_time_ms,
+                partitions=described.partitions,
+            )
 
 
 def _describe_error(answer: CoordinatorAnswers, described: DescribedTransaction | None) -> str:
