@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A sweep's JVM lives for seconds: compiling its code well takes longer than running it (measured: the first sweep in
-# 19 s instead of 41 s, later ones in 6 s instead of 9 s, on two cores).
+# A sweep's JVM lives for seconds: compiling its code well takes longer than running it. One run of five sweeps each, on
+# two cores that had other work: the first sweep in 19 s instead of 41 s, later ones in 5-7 s instead of 7-15 s.
 DRIVER_OPTIONS = "-XX:TieredStopAtLevel=1"
 
 
