@@ -19,7 +19,7 @@ from txnscan.model import Evidence, ScanError
 from txnscan.rules import judge
 from txnscan.scan import identity
 from txnscan.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS, TABLES, incident_id
-from txnscan.tables import Tables
+from txnscan.tables import Tables, frame
 
 ORPHAN = judged()
 STALE = judged(view("Empty", 5), partition=1)
@@ -181,7 +181,7 @@ def test_every_column_says_what_it_means_and_every_row_keeps_its_table_s_checks(
         assert [(f.name, f.metadata.get("comment")) for f in fields] == [(c.name, c.meaning) for c in table.columns]
     with pytest.raises(Exception, match="verdict_known"):  # Py4J's or PySpark's, by version
         spark.table(tables.name(OPEN_TRANSACTIONS)).unionByName(
-            tables.frame(scan(), OPEN_TRANSACTIONS, [ORPHAN]).withColumn("verdict", F.lit("guilty"))
+            frame(spark, scan(), OPEN_TRANSACTIONS, [ORPHAN]).withColumn("verdict", F.lit("guilty"))
         ).write.format("delta").mode("append").save(tables.name(OPEN_TRANSACTIONS)[len("delta.`") : -1])
 
 

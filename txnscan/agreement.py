@@ -15,7 +15,7 @@ from functools import cached_property
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.metadata import read_metadata
-from txnscan.model import Broker, ClusterView, Partition, ScanError
+from txnscan.model import Broker, ClusterView, Key, Partition, ScanError
 
 # Calls the function on each item, in parallel where that helps, and gives the results in order.
 InParallel = Callable[[Callable[[int], ClusterView | ScanError], Iterable[int]], list[ClusterView | ScanError]]
@@ -39,9 +39,9 @@ class Agreement:
         return tuple(named[broker_id] for broker_id in sorted(named))
 
     @cached_property
-    def _shown(self) -> tuple[dict[tuple[str, int], set[Partition]], ...]:
+    def _shown(self) -> tuple[dict[Key, set[Partition]], ...]:
         """What each view shows of each partition: one entry, unless the broker contradicts itself."""
-        shown: tuple[dict[tuple[str, int], set[Partition]], ...] = tuple({} for _ in self.views)
+        shown: tuple[dict[Key, set[Partition]], ...] = tuple({} for _ in self.views)
         for view, entries in zip(self.views, shown, strict=True):
             for partition in view.partitions:
                 entries.setdefault(partition.key, set()).add(partition)

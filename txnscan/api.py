@@ -45,7 +45,7 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
     """
     from txnscan.engine.spark import SparkEngine
     from txnscan.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS
-    from txnscan.tables import Tables
+    from txnscan.tables import Tables, frame
 
     settings = config.connection()
     tables = Tables(spark, config.tables) if config.tables is not None else None
@@ -62,12 +62,11 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
         progress=progress,
     )
     if tables is None:
-        frames = Tables(spark, "not.stored")
         return SweepResult(
             found,
-            frames.frame(found, OPEN_TRANSACTIONS, found.transactions),
-            frames.frame(found, CANDIDATES, found.candidates),
-            frames.frame(found, SCAN_ERRORS, found.errors),
+            frame(spark, found, OPEN_TRANSACTIONS, found.transactions),
+            frame(spark, found, CANDIDATES, found.candidates),
+            frame(spark, found, SCAN_ERRORS, found.errors),
         )
     progress("write tables", 0, 1)
     tables.write(found)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+# A partition's topic and number.
+Key = tuple[str, int]
 
 
 # --- plan ------------------------------------------------------------------------------------------------------------
@@ -40,7 +42,7 @@ class Partition:
     leader_epoch: int
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> Key:
         return (self.topic, self.partition)
 
 
@@ -119,7 +121,7 @@ class NarrowRow:
     error: str | None = None
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> Key:
         return (self.topic, self.partition)
 
 

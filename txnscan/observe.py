@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from txnscan.model import NarrowRow, Observation, OpenProducer, WideRow
-
-Key = tuple[str, int]
+from txnscan.model import Key, NarrowRow, Observation, OpenProducer, WideRow
 
 
 def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:

@@ -21,9 +21,7 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import DescribedPartition, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_offsets import ListedOffset, Offset, list_offsets
-from txnscan.model import NarrowRow, Partition, ReadBatch, WideRow
-
-Key = tuple[str, int]
+from txnscan.model import Key, NarrowRow, Partition, ReadBatch, WideRow
 
 
 def read_wide(batch: ReadBatch, send: Send) -> Iterator[WideRow]:

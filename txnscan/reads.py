@@ -14,12 +14,11 @@ from txnscan.agreement import Agreement, Unagreed
 from txnscan.cluster import Cluster
 from txnscan.config import ScanConfig
 from txnscan.engine import Engine, OnProgress
-from txnscan.model import ClusterView, NarrowRow, Partition, ScanError, WideRow
+from txnscan.model import ClusterView, Key, NarrowRow, Partition, ScanError, WideRow
 from txnscan.plan import plan_reads
-from txnscan.probe import narrow_failed
+from txnscan.probe import failed_partitions, narrow_failed
 from txnscan.remote import ReadNarrow, ReadWide, wall_clock_ms
 
-Key = tuple[str, int]
 NARROW_TRIES = 3
 _RETRY_WAIT_S = 0.25
 _NARROW_BATCH_SIZE = 100
@@ -109,7 +108,7 @@ class Reader:
             if attempt > 1:
                 self._sleep(_RETRY_WAIT_S * attempt)
             rows |= self._narrow(missing, on_progress)
-            missing = [key for key in missing if rows[key].error is not None]
+            missing = sorted(failed_partitions(rows.values()))
         return rows
 
     def _narrow(self, keys: Sequence[Key], on_progress: OnProgress) -> dict[Key, NarrowRow]:

@@ -16,14 +16,13 @@ from txnscan.cluster import Cluster
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_bootstrap_servers
 from txnscan.engine import Engine
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.model import Context, Judged, NarrowRow, Observation, ScanError, Snapshot, Verdict
+from txnscan.model import Context, Judged, Key, NarrowRow, Observation, ScanError, Snapshot, Verdict
 from txnscan.observe import observe, suspects, with_history
 from txnscan.reads import Reader
 from txnscan.remote import Connect
 
 # Told of a stage's name, and how much of it is done, of how much.
 Progress = Callable[[str, int, int], None]
-Key = tuple[str, int]
 # What makes a transaction on a partition the same one in another sweep.
 Identity = tuple[str, str, int, int, int]
 
@@ -190,7 +189,7 @@ def _order(o: Observation) -> tuple[str, int, int, int]:
     return (o.topic, o.partition, o.start_offset, o.producer_id)
 
 
-def _producer_ids(rows: Mapping[tuple[str, int], NarrowRow]) -> frozenset[int]:
+def _producer_ids(rows: Mapping[Key, NarrowRow]) -> frozenset[int]:
     return frozenset(producer.producer_id for row in rows.values() for producer in row.open_producers)
 
 
@@ -204,7 +203,7 @@ def _context(snapshot: Snapshot, now_ms: int, late_after_ms: int) -> Context:
     )
 
 
-def _check_scope(config: ScanConfig, keys: Sequence[tuple[str, int]], broker_ids: Sequence[int]) -> None:
+def _check_scope(config: ScanConfig, keys: Sequence[Key], broker_ids: Sequence[int]) -> None:
     for name in config.topic_names:
         indexes = {index for topic, index in keys if topic == name}
         if not indexes:
@@ -217,9 +216,7 @@ def _check_scope(config: ScanConfig, keys: Sequence[tuple[str, int]], broker_ids
             raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {sorted(broker_ids)}")
 
 
-def _narrow_errors(
-    first: Mapping[tuple[str, int], NarrowRow], second: Mapping[tuple[str, int], NarrowRow]
-) -> list[ScanError]:
+def _narrow_errors(first: Mapping[Key, NarrowRow], second: Mapping[Key, NarrowRow]) -> list[ScanError]:
     return [
         ScanError(stage, row.error, row.leader if row.leader >= 0 else None, row.topic, row.partition)
         for stage, rows in (("first read", first), ("second read", second))

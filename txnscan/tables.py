@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError
 from txnscan.engine.rows import arrow_type, plain, spark_type
-from txnscan.model import Evidence, Observation, Verdict
+from txnscan.model import Evidence, Key, Observation, Verdict
 from txnscan.scan import Scan, identity
 from txnscan.schema import (
     CANDIDATES,
@@ -93,7 +93,7 @@ class Tables:
 
     # --- what a sweep needs to know (`scan.History`)
 
-    def watched(self, cluster_id: str) -> Iterable[tuple[str, int]]:
+    def watched(self, cluster_id: str) -> Iterable[Key]:
         """The partitions of this cluster that have incidents which are not resolved."""
         rows = self._unresolved(cluster_id).select("topic", "partition").distinct().collect()
         return [(row["topic"], row["partition"]) for row in rows]
@@ -129,16 +129,10 @@ class Tables:
                 self._merge_incidents(scan)
         self._append(scan, SWEEPS, [scan])
 
-    def frame(self, scan: Scan, table: Table, items: Sequence[Any]) -> DataFrame:
-        """The rows of a sweep as a DataFrame with the table's columns."""
-        schema = pa.schema([pa.field(column.name, _arrow(column)) for column in table.columns])
-        rows = [{name: plain(value) for name, value in row.items()} for row in table.rows(scan, items)]
-        return self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
-
     def _append(self, scan: Scan, table: Table, items: Sequence[Any]) -> None:
         if not items:
             return
-        writer = self.frame(scan, table, items).coalesce(1).write.format("delta").mode("append")
+        writer = frame(self._spark, scan, table, items).coalesce(1).write.format("delta").mode("append")
         writer = writer.option("txnAppId", f"txnscan-{scan.sweep_id}").option("txnVersion", 1)
         if _CATALOG_SCHEMA.fullmatch(self._location):
             writer.saveAsTable(self.name(table))
@@ -151,7 +145,7 @@ class Tables:
         over = self._over(scan)
         if not hanging and not over:
             return
-        seen = self.frame(scan, INCIDENTS, hanging)
+        seen = frame(self._spark, scan, INCIDENTS, hanging)
         resolved = self._spark.createDataFrame(over, "incident_id STRING, resolved_how STRING")
         resolved = resolved.withColumn("resolved_at", F.lit(timestamp(scan.finished_at_ms)))
         view = f"txnscan_incidents_{re.sub(r'[^0-9a-zA-Z]', '_', scan.sweep_id)}"
@@ -220,6 +214,13 @@ class Tables:
         except PySparkException:
             raise ConfigError("--tables", f"there are no tables of txnscan at {self._location}") from None
         return rows[0].asDict() if rows else None
+
+
+def frame(spark: SparkSession, scan: Scan, table: Table, items: Sequence[Any]) -> DataFrame:
+    """The rows of a sweep as a DataFrame with the table's columns."""
+    schema = pa.schema([pa.field(column.name, _arrow(column)) for column in table.columns])
+    rows = [{name: plain(value) for name, value in row.items()} for row in table.rows(scan, items)]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
 
 
 def _absolute(location: str) -> str:

@@ -17,7 +17,7 @@ from kafka.protocol.admin import DescribeProducersRequest
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, error_name, present
-from txnscan.model import OpenProducer, Partition
+from txnscan.model import Key, OpenProducer, Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,7 @@ class DescribedPartition:
     error: str | None = None
 
 
-def describe_producers(
-    send: Send, broker_id: int, partitions: Iterable[Partition]
-) -> dict[tuple[str, int], DescribedPartition]:
+def describe_producers(send: Send, broker_id: int, partitions: Iterable[Partition]) -> dict[Key, DescribedPartition]:
     """Each of the partitions, as that broker describes it. Raises RequestFailed when the request as a whole fails.
 
     A partition left out of the answer, or answered twice, is an error of that partition.

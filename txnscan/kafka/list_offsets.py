@@ -17,7 +17,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, error_name, present
-from txnscan.model import Partition
+from txnscan.model import Key, Partition
 
 _CONSUMER = -1
 # Leader epochs in requests and in answers.
@@ -40,9 +40,7 @@ class ListedOffset:
     error: str | None = None
 
 
-def list_offsets(
-    send: Send, broker_id: int, partitions: Iterable[Partition], which: Offset
-) -> dict[tuple[str, int], ListedOffset]:
+def list_offsets(send: Send, broker_id: int, partitions: Iterable[Partition], which: Offset) -> dict[Key, ListedOffset]:
     """That offset of each partition, from its leader at the partition's leader epoch. Raises RequestFailed."""
     timestamp, isolation_level = which.value
     topics = defaultdict(list)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
-from txnscan.model import ScanError
+from txnscan.model import ScanError, Verdict
 from txnscan.scan import Scan
+from txnscan.schema import OPEN_TRANSACTIONS, TRANSACTION, timestamp
 
 
 def sweep_summary(scan: Scan) -> dict[str, Any]:
@@ -35,15 +36,11 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
 
 def iso_utc(epoch_ms: int) -> str:
     """Epoch milliseconds as ISO 8601 in UTC, to the millisecond."""
-    from txnscan.schema import timestamp
-
     return _iso(timestamp(epoch_ms))
 
 
 def scan_object(scan: Scan) -> dict[str, Any]:
     """The whole object of a sweep that was just made."""
-    from txnscan.schema import OPEN_TRANSACTIONS, TRANSACTION
-
     names = [column.name for column in TRANSACTION]
     rows = OPEN_TRANSACTIONS.rows(scan, scan.transactions)
     return {
@@ -57,9 +54,6 @@ def stored_object(
     sweep: Mapping[str, Any], transactions: Iterable[Mapping[str, Any]], errors: Iterable[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The same object from the rows of the tables."""
-    from txnscan.model import Verdict
-    from txnscan.schema import TRANSACTION
-
     return {
         "sweep": {
             "sweep_id": sweep["sweep_id"],
@@ -104,6 +98,4 @@ def _plain(value: Any) -> Any:
 
 
 def _iso(value: datetime) -> str:
-    from datetime import UTC
-
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
