@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from txnscan.config import ScanConfig
+from txnscan.cluster import Cluster
+from txnscan.config import ScanConfig, parse_bootstrap_servers
+from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.remote import wall_clock_ms
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.remote import Connect, wall_clock_ms
 from txnscan.report.json import sweep_summary
-from txnscan.scan import NoHistory, Progress, Scan, scan
+from txnscan.scan import History, NoHistory, Progress, Scan, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,15 +55,8 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
     if tables is not None:
         progress("open tables", 0, 1)
         tables.create()
-    found = scan(
-        config,
-        settings,
-        ThreadsEngine() if config.engine == "threads" else SparkEngine(spark),
-        sweep_id=new_sweep_id(wall_clock_ms),
-        now_ms=wall_clock_ms,
-        history=tables if tables is not None else NoHistory(),
-        progress=progress,
-    )
+    engine = ThreadsEngine() if config.engine == "threads" else SparkEngine(spark)
+    found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress)
     if tables is None:
         return SweepResult(
             found,
@@ -81,15 +77,17 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
 
 def find_hanging(config: ScanConfig, *, progress: Progress = quiet) -> Scan:
     """The same proof, read in threads of this process: no Spark, no tables. Raises as `sweep` does."""
-    return scan(
-        config,
-        config.connection(),
-        ThreadsEngine(),
-        sweep_id=new_sweep_id(wall_clock_ms),
-        now_ms=wall_clock_ms,
-        history=NoHistory(),
-        progress=progress,
-    )
+    return _scan(config, config.connection(), ThreadsEngine(), NoHistory(), progress)
+
+
+def _scan(
+    config: ScanConfig, settings: ConnectionSettings, engine: Engine, history: History, progress: Progress
+) -> Scan:
+    sweep_id = new_sweep_id(wall_clock_ms)
+    with Cluster(Connect(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
+        return scan(
+            config, cluster, engine, sweep_id=sweep_id, now_ms=wall_clock_ms, history=history, progress=progress
+        )
 
 
 def new_sweep_id(now_ms: Callable[[], int]) -> str:

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from txnscan.agreement import Agreement, read_agreement
@@ -39,21 +40,26 @@ class ClusterUnreachable(Exception):
 
 
 class Cluster:
-    """A cluster as the driver sees it. Use it as a context manager."""
+    """A cluster as the driver sees it. Use it as a context manager.
+
+    threads: how many brokers to ask at once; with 0 they are asked in order, in the caller's thread.
+    sleep: waits between tries, in seconds. random_token: makes ids that no application has.
+    """
 
     def __init__(
         self,
         connect: Connect,
         *,
+        threads: int = _THREADS,
         sleep: Callable[[float], None] = time.sleep,
         random_token: Callable[[], str] = lambda: secrets.token_hex(12),
     ) -> None:
-        self._sweep_id, self._settings = connect.sweep_id, connect.settings
+        self._connect = connect
         self._brokers: dict[int, Broker] = {}
         self._client = connect.client()
         self._bootstrap = tuple(broker.broker_id for broker in connect.brokers)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="txnscan-cluster")
-        self._sleep = sleep
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
+        self.sleep = sleep
         self._random_token = random_token
 
     @property
@@ -63,7 +69,7 @@ class Cluster:
     @property
     def connect(self) -> Connect:
         """What an executor needs to reach the brokers known now."""
-        return Connect(self._sweep_id, self._settings, tuple(self._brokers.values()))
+        return replace(self._connect, brokers=tuple(self._brokers.values()))
 
     def _learn(self, brokers: Iterable[Broker]) -> None:
         named = tuple(brokers)
@@ -71,7 +77,7 @@ class Cluster:
         self._brokers.update((broker.broker_id, broker) for broker in named)
 
     def _in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        return list(self._pool.map(call, items))
+        return list(self._pool.map(call, items) if self._pool is not None else map(call, items))
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
         """The Metadata of the first broker that answers: known ones first, then the bootstrap servers.
@@ -112,7 +118,7 @@ class Cluster:
             snapshot = self._snapshot(open_producer_ids, on_progress)
             if not snapshot.coverage_errors or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES:
                 break
-            self._sleep(_RETRY_WAIT_S * attempt)
+            self.sleep(_RETRY_WAIT_S * attempt)
         return snapshot
 
     def _snapshot(self, open_producer_ids: frozenset[int], on_progress: Callable[[int, int], None]) -> Snapshot:
@@ -149,8 +155,9 @@ class Cluster:
 
     def close(self) -> None:
         """Ends all connections of this process."""
-        self._pool.shutdown()
-        Connect(self._sweep_id, self._settings, ()).close()
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._connect.close()
 
     def __enter__(self) -> Cluster:
         return self

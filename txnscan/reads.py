@@ -6,8 +6,7 @@ that. What still fails is a row with its error.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from txnscan.agreement import Agreement, Unagreed
@@ -38,18 +37,10 @@ class Wide:
 class Reader:
     """Wide and narrow reads of one sweep."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        engine: Engine,
-        config: ScanConfig,
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, cluster: Cluster, engine: Engine, config: ScanConfig) -> None:
         self._cluster = cluster
         self._engine = engine
         self._config = config
-        self._sleep = sleep
 
     def in_scope(self, view: ClusterView) -> list[Partition]:
         """The partitions that the user asked for."""
@@ -106,7 +97,7 @@ class Reader:
             if not missing:
                 break
             if attempt > 1:
-                self._sleep(_RETRY_WAIT_S * attempt)
+                self._cluster.sleep(_RETRY_WAIT_S * attempt)
             rows |= self._narrow(missing, on_progress)
             missing = sorted(failed_partitions(rows.values()))
         return rows

@@ -13,13 +13,11 @@ from typing import Protocol
 
 from txnscan import __version__
 from txnscan.cluster import Cluster
-from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_bootstrap_servers
+from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig
 from txnscan.engine import Engine
-from txnscan.kafka.connection import ConnectionSettings
 from txnscan.model import Context, Judged, Key, NarrowRow, Observation, ScanError, Snapshot, Verdict
 from txnscan.observe import observe, suspects, with_history
 from txnscan.reads import Reader
-from txnscan.remote import Connect
 
 # Told of a stage's name, and how much of it is done, of how much.
 Progress = Callable[[str, int, int], None]
@@ -104,7 +102,7 @@ class Scan:
 
 def scan(
     config: ScanConfig,
-    settings: ConnectionSettings,
+    cluster: Cluster,
     engine: Engine,
     *,
     sweep_id: str,
@@ -116,40 +114,38 @@ def scan(
     topic, partition or broker that was asked for by name does not exist.
     """
     started_at_ms = now_ms()
-    bootstrap = Connect(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))
-    with Cluster(bootstrap) as cluster:
-        reader = Reader(cluster, engine, config)
+    reader = Reader(cluster, engine, config)
 
-        progress("plan", 0, 1)
-        view = cluster.view()
-        partitions = reader.in_scope(view)
-        _check_scope(config, [p.key for p in view.partitions], [b.broker_id for b in view.brokers])
-        max_timeout_ms, config_errors = cluster.max_timeout_ms()
-        late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
+    progress("plan", 0, 1)
+    view = cluster.view()
+    partitions = reader.in_scope(view)
+    _check_scope(config, [p.key for p in view.partitions], [b.broker_id for b in view.brokers])
+    max_timeout_ms, config_errors = cluster.max_timeout_ms()
+    late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
 
-        wide = reader.wide(
-            partitions,
-            lambda done, total: progress("read every partition", done, total),
-            lambda done, total: progress("read again what failed", done, total),
-        )
-        open_wide = suspects(wide.rows)
-        topic_ids = {partition.key: partition.topic_id for partition in partitions}
-        watched = {key for key in history.watched(view.cluster_id) if key in topic_ids}
+    wide = reader.wide(
+        partitions,
+        lambda done, total: progress("read every partition", done, total),
+        lambda done, total: progress("read again what failed", done, total),
+    )
+    open_wide = suspects(wide.rows)
+    topic_ids = {partition.key: partition.topic_id for partition in partitions}
+    watched = {key for key in history.watched(view.cluster_id) if key in topic_ids}
 
-        first = reader.narrow(open_wide.keys() | watched, lambda done, total: progress("first read", done, total))
-        producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
+    first = reader.narrow(open_wide.keys() | watched, lambda done, total: progress("first read", done, total))
+    producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
 
-        snapshot = cluster.snapshot(producer_ids, lambda done, total: progress("ask coordinators", done, total))
+    snapshot = cluster.snapshot(producer_ids, lambda done, total: progress("ask coordinators", done, total))
 
-        still_open = [key for key, row in first.items() if row.open_producers or row.error is not None]
-        second = reader.narrow(still_open, lambda done, total: progress("second read", done, total))
+    still_open = [key for key, row in first.items() if row.open_producers or row.error is not None]
+    second = reader.narrow(still_open, lambda done, total: progress("second read", done, total))
 
-        progress("judge", 0, 1)
-        observations = observe(topic_ids, open_wide, first, second)
-        seen = history.first_seen_ms(view.cluster_id, observations)
-        observations = with_history(observations, lambda o: seen.get(identity(o)))
-        judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
-        progress("judge", 1, 1)
+    progress("judge", 0, 1)
+    observations = observe(topic_ids, open_wide, first, second)
+    seen = history.first_seen_ms(view.cluster_id, observations)
+    observations = with_history(observations, lambda o: seen.get(identity(o)))
+    judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
+    progress("judge", 1, 1)
 
     return Scan(
         sweep_id=sweep_id,
