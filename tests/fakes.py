@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka.protocol.admin import (
+    DescribeAclsResponse,
     DescribeProducersResponse,
     DescribeTransactionsResponse,
     ListTransactionsResponse,
@@ -19,6 +20,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import ListOffsetsResponse
 from kafka.protocol.metadata import MetadataResponse
 
+from txnscan.kafka.acls import AclRule
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, OpenProducer, Partition
@@ -28,6 +30,7 @@ ProducersTopic = DescribeProducersResponse.TopicResponse
 ProducersPartition = ProducersTopic.PartitionResponse
 OffsetsTopic = ListOffsetsResponse.ListOffsetsTopicResponse
 OffsetsPartition = OffsetsTopic.ListOffsetsPartitionResponse
+AclResource = DescribeAclsResponse.DescribeAclsResource
 DescribedId = DescribeTransactionsResponse.TransactionState
 MetadataTopic = MetadataResponse.MetadataResponseTopic
 Edit = Callable[[int, Any], Any]
@@ -89,6 +92,8 @@ class FakeCluster:
 
     unreachable: brokers that fail every request. cached: which `__transaction_state` partitions each broker answers
     for; others get NOT_COORDINATOR. probe_codes: the error code for ids unknown to a broker, by (broker, partition).
+    rules: on transactional ids, by broker; None for a broker that refuses to tell. hides: whether a broker refuses to
+    describe an id.
     """
 
     def __init__(self, brokers: Iterable[int] = (1, 2, 3)) -> None:
@@ -100,6 +105,8 @@ class FakeCluster:
         self.cached: dict[int, set[int]] = {}
         self.probe_codes: dict[tuple[int, int], int] = {}
         self.list_errors: dict[int, int] = {}
+        self.rules: dict[int, list[AclRule] | None] = {}
+        self.hides: Callable[[int, str], bool] = lambda broker_id, name: False
         self.edit: dict[str, Edit] = {}
         self.fail_when: Callable[[int, Any, list[Asked]], bool] = lambda broker_id, request, asked: False
         # Another cluster that a broker believes in, for its Metadata.
@@ -207,12 +214,21 @@ class FakeCluster:
             ],
         )
 
+    def _answer_DescribeAcls(self, broker_id: int, request: Any) -> Any:
+        rules = self.rules.get(broker_id, [])
+        if rules is None:
+            return DescribeAclsResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return DescribeAclsResponse(error_code=0, resources=[acl_resource(rule) for rule in rules])
+
     def _answer_DescribeTransactions(self, broker_id: int, request: Any) -> Any:
         return DescribeTransactionsResponse(
             transaction_states=[self._described(broker_id, name) for name in request.transactional_ids]
         )
 
     def _described(self, broker_id: int, name: str) -> Any:
+        if self.hides(broker_id, name):
+            refused = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return DescribedId(error_code=refused, transactional_id=name)
         held = self.ids.get(broker_id, {}).get(name)
         if held is None or held.error:
             k = coordinator_partition(name, self.transaction_state_partitions)
@@ -230,6 +246,14 @@ class FakeCluster:
             producer_epoch=held.producer_epoch,
             topics=[DescribedId.TopicData(topic=topic, partitions=[index]) for topic, index in held.partitions],
         )
+
+
+def acl_resource(rule: AclRule) -> Any:
+    """A rule in a DescribeAcls answer."""
+    acl = AclResource.AclDescription(
+        principal=rule.principal, host=rule.host, operation=rule.operation, permission_type=2 if rule.deny else 3
+    )
+    return AclResource(resource_type=5, resource_name=rule.name, pattern_type=4 if rule.prefixed else 3, acls=[acl])
 
 
 def producer_state(shown: OpenProducer) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes import FakeCluster, broker, one_by_one
 from txnscan.agreement import Agreement, Unagreed, read_agreement
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import Broker, ClusterView, NarrowRow, Partition
 from txnscan.reads import confirmed
@@ -137,7 +138,8 @@ def test_a_topic_that_is_missing_or_forbidden_is_named_with_the_brokers_own_erro
     cluster: FakeCluster, code: ErrorCode
 ) -> None:
     cluster.topic_errors["t"] = int(code)
-    assert why_not(agree(cluster)) == f"t: {code.name}"
+    error = explained(f"t: {code.name}", Permission("Describe", "Topic", "t"), UNKNOWN_PRINCIPAL)
+    assert why_not(agree(cluster)) == error
 
 
 def test_a_partition_that_the_topic_does_not_have_is_unknown(cluster: FakeCluster) -> None:

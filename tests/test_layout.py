@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "txnscan"
 # No socket, no clock, no Spark: what they need of these is an argument.
-PURE = ("model.py", "plan.py", "probe.py", "rules.py", "observe.py", "snapshot.py", "agreement.py")
+PURE = ("model.py", "plan.py", "probe.py", "rules.py", "observe.py", "snapshot.py", "visibility.py", "agreement.py")
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
 # Inside txnscan: what opens connections, runs a clock or needs Spark.
 IMPURE_HOMES = ("cluster", "remote", "reads", "scan", "api", "cli", "tables", "session", "java", "engine", "report")
@@ -96,7 +96,7 @@ def test_the_theory_needs_nothing_but_the_standard_library_and_the_model(file: s
     assert ours <= {"txnscan.model"}
 
 
-@pytest.mark.parametrize("file", ["probe.py", "snapshot.py", "agreement.py"])
+@pytest.mark.parametrize("file", ["probe.py", "snapshot.py", "visibility.py", "agreement.py"])
 def test_what_is_pure_but_for_send_takes_only_its_type_from_the_client(file: str) -> None:
     from_client = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan.kafka.client")}
     assert from_client == {"txnscan.kafka.client.Send"}

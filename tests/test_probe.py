@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, lacks
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import NarrowRow, ReadBatch, WideRow
 from txnscan.probe import failed_partitions, read_narrow, read_wide
@@ -87,7 +88,7 @@ def test_the_wide_read_is_one_request_to_the_leader(cluster: FakeCluster) -> Non
     [
         (3, "UNKNOWN_TOPIC_OR_PARTITION"),
         (6, "NOT_LEADER_OR_FOLLOWER"),
-        (29, "TOPIC_AUTHORIZATION_FAILED"),
+        (29, f"TOPIC_AUTHORIZATION_FAILED: {lacks(Permission('Read', 'Topic', 't'), UNKNOWN_PRINCIPAL)}"),
         (56, "KAFKA_STORAGE_ERROR"),
         (-1, "UNKNOWN"),
         (9999, "UNKNOWN_ERROR_CODE_9999"),
@@ -307,3 +308,12 @@ def test_a_start_offset_at_the_high_watermark_is_left_to_the_rules(cluster: Fake
     cluster.partitions["t", 0].high_watermark = 100
     row = narrow(cluster)["t", 0]
     assert (row.error, row.high_watermark, row.open_producers[0].start_offset) == (None, 100, 100)
+
+
+@pytest.mark.parametrize(("step", "operation"), [("high watermark", "Describe"), ("producers", "Read")])
+def test_a_step_of_the_narrow_read_that_is_refused_names_the_acl_that_it_needs(
+    cluster: FakeCluster, step: str, operation: str
+) -> None:
+    cluster.partitions["t", 0].errors[step] = 29
+    (row,) = read_narrow(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS, "User:bob")
+    assert row.error == f"TOPIC_AUTHORIZATION_FAILED: {lacks(Permission(operation, 'Topic', 't'), 'User:bob')}"

@@ -9,21 +9,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.admin import DescribeAclsResponse
 
 from tests.fakes import FakeCluster, FakeId, FakePartition, one_by_one
 from txnscan.agreement import Agreement, read_agreement
+from txnscan.kafka.acls import DESCRIBE_ALL_IDS, Permission, lacks
 from txnscan.kafka.coordinator import coordinator_partition, probe_ids
-from txnscan.kafka.describe_acls import denied_transactional_ids
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import CoordinatorView, Snapshot
 from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 
-AclResource = DescribeAclsResponse.DescribeAclsResource
 LEADERS = (1, 2, 3, 1)
 OPEN = frozenset({7})
-REFUSED = "this principal may not describe every transactional id; grant it Describe on TransactionalId '*'"
+WHO = "User:bob"
+REFUSED = lacks(DESCRIBE_ALL_IDS, WHO)
 
 
 def id_for(k: int) -> str:
@@ -43,16 +42,38 @@ def agree(cluster: FakeCluster) -> Agreement:
     return read_agreement(cluster.send, (1, 2, 3), [STATE], one_by_one, lambda brokers: None)
 
 
-def take(
-    cluster: FakeCluster, visibility_error: str | None = None, meanwhile: Callable[[], object] = lambda: None
-) -> Snapshot:
+def take(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None) -> Snapshot:
     """A snapshot as the driver takes it; `meanwhile` happens after the first agreement."""
     before = agree(cluster)
     tokens = itertools.count()
     probes = probe_ids(len(before.indexes(STATE)), lambda: f"probe-{next(tokens)}")
     meanwhile()
-    answers = [ask_coordinators(cluster.send, b.broker_id, probes, OPEN) for b in before.brokers]
-    return conclude(answers, before, agree(cluster), OPEN, visibility_error)
+    answers = [ask_coordinators(cluster.send, b.broker_id, probes, OPEN, frozenset(), WHO) for b in before.brokers]
+    return conclude(answers, before, agree(cluster), OPEN)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_broker_that_hides_a_topic_does_not_prove_that_an_id_holds_none_of_its_partitions(
+    cluster: FakeCluster, when: str
+) -> None:
+    """A DENY on the topic that stands only while the ids are described: the reads of the partition never see it."""
+    cluster.lead("p", [1])
+    cluster.ids[1] = {id_for(0): FakeId(partitions=())}
+    before, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
+    refused = {"p": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
+    answers = iter([refused, {}] if when == "before" else [{}, refused])
+
+    def metadata(broker_id: int, answer: Any) -> Any:
+        cluster.topic_errors = next(answers)
+        return cluster._answer_Metadata(broker_id, cluster.requests[-1])
+
+    cluster.edit["Metadata"] = metadata
+    asked = ask_coordinators(cluster.send, 1, probes, OPEN, frozenset({"p"}), WHO)
+    del cluster.edit["Metadata"]
+    (view,) = conclude([asked], before, agree(cluster), OPEN).views
+    assert view.describe_error is not None
+    assert view.describe_error.startswith("broker 1 does not show p: TOPIC_AUTHORIZATION_FAILED: this principal needs")
+    assert "--operation Describe --topic p" in view.describe_error
 
 
 def uncovered(snapshot: Snapshot) -> set[int | None]:
@@ -99,7 +120,8 @@ def test_a_broker_is_asked_for_its_listing_between_two_rounds_of_the_same_probes
     cluster.ids = {1: {id_for(0): FakeId(7)}}
     take(cluster)
     asked = [r for (b, name), r in zip(cluster.asked, cluster.requests, strict=True) if b == 1 and name != "Metadata"]
-    first, listing, described, second = asked
+    rules, first, listing, described, second, rules_after = asked
+    assert type(rules) is type(rules_after) and rules.permission_type == 1, "all rules: what allows may hide as well"
     assert first.transactional_ids == second.transactional_ids and len(first.transactional_ids) == 4
     assert (listing.state_filters, listing.producer_id_filters) == ([], []), "filters hide ids"
     assert described.transactional_ids == [id_for(0)]
@@ -137,7 +159,6 @@ def fails(broker_id: int) -> Callable[[FakeCluster], None]:
         (probe_code(1, 0, 14), {0}, "the leader is still loading it"),
         (probe_code(1, 0, 15), {0}, "the coordinator is not active"),
         (probe_code(1, 0, 16), {0}, "the leader does not have it cached"),
-        (probe_code(1, 0, 53), {0}, "a refused probe says nothing about the cache"),
         (probe_code(1, 0, 9999), {0}, "an unlisted code is no success"),
         (later(1, 0, 16), {0}, "only the first probe was answered"),
         (later(1, 0, 14), {0}, "it began to load after the listing"),
@@ -178,7 +199,7 @@ def test_a_leader_that_was_not_asked_covers_nothing(cluster: FakeCluster) -> Non
     agreement = agree(cluster)
     probes = probe_ids(4, map(str, itertools.count()).__next__)
     answers = [ask_coordinators(cluster.send, b, probes, OPEN) for b in (2, 3)]
-    assert uncovered(conclude(answers, agreement, agreement, OPEN, None)) == {0, 3}
+    assert uncovered(conclude(answers, agreement, agreement, OPEN)) == {0, 3}
 
 
 def test_two_claims_to_one_partition_are_told_as_a_split(cluster: FakeCluster) -> None:
@@ -244,7 +265,7 @@ def test_a_partition_counts_as_proven_exactly_when_its_agreed_leader_alone_claim
         )
         for b in (1, 2, 3)
     ]
-    snapshot = conclude(answers, agree(cluster), agree(later_cluster), OPEN, None)
+    snapshot = conclude(answers, agree(cluster), agree(later_cluster), OPEN)
 
     def proven(k: int) -> bool:
         leader = LEADERS[k]
@@ -258,46 +279,72 @@ def test_a_partition_counts_as_proven_exactly_when_its_agreed_leader_alone_claim
         assert all(proven(k) for k in range(4))
 
 
-# --- A ----------------------------------------------------------------------------------------------------------------
+# --- A (more of it in test_visibility.py) -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spoil", [probe_code(2, 0, 53), later(2, 0, 53)], ids=["first probe", "second probe"])
-def test_a_refused_probe_of_any_broker_at_any_time_means_that_ids_may_be_hidden(
+def at(broker_id: int) -> Callable[[int, str], bool]:
+    return lambda asked, name: asked == broker_id
+
+
+def hide(broker_id: int) -> Callable[[FakeCluster], None]:
+    return lambda c: setattr(c, "hides", at(broker_id))
+
+
+def hide_later(broker_id: int) -> Callable[[FakeCluster], None]:
+    return lambda c: after_the_listing(c, lambda: hide(broker_id)(c), broker_id)
+
+
+@pytest.mark.parametrize("spoil", [hide(2), hide_later(2)], ids=["first probes", "second probes"])
+def test_probes_that_any_broker_refuses_at_any_time_mean_that_ids_may_be_hidden(
     cluster: FakeCluster, spoil: Callable[[FakeCluster], None]
 ) -> None:
     spoil(cluster)
-    snapshot = take(cluster, visibility_error="from the ACLs")
+    snapshot = take(cluster)
     assert snapshot.visibility_error == REFUSED
-    assert uncovered(snapshot) == set(), "the partition's own leader was not the one that refused"
     assert not snapshot.complete
 
 
-def test_what_the_acls_say_against_visibility_stands_in_the_snapshot(cluster: FakeCluster) -> None:
-    snapshot = take(cluster, visibility_error="a DENY rule stands")
-    assert (snapshot.visibility_error, snapshot.complete, snapshot.coordinators_proven) == (
-        "a DENY rule stands",
-        False,
-        4,
-    )
+def test_a_refused_probe_proves_no_coverage_and_is_told_once_with_what_to_grant(cluster: FakeCluster) -> None:
+    cluster.hides = lambda broker_id, name: name.startswith("probe")
+    cluster.ids = {1: {id_for(0): FakeId(7)}}
+    snapshot = take(cluster)
+    assert (snapshot.coordinators_proven, snapshot.coverage_errors, snapshot.errors) == (0, (), ())
+    assert snapshot.visibility_error == REFUSED
+    (view,) = snapshot.views
+    said = f"broker 1 answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED for {STATE}-0"
+    assert view.coverage_error == f"{said}: {REFUSED}", "an id that is seen is not proven to be seen whole"
 
 
-@pytest.mark.parametrize(
-    ("answer", "denied"),
-    [
-        ({"error_code": 54}, ()),
-        ({"error_code": 0, "resources": []}, ()),
-        ({"error_code": 0, "resources": [AclResource(resource_name="b"), AclResource(resource_name="a")]}, ("a", "b")),
-    ],
-    ids=["no authorizer", "no rule", "two rules"],
-)
-def test_deny_rules_on_transactional_ids_are_told_by_name(answer: dict[str, Any], denied: tuple[str, ...]) -> None:
-    assert denied_transactional_ids(lambda broker_id, request: DescribeAclsResponse(**answer), 1) == denied
+def test_one_probe_that_is_refused_though_its_class_is_not_tells_of_a_change(cluster: FakeCluster) -> None:
+    cluster.probe_codes[2, 0] = 53
+    tokens = sorted(f"probe-{n}" for n in range(20))
+    assert coordinator_partition(tokens[0], 4) != 0, "else it is the one that stands for the class"
+    snapshot = take(cluster)
+    assert snapshot.visibility_error == "the ACLs on transactional ids changed while broker 2 was asked"
+    assert uncovered(snapshot) == set(), "the partition's own leader was not the one that refused"
 
 
-@pytest.mark.parametrize("answer", [{"error_code": 31}, {"resources": None}])
-def test_acls_that_could_not_be_read_are_a_failure_and_not_an_absence_of_rules(answer: dict[str, Any]) -> None:
-    with pytest.raises(RequestFailed):
-        denied_transactional_ids(lambda broker_id, request: DescribeAclsResponse(**({"error_code": 0} | answer)), 1)
+def test_a_refused_probe_of_a_leader_whose_other_answers_tell_nothing_leaves_its_partition_uncovered(
+    cluster: FakeCluster,
+) -> None:
+    codes = {k: 105 if LEADERS[k] == 1 else 16 for k in range(4)} | {0: 53}
+    answers = [CoordinatorAnswers(1, codes, {}, {}, codes, None, hidden=())]
+    assert 0 in uncovered(conclude(answers, agree(cluster), agree(cluster), OPEN))
+
+
+def test_what_two_brokers_say_against_visibility_is_told_once_each(cluster: FakeCluster) -> None:
+    cluster.rules = {1: None, 3: None}
+    cluster.hides = lambda broker_id, name: broker_id in (1, 2)
+    error = str(take(cluster).visibility_error)
+    assert error.count(REFUSED) == 1
+    assert error.count("answered DescribeAcls with CLUSTER_AUTHORIZATION_FAILED") == 2
+
+
+def test_a_broker_that_gave_no_listing_is_a_matter_of_coverage_and_not_of_visibility(cluster: FakeCluster) -> None:
+    cluster.fail_when = only_metadata(1)
+    snapshot = take(cluster)
+    assert snapshot.visibility_error is None
+    assert uncovered(snapshot) == {0, 3}
 
 
 # --- the views --------------------------------------------------------------------------------------------------------
@@ -449,7 +496,8 @@ def add_a_partition(cluster: FakeCluster) -> None:
         (
             lambda c: c.topic_errors.update({STATE: 29}),
             lambda c: None,
-            f"{STATE}: TOPIC_AUTHORIZATION_FAILED",
+            f"{STATE}: TOPIC_AUTHORIZATION_FAILED: "
+            + lacks(Permission("Describe", "Topic", STATE), "User:<principal>"),
         ),
         (
             lambda c: None,

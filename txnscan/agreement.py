@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.metadata import read_metadata
@@ -27,10 +28,14 @@ class Unagreed(Exception):
 
 @dataclass(frozen=True)
 class Agreement:
-    """One round: the views of the brokers that answered, and errors of those that should have."""
+    """One round: the views of the brokers that answered, and errors of those that should have.
+
+    principal: the scanner's name, for what to grant it.
+    """
 
     views: tuple[ClusterView, ...]
     errors: tuple[ScanError, ...]
+    principal: str = UNKNOWN_PRINCIPAL
 
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:
@@ -73,7 +78,7 @@ class Agreement:
             return f"{topic} is not in the brokers' metadata"
         if len(errors) > 1:
             return f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}"
-        return f"{topic}: {errors.pop()}"
+        return explained(f"{topic}: {errors.pop()}", Permission("Describe", "Topic", topic), self.principal)
 
     def indexes(self, topic: str) -> tuple[int, ...]:
         """The partition numbers that any broker names for a topic."""
@@ -86,10 +91,11 @@ def read_agreement(
     topics: Iterable[str],
     in_parallel: InParallel,
     learn: Callable[[Iterable[Broker]], None],
+    principal: str = UNKNOWN_PRINCIPAL,
 ) -> Agreement:
     """Asks the known brokers about these topics, then those that their answers name besides.
 
-    `learn` is told of every broker named, so that `send` can reach it.
+    `learn` is told of every broker named, so that `send` can reach it. principal: the scanner's name.
     """
     wanted = tuple(sorted(set(topics)))
 
@@ -116,4 +122,5 @@ def read_agreement(
     return Agreement(
         views=tuple(sorted(views, key=lambda view: view.answered_by)),
         errors=tuple(error for broker_id, error in sorted(errors.items()) if broker_id in named),
+        principal=principal,
     )

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from txnscan.agreement import Agreement, read_agreement
+from txnscan.kafka.acls import DESCRIBE_CONFIGS, Permission, explained, lacks
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import probe_ids
-from txnscan.kafka.describe_acls import denied_transactional_ids
 from txnscan.kafka.describe_configs import transaction_max_timeout_ms
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, ScanError, Snapshot
 from txnscan.remote import Connect
@@ -63,6 +63,10 @@ class Cluster:
         self._random_token = random_token
 
     @property
+    def _principal(self) -> str:
+        return self._connect.settings.principal
+
+    @property
     def send(self) -> Send:
         return self._client.send
 
@@ -95,9 +99,20 @@ class Cluster:
             return view
         raise ClusterUnreachable("; ".join(failures))
 
+    def hidden_topics(self) -> str | None:
+        """Why topics may be invisible to this principal, or None. Metadata leaves out what it may not describe.
+
+        A name that no topic has is refused exactly where topics without a rule of their own are (`KafkaApis.
+        handleTopicMetadataRequest`). A topic with a DENY of its own stays invisible.
+        """
+        nowhere = f"txnscan-{self._random_token()}"
+        if dict(self.view([nowhere]).topic_errors).get(nowhere) != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
+            return None
+        return f"topics may be invisible: {lacks(Permission('Describe', 'Topic'), self._principal)}"
+
     def agreement(self, topics: Iterable[str]) -> Agreement:
         """What all brokers agree on about these topics, now."""
-        return read_agreement(self.send, tuple(self._brokers), topics, self._in_parallel, self._learn)
+        return read_agreement(self.send, tuple(self._brokers), topics, self._in_parallel, self._learn, self._principal)
 
     def max_timeout_ms(self) -> tuple[int, tuple[ScanError, ...]]:
         """The longest `transaction.max.timeout.ms` of all brokers; one that will not say counts with the default."""
@@ -106,22 +121,27 @@ class Cluster:
             try:
                 return transaction_max_timeout_ms(self.send, broker_id)
             except RequestFailed as failed:
-                return ScanError("configs", f"{failed.error}; {_DEFAULT_MAX_TIMEOUT_MS} ms is assumed", broker_id)
+                error = explained(failed.error, DESCRIBE_CONFIGS, self._principal)
+                return ScanError("configs", f"{error}; {_DEFAULT_MAX_TIMEOUT_MS} ms is assumed", broker_id)
 
         answers = self._in_parallel(ask, sorted(self._brokers))
         timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, ScanError) else answer for answer in answers]
         return max(timeouts), tuple(answer for answer in answers if isinstance(answer, ScanError))
 
-    def snapshot(self, open_producer_ids: frozenset[int], on_progress: Callable[[int, int], None]) -> Snapshot:
+    def snapshot(
+        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
+    ) -> Snapshot:
         """The coordinators' side, with its coverage. Taken anew while coverage may still become complete."""
         for attempt in range(1, SNAPSHOT_TRIES + 1):
-            snapshot = self._snapshot(open_producer_ids, on_progress)
+            snapshot = self._snapshot(open_producer_ids, open_topics, on_progress)
             if not snapshot.coverage_errors or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES:
                 break
             self.sleep(_RETRY_WAIT_S * attempt)
         return snapshot
 
-    def _snapshot(self, open_producer_ids: frozenset[int], on_progress: Callable[[int, int], None]) -> Snapshot:
+    def _snapshot(
+        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
+    ) -> Snapshot:
         before = self.agreement([TRANSACTION_STATE_TOPIC])
         broker_ids = [broker.broker_id for broker in before.brokers]
         probes = probe_ids(len(before.indexes(TRANSACTION_STATE_TOPIC)), self._random_token)
@@ -129,29 +149,14 @@ class Cluster:
 
         def ask(broker_id: int) -> Any:
             nonlocal done
-            answers = ask_coordinators(self.send, broker_id, probes, open_producer_ids)
+            answers = ask_coordinators(self.send, broker_id, probes, open_producer_ids, open_topics, self._principal)
             done += 1
             on_progress(done, len(broker_ids))
             return answers
 
         answers = self._in_parallel(ask, broker_ids)
-        visibility_error = self._visibility_error(broker_ids)
         after = self.agreement([TRANSACTION_STATE_TOPIC])
-        return conclude(answers, before, after, open_producer_ids, visibility_error)
-
-    def _visibility_error(self, broker_ids: Sequence[int]) -> str | None:
-        """Why some transactional id may be hidden from this principal as far as ACLs tell, or None."""
-        error = "no broker answered DescribeAcls"
-        for broker_id in broker_ids:
-            try:
-                denied = denied_transactional_ids(self.send, broker_id)
-            except RequestFailed as failed:
-                error = f"{failed.error}; grant this principal Describe on the Cluster"
-                continue
-            if denied:
-                return f"a DENY rule stands on transactional id '{denied[0]}'; remove it, or sweep as a super user"
-            return None
-        return error
+        return conclude(answers, before, after, open_producer_ids)
 
     def close(self) -> None:
         """Ends all connections of this process."""

@@ -210,7 +210,6 @@ class Reason(StrEnum):
     COVERAGE = "coverage"
     ORPHAN = "orphan"
     MAYBE_COMMITTED = "maybe_committed"
-    DECIDED_ABORT = "decided_abort"
     STALE_EPOCH = "stale_epoch"
     LIVE_EPOCH = "live_epoch"
 

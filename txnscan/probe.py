@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import DescribedPartition, describe_producers
 from txnscan.kafka.errors import RequestFailed
@@ -24,35 +25,43 @@ from txnscan.kafka.list_offsets import ListedOffset, Offset, list_offsets
 from txnscan.model import Key, NarrowRow, Partition, ReadBatch, WideRow
 
 
-def read_wide(batch: ReadBatch, send: Send) -> Iterator[WideRow]:
-    """One count row for the batch, then a row for each partition with open transactions or with an error."""
+def read_wide(batch: ReadBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) -> Iterator[WideRow]:
+    """One count row for the batch, then a row for each partition with open transactions or with an error.
+
+    principal: the scanner's name, for what to grant it.
+    """
     try:
         described = describe_producers(send, batch.leader, batch.partitions)
     except RequestFailed as failed:
         for partition in batch.partitions:
-            yield _wide_row(batch, partition, DescribedPartition(error=failed.error))
+            yield _wide_row(batch, partition, DescribedPartition(error=failed.error), principal)
         return
     answered = [d for d in described.values() if d.error is None]
     yield WideRow(leader=batch.leader, answered=len(answered), producers=sum(d.producers for d in answered))
     for partition in batch.partitions:
         answer = described[partition.key]
         if answer.open_producers or answer.error is not None:
-            yield _wide_row(batch, partition, answer)
+            yield _wide_row(batch, partition, answer, principal)
 
 
-def _wide_row(batch: ReadBatch, partition: Partition, answer: DescribedPartition) -> WideRow:
+def _wide_row(batch: ReadBatch, partition: Partition, answer: DescribedPartition, principal: str) -> WideRow:
     return WideRow(
         leader=batch.leader,
         topic=partition.topic,
         topic_id=partition.topic_id,
         partition=partition.partition,
         open_producers=answer.open_producers,
-        error=answer.error,
+        error=_needing("Read", partition.topic, answer.error, principal),
     )
 
 
-def read_narrow(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[NarrowRow]:
-    """One row per partition: proven to come from the leader at the batch's leader epochs, or with the error."""
+def read_narrow(
+    batch: ReadBatch, send: Send, now_ms: Callable[[], int], principal: str = UNKNOWN_PRINCIPAL
+) -> Iterator[NarrowRow]:
+    """One row per partition: proven to come from the leader at the batch's leader epochs, or with the error.
+
+    principal: the scanner's name, for what to grant it.
+    """
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
         described = describe_producers(send, batch.leader, batch.partitions)
@@ -78,7 +87,7 @@ def read_narrow(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
             last_stable_offset=after[key].offset if after[key].error is None else None,
             log_start_offset=start.offset if start is not None and start.error is None else None,
             open_producers=described[key].open_producers,
-            error=_unproven(before[key], described[key], after[key], start),
+            error=_unproven(partition.topic, before[key], described[key], after[key], start, principal),
         )
 
 
@@ -106,20 +115,29 @@ def _stable_past_open(described: DescribedPartition, after: ListedOffset) -> boo
 
 
 def _unproven(
-    before: ListedOffset, described: DescribedPartition, after: ListedOffset, log_start: ListedOffset | None
+    topic: str,
+    before: ListedOffset,
+    described: DescribedPartition,
+    after: ListedOffset,
+    log_start: ListedOffset | None,
+    principal: str,
 ) -> str | None:
     """Why obligation L does not hold for this read, or None when it does."""
     for error in (
-        before.error,
-        described.error,
-        after.error,
-        log_start.error if log_start is not None else None,
+        _needing("Describe", topic, before.error, principal),
+        _needing("Read", topic, described.error, principal),
+        _needing("Describe", topic, after.error, principal),
+        _needing("Describe", topic, log_start.error, principal) if log_start is not None else None,
     ):
         if error is not None:
             return error
     if log_start is not None and after.offset > log_start.offset:
         return "the last stable offset passed the open transaction during the read"
     return None
+
+
+def _needing(operation: str, topic: str, error: str | None, principal: str) -> str | None:
+    return None if error is None else explained(error, Permission(operation, "Topic", topic), principal)
 
 
 def failed_partitions(rows: Iterable[NarrowRow]) -> frozenset[Key]:

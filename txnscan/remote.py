@@ -63,7 +63,7 @@ class ReadWide:
     connect: Connect
 
     def __call__(self, batch: ReadBatch) -> Iterable[WideRow]:
-        return read_wide(batch, self.connect.client().send)
+        return read_wide(batch, self.connect.client().send, self.connect.settings.principal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +73,4 @@ class ReadNarrow:
     connect: Connect
 
     def __call__(self, batch: ReadBatch) -> Iterable[NarrowRow]:
-        return read_narrow(batch, self.connect.client().send, wall_clock_ms)
+        return read_narrow(batch, self.connect.client().send, wall_clock_ms, self.connect.settings.principal)

@@ -20,6 +20,11 @@ The step "held by nobody" rests on absence, and absence of evidence is not evide
 Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of
 them: a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first.
 
+One state of a coordinator is no evidence of absence: Prepare*. A partition that was acknowledged leaves the list in the
+coordinator's memory alone; the log keeps the whole list until Complete* is written, and a coordinator that takes over
+before that sends every marker once more, which ends whatever is open there at this epoch. So what a Prepare* does not
+list is `indeterminate`, until it is complete.
+
 What Kafka's epochs do to the comparison of the coordinator's epoch (cpe) with the partition's (pe): under transactions
 v2 every end of a transaction raises cpe, so in Prepare* the coordinator is at pe + 1 while the marker is owed; fencing
 (a timeout, InitProducerId) does the same under v1. Different epochs alone therefore prove nothing.
@@ -119,8 +124,14 @@ def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
     )
 
 
-def outcome(e: Evidence) -> str:
-    """What the coordinator that owes the marker has decided."""
+def outcome(e: Evidence) -> str | None:
+    """What the coordinator that owes the marker has decided, or None where the partition is unproven.
+
+    Under transactions v1 every transaction of a producer has the same epoch: what a lagging replica still shows as open
+    may be one that ended before, another way.
+    """
+    if partition_unproven(e):
+        return None
     return "committed" if held_by(e, "PrepareCommit") else "not_committed"
 
 
@@ -209,16 +220,14 @@ def orphan(e: Evidence) -> bool:
     return not e.coordinators
 
 
+def may_send_again(e: Evidence) -> bool:
+    return bystander(e, *_PREPARED) is not None
+
+
 def maybe_committed(e: Evidence) -> bool:
     pe = e.observation.producer_epoch
-    completed = bystander(e, "CompleteCommit")
-    return bystander(e, "PrepareCommit") is not None or (
-        completed is not None and completed.producer_epoch in (pe, pe + 1)
-    )
-
-
-def decided_abort(e: Evidence) -> bool:
-    return bystander(e, "PrepareAbort") is not None
+    view = bystander(e, "CompleteCommit")
+    return view is not None and view.producer_epoch in (pe, pe + 1)
 
 
 def stale_epoch(e: Evidence) -> bool:
@@ -322,6 +331,15 @@ def _explain_uncovered(e: Evidence) -> str:
     return f"A coordinator that could own this transaction was not seen: {why}."
 
 
+def _explain_may_send_again(e: Evidence) -> str:
+    view = e.coordinators[0]
+    return (
+        f"{_the_id(e)} is in {view.state} and has its acknowledgement from this partition, yet sends the marker again "
+        "should its coordinator change before it completes. If it stays so, see which of its other partitions takes no "
+        f"writes, or move the leader of its {TRANSACTION_STATE_TOPIC} partition, which sends all markers again."
+    )
+
+
 def _explain_committed(e: Evidence) -> str:
     return (
         f"{_the_id(e)} committed, yet this partition never got the marker and nobody will send it: the data "
@@ -377,6 +395,7 @@ RULES: tuple[Rule, ...] = (
         hidden,
         lambda e: f"A transactional id that this principal cannot see could own it: {e.context.visibility_error}.",
     ),
+    Rule(Verdict.INDETERMINATE, Reason.DECIDED, may_send_again, _explain_may_send_again),
     # Absence is proven from here on.
     Rule(
         Verdict.HANGING,
@@ -387,12 +406,6 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(Verdict.HANGING, Reason.MAYBE_COMMITTED, maybe_committed, _explain_committed),
-    Rule(
-        Verdict.HANGING,
-        Reason.DECIDED_ABORT,
-        decided_abort,
-        lambda e: f"{_the_id(e)} decided to abort, yet no longer owes this partition a marker: nobody will send it.",
-    ),
     Rule(Verdict.HANGING, Reason.STALE_EPOCH, stale_epoch, _explain_stale),
     Rule(Verdict.HANGING, Reason.LIVE_EPOCH, live_epoch, _explain_live),
     Rule(

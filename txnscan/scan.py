@@ -6,7 +6,7 @@ next begins.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +15,7 @@ from txnscan import __version__
 from txnscan.cluster import Cluster
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig
 from txnscan.engine import Engine
+from txnscan.kafka.errors import API_SINCE, unsupported_api
 from txnscan.model import Context, Judged, Key, NarrowRow, Observation, ScanError, Snapshot, Verdict
 from txnscan.observe import observe, suspects, with_history
 from txnscan.reads import Reader
@@ -119,6 +120,8 @@ def scan(
     progress("plan", 0, 1)
     view = cluster.view()
     partitions = reader.in_scope(view)
+    # Where all topics are asked for, those that are not shown would be missed without a word.
+    hidden_topics = cluster.hidden_topics() if config.scope == "all" else None
     _check_scope(config, [p.key for p in view.partitions], [b.broker_id for b in view.brokers])
     max_timeout_ms, config_errors = cluster.max_timeout_ms()
     late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
@@ -135,7 +138,10 @@ def scan(
     first = reader.narrow(open_wide.keys() | watched, lambda done, total: progress("first read", done, total))
     producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
 
-    snapshot = cluster.snapshot(producer_ids, lambda done, total: progress("ask coordinators", done, total))
+    open_topics = frozenset(topic for topic, _ in first.keys() | open_wide.keys())
+    snapshot = cluster.snapshot(
+        producer_ids, open_topics, lambda done, total: progress("ask coordinators", done, total)
+    )
 
     still_open = [key for key, row in first.items() if row.open_producers or row.error is not None]
     second = reader.narrow(still_open, lambda done, total: progress("second read", done, total))
@@ -147,6 +153,13 @@ def scan(
     judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
     progress("judge", 1, 1)
 
+    errors = (
+        *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
+        *config_errors,
+        *wide.errors,
+        *_narrow_errors(first, second),
+        *_snapshot_errors(snapshot, judged),
+    )
     return Scan(
         sweep_id=sweep_id,
         cluster_id=view.cluster_id,
@@ -161,16 +174,11 @@ def scan(
         coordinators_planned=snapshot.coordinators_planned,
         coordinators_proven=snapshot.coordinators_proven,
         transactional_ids=snapshot.transactional_ids,
-        visibility_error=snapshot.visibility_error,
+        visibility_error=snapshot.visibility_error or hidden_topics,
         proven={key: row.topic_id for key, row in {**first, **second}.items() if row.error is None},
         transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
-        errors=(
-            *config_errors,
-            *wide.errors,
-            *_narrow_errors(first, second),
-            *_snapshot_errors(snapshot, judged),
-        ),
-        warnings=_warnings(late_after_ms, max_timeout_ms),
+        errors=errors,
+        warnings=(*_early_threshold(late_after_ms, max_timeout_ms), *_old_brokers(errors)),
         settings=config.settings,
         version=__version__,
     )
@@ -231,10 +239,37 @@ def _snapshot_errors(snapshot: Snapshot, judged: Sequence[Judged]) -> list[ScanE
     return errors
 
 
-def _warnings(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
+def _early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
     if late_after_ms >= max_timeout_ms:
         return ()
     return (
         f"--late-after {late_after_ms} ms is below the brokers' transaction.max.timeout.ms of {max_timeout_ms} ms: "
         "transactions will be called late that may live",
     )
+
+
+def _old_brokers(errors: Sequence[ScanError]) -> tuple[str, ...]:
+    """One sentence on the brokers that lack an API, and what cannot be judged for that; nothing where none does."""
+    lacking: dict[str, set[int]] = defaultdict(set)
+    for error in errors:
+        api = unsupported_api(error.error)
+        if error.broker is not None and api is not None and api in API_SINCE:
+            lacking[api].add(error.broker)
+    consequences = (
+        (("DescribeProducers",), "what is open on the partitions led there is not seen"),
+        (
+            ("ListTransactions", "DescribeTransactions"),
+            "an open transaction is indeterminate unless another broker shows its owner",
+        ),
+    )
+    clauses = [
+        f"{' and '.join(f'{_brokers(lacking[api])} {api} (since Kafka {API_SINCE[api]})' for api in missing)}: {so}"
+        for apis, so in consequences
+        if (missing := [api for api in apis if api in lacking])
+    ]
+    return ("; ".join(clauses),) if clauses else ()
+
+
+def _brokers(broker_ids: Iterable[int]) -> str:
+    *others, last = map(str, sorted(broker_ids))
+    return f"brokers {', '.join(others)} and {last} lack" if others else f"broker {last} lacks"

@@ -386,7 +386,7 @@ SWEEPS = Table(
         Column(
             "visibility_error",
             "STRING",
-            "Why transactional ids may be hidden from the principal, null when none can be",
+            "Why transactional ids or topics may be hidden from the principal, null when none are known to be",
             lambda s, _: s.visibility_error,
         ),
         Column("producers", "BIGINT", "Producers that the partitions know", lambda s, _: s.producers, True),

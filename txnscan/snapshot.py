@@ -3,15 +3,19 @@
 ListTransactions gives only what a broker has cached, without a word about what it has not, and leaves out ids that the
 principal may not describe. So each broker is asked in this order, the listing between two probes:
 
-    DescribeTransactions(one random id for each __transaction_state partition)
+    DescribeAcls(all rules on transactional ids), Metadata(the topics with open transactions)
+    DescribeTransactions(one random id for each __transaction_state partition, and for each class of ids in the rules)
     ListTransactions
     DescribeTransactions(the listed ids whose producer id is open somewhere)
     DescribeTransactions(the same random ids)
+    DescribeAcls, Metadata
 
 TRANSACTIONAL_ID_NOT_FOUND for a random id proves that the broker has that partition's ids cached; NOT_COORDINATOR that
 it has not. Obligation **V** holds for a partition of `__transaction_state` when the broker that all brokers agree leads
 it, at one leader epoch before and after, claims it in both probes and gave its listing, and no other broker claims it.
-Obligation **A** holds when no random id is refused, and no DENY rule stands on any transactional id.
+Obligation **A** holds when every broker that gave a listing lets an id of each class be described (`visibility.py`).
+A description leaves out, without a word, topics that the principal may not describe; so it is no proof that an id does
+not hold a partition unless the same broker showed the topics with open transactions, before and after.
 
 Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`).
 """
@@ -22,15 +26,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from txnscan.agreement import Agreement, Unagreed
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.list_transactions import list_transactions
+from txnscan.kafka.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Partition, ScanError, Snapshot
+from txnscan.visibility import Sight
 
 # A broker answers these for an id only when it has the id's partition cached.
 _CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+_REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,8 @@ class CoordinatorAnswers:
     """One broker's answers, in the order asked. After an error the later ones are missing.
 
     before, after: error code by `__transaction_state` partition. listed: producer id by transactional id.
-    described: the answers for the listed ids with an open producer id.
+    described: the answers for the listed ids with an open producer id. hidden: why ids may be missing in `listed`.
+    hidden_topic: why a topic may be missing in what is described.
     """
 
     broker_id: int
@@ -47,31 +56,53 @@ class CoordinatorAnswers:
     described: Mapping[str, DescribedTransaction]
     after: Mapping[int, int]
     error: str | None
+    hidden: tuple[str, ...] = ()
+    hidden_topic: str | None = None
 
 
 def ask_coordinators(
-    send: Send, broker_id: int, probes: Mapping[str, int], open_producer_ids: frozenset[int]
+    send: Send,
+    broker_id: int,
+    probes: Mapping[str, int],
+    open_producer_ids: frozenset[int],
+    open_topics: frozenset[str] = frozenset(),
+    principal: str = UNKNOWN_PRINCIPAL,
 ) -> CoordinatorAnswers:
-    """Asks one broker, in the order that the proof needs. Never raises: what failed is in the answer."""
+    """Asks one broker, in the order that the proof needs. Never raises: what failed is in the answer.
+
+    open_topics: those with open transactions. principal: the scanner's name, for what to grant it.
+    """
+    sight = Sight(send, broker_id, probes, principal)
     before: dict[int, int] = {}
     after: dict[int, int] = {}
     listed: dict[str, int] | None = None
     described: dict[str, DescribedTransaction] = {}
+    hidden_topic: str | None = None
     error: str | None = None
     try:
-        before.update(_probe(send, broker_id, probes))
+        sight.read_rules()
+        hidden_topic = _hidden_topic(send, broker_id, open_topics, principal)
+        before.update(sight.probe())
         listed = list_transactions(send, broker_id)
         wanted = sorted(name for name, producer_id in listed.items() if producer_id in open_producer_ids)
         described.update(describe_transactions(send, broker_id, wanted))
-        after.update(_probe(send, broker_id, probes))
+        after.update(sight.probe())
+        sight.compare_rules()
+        hidden_topic = hidden_topic or _hidden_topic(send, broker_id, open_topics, principal)
     except RequestFailed as failed:
         error = failed.error
-    return CoordinatorAnswers(broker_id, before, listed, described, after, error)
+    return CoordinatorAnswers(broker_id, before, listed, described, after, error, sight.hidden, hidden_topic)
 
 
-def _probe(send: Send, broker_id: int, probes: Mapping[str, int]) -> dict[int, int]:
-    answers = describe_transactions(send, broker_id, probes)
-    return {probes[name]: answer.error_code for name, answer in answers.items() if name in probes}
+def _hidden_topic(send: Send, broker_id: int, topics: frozenset[str], principal: str) -> str | None:
+    """Why this broker may leave one of these topics out of what it describes, or None when it shows them all."""
+    if not topics:
+        return None
+    for topic, error in read_metadata(send, broker_id, topics).topic_errors:
+        if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
+            needed = Permission("Describe", "Topic", topic)
+            return f"broker {broker_id} does not show {topic}: {explained(error, needed, principal)}"
+    return None
 
 
 def conclude(
@@ -79,16 +110,15 @@ def conclude(
     before: Agreement,
     after: Agreement,
     open_producer_ids: frozenset[int],
-    visibility_error: str | None,
 ) -> Snapshot:
     """The snapshot that these answers prove, and what they leave open. Pure.
 
-    before, after: what all brokers agreed on around the answers. visibility_error: what the ACLs say against A.
+    before, after: what all brokers agreed on around the answers.
     """
     by_broker = {answer.broker_id: answer for answer in answers}
     partition_count = _partition_count(before, after)
     if partition_count == 0:
-        return _without_coordinators(by_broker, before, visibility_error)
+        return _without_coordinators(by_broker, before)
     split = {k: _claimants(by_broker, k) for k in range(partition_count)}
     split_errors = {
         k: f"brokers {', '.join(map(str, sorted(who)))} each say they coordinate {TRANSACTION_STATE_TOPIC}-{k}"
@@ -100,6 +130,9 @@ def conclude(
         for k in range(partition_count)
         if (error := _uncovered(by_broker, before, after, k, split[k])) is not None
     }
+    visibility_error = _visibility_error(by_broker)
+    # What was refused stands there already, once, with what to do about it.
+    refused = {k for k in uncovered if _refused(by_broker, before, k)} if visibility_error is not None else set()
     views = [
         view
         for answer in by_broker.values()
@@ -110,9 +143,9 @@ def conclude(
         coordinators_planned=partition_count,
         coordinators_proven=partition_count - len(uncovered),
         transactional_ids=_count_ids(by_broker),
-        coverage_errors=tuple(error for _, error in sorted(uncovered.items())),
+        coverage_errors=tuple(error for k, error in sorted(uncovered.items()) if k not in refused),
         split_errors=tuple(error for _, error in sorted(split_errors.items())),
-        visibility_error=_refused_probe(by_broker) or visibility_error,
+        visibility_error=visibility_error,
         errors=_broker_errors(by_broker),
     )
 
@@ -123,9 +156,7 @@ def _partition_count(before: Agreement, after: Agreement) -> int:
     return len(indexes) if indexes == after.indexes(TRANSACTION_STATE_TOPIC) == tuple(range(len(indexes))) else 0
 
 
-def _without_coordinators(
-    by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, visibility_error: str | None
-) -> Snapshot:
+def _without_coordinators(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement) -> Snapshot:
     """`__transaction_state` is not there, or not shown: absence of an owner can then not be proven for anything."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
@@ -140,7 +171,7 @@ def _without_coordinators(
         coordinators_proven=0,
         transactional_ids=_count_ids(by_broker),
         coverage_errors=(error,),
-        visibility_error=visibility_error,
+        visibility_error=_visibility_error(by_broker),
         errors=_broker_errors(by_broker),
     )
 
@@ -178,11 +209,21 @@ def _uncovered(
     for code in (answer.before.get(k), answer.after.get(k)):
         if code not in _CLAIMS:
             said = error_name(code) if code is not None else "nothing"
-            return _error(k, f"broker {leader.leader} answered {said} for {TRANSACTION_STATE_TOPIC}-{k}", leader)
+            error = f"broker {leader.leader} answered {said} for {TRANSACTION_STATE_TOPIC}-{k}"
+            return _error(k, _with_remedy(error, code, answer), leader)
     others = sorted(claimants - {leader.leader})
     if others:
         return _error(k, f"broker {others[0]} claims {TRANSACTION_STATE_TOPIC}-{k} as well", leader)
     return None
+
+
+def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, k: int) -> bool:
+    """Whether this partition is uncovered because its leader refused to describe the random id, and gave a listing."""
+    try:
+        answer = by_broker.get(before.partition(TRANSACTION_STATE_TOPIC, k).leader)
+    except Unagreed:
+        return False
+    return answer is not None and answer.error is None and _REFUSED in (answer.before.get(k), answer.after.get(k))
 
 
 def _error(k: int, error: str, leader: Partition | None = None) -> ScanError:
@@ -217,7 +258,7 @@ def _views(
             coverage_error=error.error if error is not None else None,
             split_error=split_errors.get(k),
         )
-        if described is None or described.error is not None:
+        if described is None or described.error is not None or answer.hidden_topic is not None:
             yield replace(listed, describe_error=_describe_error(answer, described))
         else:
             yield replace(
@@ -233,15 +274,21 @@ def _views(
 
 def _describe_error(answer: CoordinatorAnswers, described: DescribedTransaction | None) -> str:
     if described is not None and described.error is not None:
-        return f"broker {answer.broker_id} answered {described.error}"
+        return _with_remedy(f"broker {answer.broker_id} answered {described.error}", described.error_code, answer)
+    if described is not None and answer.hidden_topic is not None:
+        return answer.hidden_topic
     return answer.error or f"broker {answer.broker_id} left the id out of its answer"
 
 
-def _refused_probe(by_broker: Mapping[int, CoordinatorAnswers]) -> str | None:
-    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if any(refused in (*a.before.values(), *a.after.values()) for a in by_broker.values()):
-        return "this principal may not describe every transactional id; grant it Describe on TransactionalId '*'"
-    return None
+def _with_remedy(error: str, code: int | None, answer: CoordinatorAnswers) -> str:
+    """The error, and where it is a refusal, what the same broker's other answers say of it."""
+    return ": ".join((error, *answer.hidden[:1])) if code == _REFUSED else error
+
+
+def _visibility_error(by_broker: Mapping[int, CoordinatorAnswers]) -> str | None:
+    """Why obligation A does not hold, or None. A broker without a listing hides nothing: it covers nothing."""
+    told = (sentence for _, a in sorted(by_broker.items()) if a.listed is not None for sentence in a.hidden)
+    return "; ".join(dict.fromkeys(told)) or None
 
 
 def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers]) -> tuple[ScanError, ...]:

@@ -21,7 +21,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import RequestFailed, unsupported
 from txnscan.model import Broker
 
 # What the manager calls the single server that it is given.
@@ -179,7 +179,7 @@ class _BrokerConnection:
         name = type(request).__name__.removesuffix("Request")
         where = self._where
         if isinstance(error, kafka_errors.UnsupportedVersionError):
-            return RequestFailed(f"{where} does not support {name}", sent=False)
+            return RequestFailed(unsupported(where, name), sent=False)
         if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
             text = f"{where} refused the credentials: {_sentence(error)}"
         elif isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
+
 # A DescribeProducers answer over a million producers is about 37 MB; kafka-python's own limit is 1 MB.
 _RECEIVE_BYTES_MAX = 512 * 1024 * 1024
 
@@ -64,6 +66,11 @@ class ConnectionSettings:
     client_id: str = "txnscan"
     request_timeout_ms: int = 15_000
     connection_setup_timeout_ms: int = 8_000
+
+    @property
+    def principal(self) -> str:
+        """Who brokers most likely take this for. Brokers may map names in their own ways, so it is for advice alone."""
+        return UNKNOWN_PRINCIPAL if self.sasl_username is None else f"User:{self.sasl_username}"
 
     def client_configs(self) -> dict[str, Any]:
         """The same as kafka-python's configuration."""

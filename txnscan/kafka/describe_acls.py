@@ -1,25 +1,29 @@
-"""DescribeAcls (api key 29): whether some transactional id is hidden from some principal.
+"""DescribeAcls (api key 29): the rules on transactional ids, as one broker knows them.
 
-ACLs: Describe on the Cluster. SECURITY_DISABLED says that the brokers have no authorizer, so nothing is hidden.
+ACLs: Describe on the Cluster. SECURITY_DISABLED says that the brokers have no authorizer, so nothing is hidden. A
+broker answers from its own copy of the rules (`AclApis.handleDescribeAcls`), the one that it authorises by.
 """
 
 from __future__ import annotations
 
 from kafka.protocol.admin import DescribeAclsRequest
 
+from txnscan.kafka.acls import DESCRIBE_CLUSTER, AclRule, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 
 # org.apache.kafka.common.resource.ResourceType and PatternType, common.acl.AclOperation and AclPermissionType.
 _TRANSACTIONAL_ID = 5
 _ANY = 1
+_LITERAL = 3
+_PREFIXED = 4
 _DENY = 2
 
 
-def denied_transactional_ids(send: Send, broker_id: int) -> tuple[str, ...]:
-    """The resource names of all DENY rules on transactional ids, whoever they are for.
+def transactional_id_rules(send: Send, broker_id: int, principal: str) -> frozenset[AclRule]:
+    """All rules on transactional ids, whoever they are for. `principal` is named in what to grant.
 
-    Raises RequestFailed where the ACLs cannot be described.
+    Raises RequestFailed where the ACLs cannot be described, or hold what this cannot reason about.
     """
     request = DescribeAclsRequest(
         resource_type_filter=_TRANSACTIONAL_ID,
@@ -28,11 +32,23 @@ def denied_transactional_ids(send: Send, broker_id: int) -> tuple[str, ...]:
         principal_filter=None,
         host_filter=None,
         operation=_ANY,
-        permission_type=_DENY,
+        permission_type=_ANY,
     )
     response = send(broker_id, request)
     if response.error_code == ErrorCode.SECURITY_DISABLED:
-        return ()
+        return frozenset()
     if response.error_code != ErrorCode.NONE:
-        raise RequestFailed(f"broker {broker_id} answered DescribeAcls with {error_name(response.error_code)}")
-    return tuple(sorted(resource.resource_name for resource in present(response.resources)))
+        error = f"broker {broker_id} answered DescribeAcls with {error_name(response.error_code)}"
+        raise RequestFailed(explained(error, DESCRIBE_CLUSTER, principal))
+    rules = set()
+    for resource in present(response.resources):
+        acls = tuple(present(resource.acls))
+        # Version 0, of brokers before Kafka 2.0, has literal names alone.
+        pattern_type = getattr(resource, "pattern_type", _LITERAL)
+        if not acls or pattern_type not in (_LITERAL, _PREFIXED):
+            raise RequestFailed(f"broker {broker_id} answered DescribeAcls with what is no rule on a name or a prefix")
+        for acl in acls:
+            deny = acl.permission_type == _DENY
+            prefixed = pattern_type == _PREFIXED
+            rules.add(AclRule(resource.resource_name, prefixed, acl.principal, acl.host, acl.operation, deny))
+    return frozenset(rules)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 from kafka.errors import kafka_errors
+
+# The Kafka version that brought each API which brokers in use may still lack.
+API_SINCE: Mapping[str, str] = MappingProxyType(
+    {"DescribeProducers": "2.8", "ListTransactions": "3.0", "DescribeTransactions": "3.0"}
+)
+_UNSUPPORTED = re.compile(r"does not support (?P<api>\w+)$")
 
 
 class ErrorCode(IntEnum):
@@ -37,6 +45,19 @@ def error_name(code: int) -> str:
         return ErrorCode(code).name
     message = getattr(kafka_errors.get(code), "message", None)
     return str(message) if message else f"UNKNOWN_ERROR_CODE_{code}"
+
+
+def unsupported(where: str, api: str) -> str:
+    """The error of a broker that does not have an API."""
+    since = API_SINCE.get(api)
+    lacks = f"lacks an API of Kafka {since} and newer: it " if since is not None else ""
+    return f"{where} {lacks}does not support {api}"
+
+
+def unsupported_api(error: str) -> str | None:
+    """The API that this error says a broker does not have, or None when it says something else."""
+    match = _UNSUPPORTED.search(error)
+    return match["api"] if match else None
 
 
 class RequestFailed(Exception):

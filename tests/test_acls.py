@@ -1,0 +1,131 @@
+"""What a missing ACL is called, and the command that puts it right."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from txnscan.kafka.acls import (
+    DESCRIBE_ALL_IDS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    UNKNOWN_PRINCIPAL,
+    AclRule,
+    Permission,
+    denied,
+    explained,
+    lacks,
+)
+from txnscan.kafka.connection import ConnectionSettings
+
+KAFKA_ACLS = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.properties"
+
+
+def rule(**changes: Any) -> AclRule:
+    base = {"name": "X", "prefixed": False, "principal": "User:bob", "host": "*", "operation": 8, "deny": True}
+    return AclRule(**(base | changes))
+
+
+@pytest.mark.parametrize(
+    ("permission", "name", "options"),
+    [
+        (Permission("Read", "Topic", "orders"), "Read on Topic 'orders'", "--operation Read --topic orders"),
+        (
+            DESCRIBE_ALL_IDS,
+            "Describe on TransactionalId '*'",
+            "--operation Describe --transactional-id '*'",
+        ),
+        (
+            Permission("Describe", "TransactionalId", "app-", prefixed=True),
+            "Describe on TransactionalId prefix 'app-'",
+            "--operation Describe --transactional-id app- --resource-pattern-type prefixed",
+        ),
+        (DESCRIBE_CLUSTER, "Describe on Cluster", "--operation Describe --cluster"),
+        (DESCRIBE_CONFIGS, "DescribeConfigs on Cluster", "--operation DescribeConfigs --cluster"),
+    ],
+)
+def test_a_missing_permission_is_named_with_the_command_that_grants_it(
+    permission: Permission, name: str, options: str
+) -> None:
+    assert lacks(permission, "User:bob") == (
+        f"this principal needs {name}, and no DENY rule against it; grant it with "
+        f"`{KAFKA_ACLS} --add --allow-principal User:bob {options}`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "options"),
+    [
+        ({}, "Describe on TransactionalId 'X'", "--operation Describe --transactional-id X"),
+        (
+            {"operation": 2, "prefixed": True, "host": "10.0.0.1"},
+            "All on TransactionalId prefix 'X'",
+            "--deny-host 10.0.0.1 --operation All --transactional-id X --resource-pattern-type prefixed",
+        ),
+    ],
+)
+def test_a_rule_that_denies_is_named_with_the_command_that_removes_it(
+    changes: dict[str, Any], name: str, options: str
+) -> None:
+    assert denied(rule(**changes)) == (
+        f"a DENY rule forbids {name} to User:bob; "
+        f"remove it with `{KAFKA_ACLS} --remove --deny-principal User:bob {options}`"
+    )
+
+
+@pytest.mark.parametrize("name", ["it's", "a b", "$(reboot)", "a;b", "*", "x\ny", "--force"])
+def test_names_from_the_cluster_stay_one_word_in_a_command(name: str) -> None:
+    for sentence in (
+        denied(rule(name=name, principal=f"User:{name}")),
+        lacks(Permission("Describe", "TransactionalId", name), f"User:{name}"),
+    ):
+        words = shlex.split(sentence.split("`")[1])
+        assert words[words.index("--transactional-id") + 1] == name
+        assert f"User:{name}" in words
+
+
+@pytest.mark.parametrize("error", ["NOT_COORDINATOR", "broker 1 cannot be reached"])
+def test_an_error_that_no_acl_would_mend_is_left_as_it_is(error: str) -> None:
+    assert explained(error, DESCRIBE_CLUSTER, "User:bob") == error
+
+
+def test_an_error_for_want_of_an_acl_keeps_its_words_and_says_what_is_wanted() -> None:
+    error = "broker 1 answered X with CLUSTER_AUTHORIZATION_FAILED"
+    assert explained(error, DESCRIBE_CLUSTER, "User:bob") == f"{error}: {lacks(DESCRIBE_CLUSTER, 'User:bob')}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "denies"),
+    [
+        ({"operation": 8}, True),
+        ({"operation": 2}, True),
+        ({"operation": 3}, False),
+        ({"operation": 4}, False),
+        ({"operation": 8, "deny": False}, False),
+    ],
+    ids=["Describe", "All", "Read", "Write", "allowed"],
+)
+def test_only_a_denial_of_describe_or_of_all_denies_describe(changes: dict[str, Any], denies: bool) -> None:
+    assert rule(**changes).denies_describe == denies
+
+
+@pytest.mark.parametrize(
+    ("changes", "covered", "spared"),
+    [
+        ({"name": "app"}, ["app"], ["app-1", "ap"]),
+        ({"name": "app", "prefixed": True}, ["app", "app-1"], ["ap", "xapp"]),
+        ({"name": "*"}, ["app", "*", "anything"], []),
+        ({"name": "*", "prefixed": True}, ["*", "*x"], ["app"]),
+    ],
+)
+def test_a_rule_covers_its_name_or_prefix_and_a_literal_star_covers_all(
+    changes: dict[str, Any], covered: list[str], spared: list[str]
+) -> None:
+    assert [name for name in (*covered, *spared) if rule(**changes).covers(name)] == covered
+
+
+def test_the_scanners_principal_is_its_sasl_user_where_the_settings_have_one() -> None:
+    assert ConnectionSettings(sasl_mechanism="PLAIN", sasl_username="bob").principal == "User:bob"
+    assert ConnectionSettings().principal == UNKNOWN_PRINCIPAL

@@ -1,0 +1,251 @@
+"""Obligation A: when no transactional id is hidden from the principal, whatever the rules and whomever they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.admin import DescribeAclsResponse
+
+from tests.fakes import FakeCluster, acl_resource
+from txnscan.kafka.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, AclRule, Permission, denied, lacks
+from txnscan.kafka.describe_acls import transactional_id_rules
+from txnscan.kafka.errors import RequestFailed
+from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.visibility import Sight, Unprobed, class_probes, why_hidden
+
+WHO = "User:bob"
+TOKEN = "0f1e2d"
+CHANGED = "the ACLs on transactional ids changed while broker 1 was asked"
+
+
+def rule(name: str, *, prefixed: bool = False, deny: bool = False, principal: str = WHO, operation: int = 8) -> AclRule:
+    return AclRule(name, prefixed, principal, "*", operation, deny)
+
+
+def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None) -> tuple[str, ...]:
+    """What a broker hides; `meanwhile` happens between the probes."""
+    sight = Sight(cluster.send, 1, {TOKEN: 0}, WHO)
+    sight.read_rules()
+    sight.probe()
+    meanwhile()
+    sight.probe()
+    sight.compare_rules()
+    return sight.hidden
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    fake = FakeCluster([1])
+    fake.lead(TRANSACTION_STATE_TOPIC, [1])
+    return fake
+
+
+# --- which ids are asked for ------------------------------------------------------------------------------------------
+
+
+def test_an_id_is_asked_for_of_each_name_and_each_prefix_and_of_what_no_rule_names() -> None:
+    rules = [rule("x"), rule("*"), rule("app-", prefixed=True, deny=True), rule("app-1", principal="User:other")]
+    assert class_probes(rules, TOKEN) == {
+        TOKEN: DESCRIBE_ALL_IDS,
+        "x": Permission("Describe", "TransactionalId", "x"),
+        "app-1": Permission("Describe", "TransactionalId", "app-1"),
+        f"app-{TOKEN}": Permission("Describe", "TransactionalId", "app-", prefixed=True),
+    }
+
+
+def test_a_random_id_that_a_longer_prefix_would_cover_is_made_another() -> None:
+    assert set(class_probes([rule("0", prefixed=True)], TOKEN)) == {f"a{TOKEN}", f"0{TOKEN}"}
+
+
+def test_rules_that_leave_no_random_id_to_ask_for_prove_nothing() -> None:
+    every = [rule(chr(code), prefixed=True) for code in range(128)]
+    with pytest.raises(Unprobed):
+        class_probes(every, TOKEN)
+
+
+def authorised(name: str, rules: Iterable[AclRule], everyone: bool) -> bool:
+    """`StandardAuthorizerData.authorize` for Describe by WHO; `everyone` is allow.everyone.if.no.acl.found."""
+    about = [r for r in rules if r.covers(name)]
+    mine = [r for r in about if r.principal in (WHO, "User:*")]
+    if any(r.denies_describe for r in mine):
+        return False
+    if any(not r.deny and r.operation in (2, 3, 4, 6, 7, 8) for r in mine):
+        return True
+    return everyone and not about
+
+
+NAMES = st.text("0ab*", min_size=1, max_size=4)
+RULES = st.lists(
+    st.builds(
+        AclRule,
+        name=NAMES | st.just("*"),
+        prefixed=st.booleans(),
+        principal=st.sampled_from([WHO, "User:*", "User:other"]),
+        host=st.just("*"),
+        operation=st.sampled_from([2, 3, 4, 8, 10]),
+        deny=st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@given(RULES, st.booleans(), st.lists(NAMES, max_size=8))
+def test_where_an_id_of_each_class_may_be_described_every_id_may(
+    rules: list[AclRule], everyone: bool, names: list[str]
+) -> None:
+    if all(authorised(name, rules, everyone) for name in class_probes(rules, TOKEN)):
+        assert all(authorised(name, rules, everyone) for name in names)
+
+
+# --- what the answers mean --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [],
+        [rule("*")],
+        [rule("secret", deny=True)],
+        [rule("secret", deny=True, principal="User:other")],
+        [rule("app-", prefixed=True, principal="Group:apps")],
+    ],
+)
+def test_nothing_is_hidden_where_the_broker_describes_an_id_of_each_class_whatever_the_rules_say(
+    cluster: FakeCluster, rules: list[AclRule]
+) -> None:
+    cluster.rules[1] = rules
+    assert look(cluster) == ()
+
+
+@pytest.mark.parametrize("code", [0, 14, 15, 16, 105])
+def test_every_answer_of_a_coordinator_shows_that_the_principal_was_let_in(cluster: FakeCluster, code: int) -> None:
+    cluster.probe_codes[1, 0] = code
+    assert look(cluster) == ()
+
+
+@pytest.mark.parametrize("code", [-1, 9999, 42])
+def test_an_answer_that_may_come_before_authorisation_shows_nothing(cluster: FakeCluster, code: int) -> None:
+    cluster.probe_codes[1, 0] = code
+    (why,) = look(cluster)
+    assert why.endswith("when asked for Describe on TransactionalId '*'")
+
+
+def test_an_id_left_out_of_the_answer_may_be_hidden(cluster: FakeCluster) -> None:
+    cluster.rules[1] = [rule("x")]
+
+    def edit(broker_id: int, answer: Any) -> Any:
+        answer.transaction_states = [s for s in answer.transaction_states if s.transactional_id != "x"]
+        return answer
+
+    cluster.edit["DescribeTransactions"] = edit
+    assert look(cluster) == ("broker 1 answered nothing when asked for Describe on TransactionalId 'x'",)
+
+
+def test_a_rule_that_is_refused_by_is_named(cluster: FakeCluster) -> None:
+    secret = rule("secret-", prefixed=True, deny=True)
+    cluster.rules[1] = [rule("*"), secret]
+    cluster.hides = lambda broker_id, name: name.startswith("secret-")
+    assert look(cluster) == (denied(secret),)
+
+
+def test_what_became_hidden_between_the_probes_is_hidden(cluster: FakeCluster) -> None:
+    cluster.rules[1] = [rule("x")]
+
+    def hide() -> None:
+        cluster.hides = lambda broker_id, name: name == "x"
+
+    assert look(cluster, hide) == (lacks(Permission("Describe", "TransactionalId", "x"), WHO),)
+
+
+def test_a_rule_on_new_names_that_came_after_the_probes_may_have_hidden_ids(cluster: FakeCluster) -> None:
+    def deny() -> None:
+        cluster.rules[1] = [rule("new", deny=True)]
+
+    assert look(cluster, deny) == (CHANGED,)
+
+
+def test_a_rule_that_went_is_no_reason_when_its_class_was_seen_all_the_time(cluster: FakeCluster) -> None:
+    cluster.rules[1] = [rule("old", deny=True, principal="User:other")]
+    assert look(cluster, lambda: cluster.rules.clear()) == ()
+
+
+def test_rules_that_could_not_be_read_before_or_after_may_hide_ids(cluster: FakeCluster) -> None:
+    said = f"broker 1 answered DescribeAcls with CLUSTER_AUTHORIZATION_FAILED: {lacks(DESCRIBE_CLUSTER, WHO)}"
+    assert look(cluster, lambda: cluster.rules.update({1: None})) == (said,)
+    assert look(cluster) == (said,)
+
+
+# --- what to do about it ----------------------------------------------------------------------------------------------
+
+
+def classes(rules: list[AclRule], *hidden: str) -> dict[str, Permission]:
+    return {name: permission for name, permission in class_probes(rules, TOKEN).items() if name in hidden}
+
+
+def test_one_grant_is_named_where_nothing_allows_all_ids() -> None:
+    rules = [rule("app-", prefixed=True, principal="User:app"), rule("x", principal="User:x")]
+    assert why_hidden(class_probes(rules, TOKEN), rules, WHO) == (lacks(DESCRIBE_ALL_IDS, WHO),)
+
+
+def test_where_ids_without_rules_are_seen_a_grant_is_named_for_the_others_alone() -> None:
+    rules = [rule("x", principal="User:x")]
+    assert why_hidden(classes(rules, "x"), rules, WHO) == (lacks(Permission("Describe", "TransactionalId", "x"), WHO),)
+
+
+def test_a_rule_for_somebody_else_is_not_to_be_removed() -> None:
+    rules = [rule("*", deny=True, principal="User:other")]
+    assert why_hidden(classes(rules, TOKEN), rules, WHO) == (lacks(DESCRIBE_ALL_IDS, WHO),)
+
+
+@pytest.mark.parametrize("principal", [WHO, "User:*", "Group:apps"])
+def test_a_rule_that_may_be_for_the_principal_is_named(principal: str) -> None:
+    rules = [rule("*", deny=True, principal=principal)]
+    assert why_hidden(classes(rules, TOKEN), rules, WHO) == (denied(rules[0]),)
+
+
+def test_many_reasons_are_told_by_the_first_and_their_number() -> None:
+    rules = [rule(name, deny=True) for name in "abcdef"]
+    *first, last = why_hidden(classes(rules, *"abcdef"), rules, WHO)
+    assert (len(first), last) == (3, "3 more rules hide transactional ids")
+
+
+# --- DescribeAcls -----------------------------------------------------------------------------------------------------
+
+
+def rules_of(**answer: Any) -> frozenset[AclRule]:
+    return transactional_id_rules(
+        lambda broker_id, request: DescribeAclsResponse(**({"error_code": 0} | answer)), 1, WHO
+    )
+
+
+def test_all_rules_are_read_with_their_pattern_and_whom_they_are_for() -> None:
+    rules = {rule("a"), rule("b", prefixed=True, deny=True, principal="User:x", operation=2)}
+    assert rules_of(resources=[acl_resource(each) for each in rules]) == rules
+    assert rules_of(resources=[]) == rules_of(error_code=54) == frozenset()
+
+
+def with_changes(**changes: Any) -> Any:
+    resource = acl_resource(rule("a"))
+    for name, value in changes.items():
+        setattr(resource, name, value)
+    return resource
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error_code": 31},
+        {"error_code": -1},
+        {"resources": None},
+        {"resources": [with_changes(acls=None)]},
+        {"resources": [with_changes(acls=[])]},
+        {"resources": [with_changes(pattern_type=9)]},
+    ],
+)
+def test_rules_that_could_not_be_read_are_a_failure_and_not_an_absence_of_rules(answer: dict[str, Any]) -> None:
+    with pytest.raises(RequestFailed):
+        rules_of(**answer)

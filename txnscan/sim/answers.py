@@ -1,0 +1,215 @@
+"""What a simulated broker answers: the `send` that the real evidence protocol is given.
+
+Answers carry kafka-python's field names, which is all that the modules of `kafka/` read of them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+
+from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.sim.world import Image, World, producer_state
+
+CLUSTER_ID = "simulated"
+# The times in answers mean nothing: timeouts are events.
+_LONG_AGO_MS = 1_700_000_000_000
+_TIMEOUT_MS = 60_000
+# org.apache.kafka.common.acl: AclOperation, AclPermissionType, and resource.PatternType.
+_DESCRIBE, _DENY, _LITERAL = 8, 2, 3
+
+
+def answer(world: World, broker_id: int, request: Any) -> Any:
+    """The broker's answer. Raises RequestFailed where the broker is paused or down."""
+    if not world.up(broker_id):
+        raise RequestFailed(f"broker {broker_id} cannot be reached")
+    name = type(request).__name__.removesuffix("Request")
+    return _ANSWERS[name](world, broker_id, request)
+
+
+def _metadata(world: World, broker_id: int, request: Any) -> Any:
+    image = world.brokers[broker_id].metadata
+    wanted = None if request.topics is None else tuple(topic.name for topic in request.topics)
+    return _shown_metadata(image, broker_id, wanted, tuple(world.index))
+
+
+@lru_cache(maxsize=10_000)
+def _shown_metadata(image: Image, broker_id: int, wanted: tuple[str, ...] | None, keys: tuple[Key, ...]) -> Any:
+    topics: dict[str, list[Any]] = {}
+    for (topic, index), leadership in zip(keys, image.leaderships, strict=True):
+        shown = SimpleNamespace(
+            partition_index=index, leader_id=leadership.leader, leader_epoch=leadership.epoch, error_code=0
+        )
+        topics.setdefault(topic, []).append(shown)
+    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    # A broker names itself only while it is registered, so one that is fenced does not appear.
+    return SimpleNamespace(
+        cluster_id=CLUSTER_ID,
+        brokers=[SimpleNamespace(node_id=b, host="simulated", port=9000 + b) for b in sorted(image.brokers)],
+        topics=[
+            SimpleNamespace(
+                name=name,
+                error_code=0 if name in topics else unknown,
+                topic_id=uuid.UUID(int=1),
+                partitions=topics.get(name, []),
+            )
+            for name in (sorted(topics) if wanted is None else wanted)
+        ],
+    )
+
+
+def _describe_producers(world: World, broker_id: int, request: Any) -> Any:
+    return SimpleNamespace(
+        topics=[
+            SimpleNamespace(
+                name=topic.name,
+                partitions=[_producers(world, broker_id, (topic.name, index)) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _producers(world: World, broker_id: int, key: Key) -> Any:
+    # Any replica answers, follower or deposed leader, without an error, and up to the end of its log.
+    log = world.logs.get((key, broker_id))
+    if log is None:
+        return SimpleNamespace(
+            partition_index=key[1], error_code=int(ErrorCode.NOT_LEADER_OR_FOLLOWER), active_producers=[]
+        )
+    return SimpleNamespace(
+        partition_index=key[1],
+        error_code=0,
+        active_producers=[
+            SimpleNamespace(
+                producer_id=producer_id,
+                producer_epoch=shown.producer_epoch,
+                last_sequence=shown.last_sequence,
+                last_timestamp=_LONG_AGO_MS,
+                coordinator_epoch=shown.coordinator_epoch,
+                current_txn_start_offset=shown.start_offset,
+            )
+            for producer_id, shown in producer_state(log).items()
+        ],
+    )
+
+
+def _list_offsets(world: World, broker_id: int, request: Any) -> Any:
+    return SimpleNamespace(
+        topics=[
+            SimpleNamespace(
+                name=topic.name,
+                partitions=[
+                    _offset(world, broker_id, (topic.name, asked.partition_index), asked, request.isolation_level)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level: int) -> Any:
+    believed = world.leads(broker_id, key)
+    mark = world.high_watermarks.get((key, broker_id), 0)
+    code = ErrorCode.NONE
+    if believed is None:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    elif asked.current_leader_epoch != believed.epoch:
+        newer = asked.current_leader_epoch > believed.epoch
+        code = ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
+    elif asked.timestamp == -1 and mark < world.epoch_starts[key, broker_id]:
+        code = ErrorCode.OFFSET_NOT_AVAILABLE
+    offset = mark
+    if asked.timestamp == -2:
+        offset = 0
+    elif isolation_level == 1 and code is ErrorCode.NONE:
+        shown = producer_state(world.logs[key, broker_id]).values()
+        offset = min([p.start_offset for p in shown if p.start_offset >= 0] + [mark])
+    return SimpleNamespace(
+        partition_index=key[1], error_code=int(code), offset=-1 if code is not ErrorCode.NONE else offset
+    )
+
+
+def _list_transactions(world: World, broker_id: int, request: Any) -> Any:
+    served = {k: c for (b, k), c in world.coordinators.items() if b == broker_id}
+    if any(coordinator.loading for coordinator in served.values()):
+        return SimpleNamespace(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), transaction_states=[])
+    return SimpleNamespace(
+        error_code=0,
+        transaction_states=[
+            SimpleNamespace(
+                transactional_id=name,
+                producer_id=held.metadata.producer_id,
+                transaction_state=held.metadata.state,
+            )
+            for (b, name), held in world.held.items()
+            if b == broker_id and name not in world.scenario.hidden
+        ],
+    )
+
+
+def _describe_transactions(world: World, broker_id: int, request: Any) -> Any:
+    return SimpleNamespace(
+        transaction_states=[_described(world, broker_id, name) for name in request.transactional_ids]
+    )
+
+
+def _described(world: World, broker_id: int, name: str) -> Any:
+    shown = SimpleNamespace(
+        transactional_id=name,
+        error_code=0,
+        transaction_state="",
+        transaction_timeout_ms=_TIMEOUT_MS,
+        transaction_start_time_ms=_LONG_AGO_MS,
+        producer_id=-1,
+        producer_epoch=-1,
+        topics=[],
+    )
+    coordinator = world.coordinators.get((broker_id, world.coordinator_of(name)))
+    held = world.held.get((broker_id, name))
+    if name in world.scenario.hidden:
+        shown.error_code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif coordinator is None:
+        shown.error_code = int(ErrorCode.NOT_COORDINATOR)
+    elif coordinator.loading:
+        shown.error_code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    elif held is None:
+        shown.error_code = int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    else:
+        metadata = held.metadata
+        shown.transaction_state = metadata.state
+        shown.producer_id, shown.producer_epoch = metadata.producer_id, metadata.producer_epoch
+        if not metadata.state.startswith("Complete"):
+            shown.topics = [SimpleNamespace(topic=t, partitions=[i]) for t, i in sorted(metadata.partitions)]
+    return shown
+
+
+def _describe_acls(world: World, broker_id: int, request: Any) -> Any:
+    rule = SimpleNamespace(principal="User:*", host="*", operation=_DESCRIBE, permission_type=_DENY)
+    denied = [
+        SimpleNamespace(resource_name=name, pattern_type=_LITERAL, acls=[rule])
+        for name in sorted(world.scenario.hidden)
+    ]
+    return SimpleNamespace(error_code=0, error_message=None, resources=denied)
+
+
+def _describe_configs(world: World, broker_id: int, request: Any) -> Any:
+    configs = [SimpleNamespace(name="transaction.max.timeout.ms", value=str(_TIMEOUT_MS))]
+    return SimpleNamespace(results=[SimpleNamespace(error_code=0, error_message=None, configs=configs)])
+
+
+_ANSWERS = {
+    "Metadata": _metadata,
+    "DescribeProducers": _describe_producers,
+    "ListOffsets": _list_offsets,
+    "ListTransactions": _list_transactions,
+    "DescribeTransactions": _describe_transactions,
+    "DescribeAcls": _describe_acls,
+    "DescribeConfigs": _describe_configs,
+}
+# Every answer of a coordinator is about this topic.
+__all__ = ["CLUSTER_ID", "TRANSACTION_STATE_TOPIC", "answer"]

@@ -1,0 +1,237 @@
+"""One history: what happened to a cluster before a sweep, and between the answers that the sweep got.
+
+The sweep is the real one, `scan.scan` with the real reads, snapshot and rules; only brokers and time are simulated. It
+asks in the order in which it always asks, and before each answer anything may happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from txnscan.cluster import Cluster
+from txnscan.config import ScanConfig
+from txnscan.engine import OnProgress, Row
+from txnscan.engine.threads import ThreadsEngine
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.model import Broker, Judged, Key, NarrowRow, ReadBatch, Verdict
+from txnscan.probe import read_narrow, read_wide
+from txnscan.scan import NoHistory, Scan, scan
+from txnscan.sim.answers import answer
+from txnscan.sim.table import Event
+from txnscan.sim.transitions import happen
+from txnscan.sim.truth import hanging, open_in, settled
+from txnscan.sim.world import NOBODY, Marker, World
+
+NOW_MS = 1_700_003_600_000
+_CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))
+_COORDINATOR_REQUESTS = ("DescribeTransactionsRequest", "ListTransactionsRequest")
+
+# What happens at a point of a sweep: called before the answer with how many answers were given, and the request.
+Pilot = Callable[["Simulation", int, int, Any], None]
+
+
+def nothing_happens(simulation: Simulation, point: int, broker_id: int, request: Any) -> None:
+    """A world that stands still."""
+
+
+@dataclass
+class Simulation:
+    """A world that is asked by a sweep. `asked_worlds`: copies from while coordinators were asked, if kept."""
+
+    world: World
+    pilot: Pilot = nothing_happens
+    keeps_worlds: bool = False
+    point: int = 0
+    asked_worlds: list[World] = field(default_factory=list)
+    tries_again: bool = False
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        """The answer, after whatever happens before it."""
+        asked = abs(broker_id)  # a bootstrap server is numbered below zero
+        self.pilot(self, self.point, asked, request)
+        self.point += 1
+        if self.keeps_worlds and type(request).__name__ in _COORDINATOR_REQUESTS:
+            if self.tries_again:
+                # What an earlier try was told counts no more.
+                self.asked_worlds.clear()
+                self.tries_again = False
+            self.asked_worlds.append(self.world.copy())
+        return answer(self.world, asked, request)
+
+    def sleep(self, seconds: float) -> None:
+        """A try failed, and the same is asked again."""
+        self.tries_again = True
+
+    def learn(self, brokers: Iterable[Broker]) -> None:
+        """Addresses mean nothing here."""
+
+
+@dataclass(frozen=True)
+class SimulatedConnect:
+    """Stands in for `remote.Connect`."""
+
+    simulation: Simulation
+    brokers: tuple[Broker, ...] = ()
+    settings: ConnectionSettings = field(default_factory=ConnectionSettings)
+
+    def client(self) -> Simulation:
+        """The simulated brokers."""
+        return self.simulation
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class SimulatedEngine(ThreadsEngine):
+    """Reads and judges with the real functions, in order."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(threads=1)
+        self.simulation = simulation
+
+    def read(
+        self,
+        read: Callable[[ReadBatch], Iterable[Row]],
+        batches: Sequence[ReadBatch],
+        row_type: type[Row],
+        on_progress: OnProgress,
+    ) -> list[Row]:
+        """See Engine."""
+        send = self.simulation.send
+        rows: list[Any] = []
+        for batch in batches:
+            rows += read_narrow(batch, send, lambda: NOW_MS) if row_type is NarrowRow else read_wide(batch, send)
+        return rows
+
+
+def simulated_cluster(simulation: Simulation, cluster_class: type[Cluster] = Cluster) -> Cluster:
+    """The driver's view of the simulated brokers."""
+    bootstrap = tuple(Broker(-b, "simulated", 9000 + b) for b in sorted(simulation.world.brokers))
+    numbers = count()
+    return cluster_class(
+        SimulatedConnect(simulation, bootstrap),  # type: ignore[arg-type]
+        threads=0,
+        sleep=simulation.sleep,
+        random_token=lambda: f"probe-{next(numbers)}",
+    )
+
+
+def sweep(
+    simulation: Simulation,
+    cluster_class: type[Cluster] = Cluster,
+    engine_class: type[SimulatedEngine] = SimulatedEngine,
+) -> Scan:
+    """A sweep of the simulated cluster. Raises ClusterUnreachable when no broker answers."""
+    return scan(
+        _CONFIG,
+        simulated_cluster(simulation, cluster_class),
+        engine_class(simulation),
+        sweep_id="simulated",
+        now_ms=lambda: NOW_MS,
+        history=NoHistory(),
+        progress=_unwatched,
+    )
+
+
+def _unwatched(stage: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+# --- verdicts against the truth ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A verdict that the truth contradicts."""
+
+    key: Key
+    producer_id: int
+    start_offset: int
+    verdict: str
+    reason: str
+    why: str
+
+
+def accused(found: Scan) -> list[Judged]:
+    """What a sweep calls hanging."""
+    return [judged for judged in found.transactions if judged.judgement.verdict is Verdict.HANGING]
+
+
+def _identity(judged: Judged) -> tuple[Key, int, int]:
+    o = judged.observation
+    return ((o.topic, o.partition), o.producer_id, o.start_offset)
+
+
+def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) -> list[Wrong]:
+    """Accusations that are false: some coordinator would have ended the transaction.
+
+    An orphan must hang for ever. With the other reasons a transactional id is known, whose producer may add the
+    partition a moment later and then ends it; so those must have hung at some moment at which coordinators were asked.
+    """
+    suspects = accused(found)
+    if not suspects:
+        return []
+    now = hanging(end)
+    wrong = []
+    for judged in suspects:
+        identity = _identity(judged)
+        if identity in now:
+            continue
+        if judged.judgement.reason != "orphan" and any(identity in hanging(world) for world in asked_worlds):
+            continue
+        wrong.append(_wrong(judged, "a coordinator would have ended it"))
+    return wrong
+
+
+def torn(found: Scan, end: World) -> list[Wrong]:
+    """Outcomes that contradict the marker that ends the transaction, has ended it, or will."""
+    told = [judged for judged in found.transactions if judged.judgement.outcome is not None]
+    if not told:
+        return []
+    future = settled(end)
+    return [
+        _wrong(judged, f"it ends with a {'COMMIT' if committed else 'ABORT'} marker")
+        for judged in told
+        for committed in _ending(future, *_identity(judged))
+        if committed != (judged.judgement.outcome == "committed")
+    ]
+
+
+def _ending(world: World, key: Key, producer_id: int, start_offset: int) -> list[bool]:
+    """Whether the first marker of this producer id after the offset commits; nothing where there is none."""
+    leader = world.leadership(world.image, key).leader
+    log = world.logs[key, leader] if leader != NOBODY else ()
+    markers = (record for _, record in log[start_offset:] if isinstance(record, Marker))
+    return [marker.committed for marker in markers if marker.producer_id == producer_id][:1]
+
+
+def overlooked(end: World) -> list[Wrong]:
+    """What hangs in this world and a sweep does not say so, once the cluster is at rest: every broker is back, and
+    every coordinator has done what it owes. Nothing but what hangs is open then, and one sweep must find all of it.
+    """
+    calm = settled(end)
+    found = sweep(Simulation(calm))
+    named = {_identity(judged) for judged in accused(found)}
+    left = {
+        (key, producer_id, start_offset)
+        for key, _ in calm.scenario.topics
+        for producer_id, start_offset in open_in(calm, key).items()
+    }
+    hidden = bool(calm.scenario.hidden)
+    wrong = [Wrong(*identity, "", "", "it hangs, and a sweep at rest did not say so") for identity in left - named]
+    return [] if hidden else wrong
+
+
+def _wrong(judged: Judged, why: str) -> Wrong:
+    judgement = judged.judgement
+    return Wrong(*_identity(judged), judgement.verdict.value, judgement.reason.value, why)
+
+
+def replay(world: World, events: Iterable[Event]) -> World:
+    """The world, after these events."""
+    for event in events:
+        happen(world, event)
+    return world

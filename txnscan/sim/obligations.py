@@ -1,0 +1,198 @@
+"""The proof obligations, and sweeps that leave one of them out: each must then accuse somebody innocent.
+
+The sweeps are the real one with one piece replaced; what they find wrong stands as a story in
+`tests/test_obligations.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from txnscan.agreement import Agreement
+from txnscan.cluster import Cluster
+from txnscan.engine import OnProgress, Row
+from txnscan.kafka.describe_producers import describe_producers
+from txnscan.kafka.errors import RequestFailed
+from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, NarrowRow, Partition, ReadBatch, Snapshot
+from txnscan.sim.history import NOW_MS, SimulatedEngine, Simulation
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A sweep's evidence protocol. starts_anywhere: it can go wrong though nothing is open when it begins."""
+
+    name: str
+    cluster_class: type[Cluster] = Cluster
+    engine_class: type[SimulatedEngine] = SimulatedEngine
+    starts_anywhere: bool = False
+
+
+EVERYTHING = Protocol("everything")
+
+
+class _OneBrokersWord(Cluster):
+    """L dropped: one broker's metadata says who leads."""
+
+    def agreement(self, topics: Iterable[str]) -> Agreement:
+        """See Cluster."""
+        wanted = tuple(topics)
+        if TRANSACTION_STATE_TOPIC in wanted:
+            return super().agreement(wanted)
+        return Agreement(views=(self.view(wanted),), errors=())
+
+
+_BEYOND_DOUBT = 1 << 40
+
+
+class _DescribeAlone(SimulatedEngine):
+    """L dropped: whatever DescribeProducers says is taken for the leader's committed state."""
+
+    def read(
+        self,
+        read: Callable[[ReadBatch], Iterable[Row]],
+        batches: Sequence[ReadBatch],
+        row_type: type[Row],
+        on_progress: OnProgress,
+    ) -> list[Row]:
+        """See Engine."""
+        if row_type is not NarrowRow:
+            return super().read(read, batches, row_type, on_progress)
+        rows: list[Any] = []
+        for batch in batches:
+            try:
+                described = describe_producers(self.simulation.send, batch.leader, batch.partitions)
+            except RequestFailed as failed:
+                rows += [_trusted(p, (), failed.error) for p in batch.partitions]
+            else:
+                rows += [_trusted(p, described[p.key].open_producers, described[p.key].error) for p in batch.partitions]
+        return rows
+
+
+def _trusted(partition: Partition, open_producers: Any, error: str | None) -> NarrowRow:
+    return NarrowRow(
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=partition.partition,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        read_at_ms=NOW_MS,
+        high_watermark=_BEYOND_DOUBT,
+        open_producers=open_producers,
+        error=error,
+    )
+
+
+class _AboveTheHighWatermark(SimulatedEngine):
+    """Part of L dropped: data above the high watermark counts, though it may still be truncated."""
+
+    def read(
+        self,
+        read: Callable[[ReadBatch], Iterable[Row]],
+        batches: Sequence[ReadBatch],
+        row_type: type[Row],
+        on_progress: OnProgress,
+    ) -> list[Row]:
+        """See Engine."""
+        rows: list[Any] = super().read(read, batches, row_type, on_progress)
+        if row_type is NarrowRow:
+            rows = [row if row.error is not None else replace(row, high_watermark=_BEYOND_DOUBT) for row in rows]
+        return rows
+
+
+class _WhateverIsListed(Cluster):
+    """V dropped: what no listing shows is taken for absent."""
+
+    def snapshot(
+        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
+    ) -> Snapshot:
+        """See Cluster."""
+        found = super().snapshot(open_producer_ids, open_topics, on_progress)
+        return replace(
+            found,
+            views=tuple(_believed(view) for view in found.views),
+            coordinators_proven=found.coordinators_planned,
+            coverage_errors=(),
+            split_errors=(),
+        )
+
+
+def _believed(view: CoordinatorView) -> CoordinatorView:
+    return replace(view, coverage_error=None, split_error=None)
+
+
+class _NothingHidden(Cluster):
+    """A dropped: ids that the principal may not see are taken for absent."""
+
+    def snapshot(
+        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
+    ) -> Snapshot:
+        """See Cluster."""
+        return replace(super().snapshot(open_producer_ids, open_topics, on_progress), visibility_error=None)
+
+
+class _ReadOnce(SimulatedEngine):
+    """The second read dropped: what the first saw stands for it."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation)
+        self.first: list[Any] | None = None
+
+    def read(
+        self,
+        read: Callable[[ReadBatch], Iterable[Row]],
+        batches: Sequence[ReadBatch],
+        row_type: type[Row],
+        on_progress: OnProgress,
+    ) -> list[Row]:
+        """See Engine."""
+        if row_type is not NarrowRow:
+            return super().read(read, batches, row_type, on_progress)
+        wanted = {partition.key for batch in batches for partition in batch.partitions}
+        if self.first is not None and wanted <= {row.key for row in self.first if row.error is None}:
+            # The leader's name and epoch are those of now: what is dropped is the look alone.
+            now = {p.key: (p.leader, p.leader_epoch) for batch in batches for p in batch.partitions}
+            return [
+                replace(row, leader=now[row.key][0], leader_epoch=now[row.key][1])
+                for row in self.first
+                if row.key in wanted
+            ]
+        rows: list[Any] = super().read(read, batches, row_type, on_progress)
+        self.first = [*(self.first or []), *rows]
+        return rows
+
+
+class _Anybody(frozenset[int]):
+    """Every producer id."""
+
+    def __contains__(self, producer_id: object) -> bool:
+        return True
+
+
+class _CoordinatorsFirst(Cluster):
+    """The order dropped: coordinators are asked before the first read."""
+
+    def max_timeout_ms(self) -> Any:
+        """See Cluster."""
+        self._early = super().snapshot(_Anybody(), frozenset(), lambda done, total: None)
+        return super().max_timeout_ms()
+
+    def snapshot(
+        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
+    ) -> Snapshot:
+        """See Cluster."""
+        return self._early
+
+
+DROPPED = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("L: the leader", _OneBrokersWord, _DescribeAlone),
+        Protocol("L: below the high watermark", Cluster, _AboveTheHighWatermark),
+        Protocol("V: coverage", _WhateverIsListed),
+        Protocol("A: visibility", _NothingHidden),
+        Protocol("the second read", Cluster, _ReadOnce),
+        Protocol("the order of the steps", _CoordinatorsFirst, starts_anywhere=True),
+    )
+}

@@ -1,0 +1,79 @@
+"""Transactional producers: what clients ask for. A producer waits for one answer before it asks again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txnscan.model import Key
+from txnscan.sim.coordinator import begin_add, begin_end, begin_init, free
+from txnscan.sim.table import Subject, Transition
+from txnscan.sim.world import NOBODY, Data, Produce, World
+
+
+def _inits(world: World) -> Iterable[Subject]:
+    for name in world.producers:
+        for broker_id, held in free(world, name):
+            if held is None or not held.metadata.state.startswith("Prepare"):
+                yield (broker_id, name)
+
+
+def _adds(world: World) -> Iterable[Subject]:
+    for name, producer in world.producers.items():
+        if producer.producer_id == NOBODY or producer.ending is not None or producer.fenced:
+            continue
+        for broker_id, held in free(world, name):
+            if held is None or not held.metadata.state.startswith("Prepare"):
+                yield from ((broker_id, name, key) for key, _ in world.scenario.topics if key not in producer.added)
+
+
+def _sends(world: World) -> Iterable[Subject]:
+    for name, producer in world.producers.items():
+        if producer.ending is None and not producer.fenced:
+            for key in sorted(producer.added):
+                yield from ((name, key, version) for version in world.scenario.versions)
+
+
+def _send(world: World, name: str, key: Key, version: int) -> None:
+    producer = world.producers[name]
+    data = Data(producer.producer_id, producer.producer_epoch, (name, producer.txn))
+    world.in_flight = (*world.in_flight, Produce(key, data, version))
+
+
+def _ends(world: World) -> Iterable[Subject]:
+    for name, producer in world.producers.items():
+        if not producer.added or producer.fenced:
+            continue
+        # A commit waits for every record to be acknowledged (KafkaProducer flushes); an abort does not.
+        waits = any(p.data.txn == (name, producer.txn) for p in world.in_flight)
+        wanted = [commit for commit in (True, False) if not (commit and waits)]
+        if producer.ending is not None:
+            wanted = [producer.ending]
+        for broker_id, _ in free(world, name):
+            yield from ((broker_id, name, c, version) for c in wanted for version in world.scenario.versions)
+
+
+PRODUCER = (
+    Transition(
+        "InitProducerId",
+        _inits,
+        begin_init,
+        "A producer starts, or a new instance of it: a new producer id, or the next epoch, which fences the instance "
+        "before it (TransactionCoordinator.prepareInitProducerIdTransit).",
+    ),
+    Transition(
+        "AddPartitionsToTxn",
+        _adds,
+        begin_add,
+        "A partition joins the transaction, by the client (v1) or by the partition's leader for it (v2). The "
+        "answer comes after the record is acknowledged, so data follows it "
+        "(TransactionCoordinator.handleAddPartitionsToTransaction).",
+    ),
+    Transition("send data", _sends, _send, "The producer sends a batch to a partition that it has added."),
+    Transition(
+        "EndTxn",
+        _ends,
+        begin_end,
+        "The producer commits, once all its records are acknowledged, or aborts, at any time; asked again when no "
+        "answer came (TransactionCoordinator.endTransaction).",
+    ),
+)

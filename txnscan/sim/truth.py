@@ -1,0 +1,103 @@
+"""The ground truth that a verdict is held against: what becomes of a transaction when no client acts any more.
+
+A transaction *hangs* when, with every broker back and every timeout past, nobody ends it. The future in which all heals
+first is the one in which most transactions end, so it is the strictest judge of the word "hanging".
+
+An AddPartitionsToTxn that is not acknowledged yet is an act of its client that is under way, and no data of its
+transaction can be in the partition before it is. So it does not count: what hangs without it hangs.
+"""
+
+from __future__ import annotations
+
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.sim.transitions import TRANSITIONS, happen
+from txnscan.sim.world import NOBODY, TransactionLogRecord, World, still_open
+
+# In this order each settles before the next: brokers and leaders, replicas, caches, then what coordinators owe.
+_HEALING = (
+    "resume broker",
+    "link broker again",
+    "fence broker",
+    "start broker",
+    "publish metadata",
+    "apply to replicas",
+    "elect coordinators",
+    "unfence broker",
+    "fetch",
+    "expand isr",
+    "load",
+)
+_ENDING = (
+    "complete transition",
+    "marker unanswered",
+    "marker acknowledged",
+    "write marker",
+    "write completion",
+    "timeout",
+)
+_STEPS_MAX = 2_000
+
+
+class NeverSettles(Exception):
+    """The simulator goes round in circles: a defect of the simulator."""
+
+
+def settled(world: World) -> World:
+    """The world after everything healed and every coordinator did what it owes, with no act of any client.
+
+    Every coordinator is elected anew in the end: one that gave up sending markers tries once more.
+    """
+    future = world.copy()
+    future.in_flight = ()
+    _withdraw_unacknowledged_adds(future)
+    _settle(future, _HEALING)
+    _settle(future, _HEALING + _ENDING)
+    for key, _ in future.scenario.partitions[len(future.scenario.topics) :]:
+        leadership = future.leadership(future.image, key)
+        if leadership.leader != NOBODY:
+            happen(future, ("move leader", (key, leadership.leader)))
+    _settle(future, _HEALING + _ENDING)
+    return future
+
+
+def _withdraw_unacknowledged_adds(world: World) -> None:
+    """Puts the state before it in the place of each record of an AddPartitionsToTxn that nobody was answered to."""
+    for (broker_id, name), held in list(world.held.items()):
+        if held.pending is None or held.pending.state != "Ongoing":
+            continue
+        world.held[broker_id, name] = held._replace(pending=None)
+        key = (TRANSACTION_STATE_TOPIC, world.coordinator_of(name))
+        at = held.pending_offset
+        added, before = TransactionLogRecord(name, held.pending), TransactionLogRecord(name, held.metadata)
+        for replica in world.places[key]:
+            log = world.logs[key, replica]
+            # A deposed coordinator's record may be truncated already, or another leader's stand in its place.
+            if len(log) > at and log[at][1] == added:
+                world.logs[key, replica] = (*log[:at], (log[at][0], before), *log[at + 1 :])
+
+
+def _settle(world: World, names: tuple[str, ...]) -> None:
+    for _ in range(_STEPS_MAX):
+        event = next(((name, subject) for name in names for subject in TRANSITIONS[name].when(world)), None)
+        if event is None:
+            return
+        happen(world, event)
+    raise NeverSettles(f"{names} after {_STEPS_MAX} steps")
+
+
+def open_in(world: World, key: Key) -> dict[int, int]:
+    """The transactions that stand open on the partition's true leader: start offset by producer id."""
+    leader = world.leadership(world.image, key).leader
+    if leader == NOBODY:
+        return {}
+    return {pid: shown.start_offset for pid, shown in still_open(world.logs[key, leader]).items()}
+
+
+def hanging(world: World) -> frozenset[tuple[Key, int, int]]:
+    """Every (partition, producer id, start offset) that nobody will ever end."""
+    future = settled(world)
+    return frozenset(
+        (key, producer_id, start_offset)
+        for key, _ in world.scenario.topics
+        for producer_id, start_offset in open_in(future, key).items()
+    )
