@@ -16,6 +16,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from txnscan.demo import brokers, plant
+from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.kafka_tool import find_hanging, kafka_transactions
@@ -256,6 +257,18 @@ def test_a_taken_port_is_one_sentence_and_nothing_is_started(tmp_path, taken_por
         cluster.start()
     assert cluster.running == ()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cluster_that_was_stopped_starts_again_at_its_addresses_with_what_it_held(tmp_path):
+    with KafkaCluster(tmp_path, brokers=1) as cluster:
+        addresses = cluster.bootstrap_servers
+        with cluster.wire() as wire:
+            create_topic(wire, "kept", [[1]])
+        cluster.stop()
+        cluster.start()
+        assert cluster.bootstrap_servers == addresses
+        with cluster.wire() as wire:
+            assert [partition.key for partition in wire.view(["kept"]).partitions] == [("kept", 0)]
 
 
 def test_a_broker_that_does_not_start_names_its_log_and_the_reason_and_takes_the_others_with_it(tmp_path):

@@ -46,11 +46,13 @@ class Agreement:
     @cached_property
     def _shown(self) -> tuple[dict[Key, set[Partition]], ...]:
         """What each view shows of each partition: one entry, unless the broker contradicts itself."""
-        shown: tuple[dict[Key, set[Partition]], ...] = tuple({} for _ in self.views)
-        for view, entries in zip(self.views, shown, strict=True):
+        shown = []
+        for view in self.views:
+            entries: dict[Key, set[Partition]] = {}
             for partition in view.partitions:
                 entries.setdefault(partition.key, set()).add(partition)
-        return shown
+            shown.append(entries)
+        return tuple(shown)
 
     def partition(self, topic: str, index: int) -> Partition:
         """The partition with the leader and leader epoch that all brokers name. Raises Unagreed."""
@@ -63,9 +65,10 @@ class Agreement:
         claims = {frozenset(shown.get((topic, index), ())) for shown in self._shown}
         if claims == {frozenset()}:
             raise Unagreed(self._missing(topic))
-        if len(claims) > 1 or any(len(entries) != 1 for entries in claims):
+        entries, *others = claims
+        if others or len(entries) != 1:
             raise Unagreed(f"brokers disagree on who leads {topic}-{index}")
-        ((partition,),) = claims
+        (partition,) = entries
         if partition.leader < 0:
             raise Unagreed(f"{topic}-{index} has no leader")
         if partition.leader_epoch < 0:
@@ -111,7 +114,8 @@ def read_agreement(
     to_ask = set(broker_ids)
     while to_ask:
         asked |= to_ask
-        for broker_id, answer in zip(sorted(to_ask), in_parallel(ask, sorted(to_ask)), strict=True):
+        asking = sorted(to_ask)
+        for broker_id, answer in zip(asking, in_parallel(ask, asking), strict=True):
             if isinstance(answer, ScanError):
                 errors[broker_id] = answer
             else:

@@ -101,12 +101,10 @@ def age_ms(e: Evidence) -> int:
     By its coordinator's own start where one holds it. Otherwise since this scanner first saw it, or since its last
     record where that record's time is sane: clients choose record times, and one in the future, or none, says nothing.
     """
-    now_ms, last_ms = e.context.now_ms, e.observation.last_timestamp_ms
     started_ms = [view.start_time_ms for view in held_by(e, "Ongoing", *_PREPARED) if view.start_time_ms >= 0]
-    if started_ms:
-        return max(now_ms - min(started_ms), 0)
-    seen_ms = max(now_ms - e.observation.first_seen_ms, 0)
-    return max(seen_ms, now_ms - last_ms) if 0 < last_ms <= now_ms else seen_ms
+    seen_ms, last_ms = e.observation.first_seen_ms, e.observation.last_timestamp_ms
+    since_ms = started_ms or [seen_ms, last_ms if last_ms > 0 else seen_ms]
+    return max(e.context.now_ms - min(since_ms), 0)
 
 
 def late(e: Evidence) -> bool:
@@ -140,11 +138,22 @@ def owners(e: Evidence) -> tuple[CoordinatorView, ...]:
     return tuple(view for view in held_by(e, "Ongoing") if view.producer_epoch >= e.observation.producer_epoch)
 
 
+def behind(e: Evidence) -> tuple[CoordinatorView, ...]:
+    """Views at an epoch before the partition's."""
+    described = (view for view in e.coordinators if view.describe_error is None)
+    return tuple(view for view in described if view.producer_epoch < e.observation.producer_epoch)
+
+
+def ongoing_nowhere(e: Evidence) -> tuple[CoordinatorView, ...]:
+    """Views that are Ongoing and show no partition, which no transaction is."""
+    return tuple(view for view in e.coordinators if view.state == "Ongoing" and not view.partitions)
+
+
 def bystander(e: Evidence, *states: str) -> CoordinatorView | None:
     """The one view of this producer id, in one of these states, where it does *not* hold the partition."""
     if len(e.coordinators) != 1:
         return None
-    view = e.coordinators[0]
+    (view,) = e.coordinators
     return view if view.state in states and e.observation.topic_partition not in view.partitions else None
 
 
@@ -187,18 +196,18 @@ def partition_unproven(e: Evidence) -> bool:
 
 
 def coordinator_behind(e: Evidence) -> bool:
-    described = (view for view in e.coordinators if view.describe_error is None)
-    return any(view.producer_epoch < e.observation.producer_epoch for view in described)
+    return bool(behind(e))
 
 
 def ongoing_without_partitions(e: Evidence) -> bool:
-    return any(view.state == "Ongoing" and not view.partitions for view in e.coordinators)
+    return bool(ongoing_nowhere(e))
 
 
 def split(e: Evidence) -> bool:
     if not e.coordinators:
         return e.context.split_error is not None
-    return len(e.coordinators) > 1 or e.coordinators[0].split_error is not None
+    view, *others = e.coordinators
+    return bool(others) or view.split_error is not None
 
 
 def owner_undescribed(e: Evidence) -> bool:
@@ -266,12 +275,18 @@ def partition_doubt(e: Evidence) -> str | None:
 # --- the sentences ----------------------------------------------------------------------------------------------------
 
 
+def _the_view(e: Evidence) -> CoordinatorView:
+    """The only one: more are a split."""
+    (view,) = e.coordinators
+    return view
+
+
 def _the_id(e: Evidence) -> str:
-    return f"Transactional id '{e.coordinators[0].transactional_id}'"
+    return f"Transactional id '{_the_view(e).transactional_id}'"
 
 
 def _explain_pending(e: Evidence) -> str:
-    view = held_by(e, *_PREPARED)[0]
+    view, *_ = held_by(e, *_PREPARED)
     decision = "commit" if view.state == "PrepareCommit" else "abort"
     return (
         f"Transactional id '{view.transactional_id}' has decided to {decision} and still owes this partition the "
@@ -288,7 +303,7 @@ def _explain_owned(e: Evidence) -> str:
 
 
 def _explain_late_owned(e: Evidence) -> str:
-    view = owners(e)[0]
+    view, *_ = owners(e)
     return (
         f"Transactional id '{view.transactional_id}' has this transaction open for longer than its own timeout of "
         f"{view.timeout_ms} ms; its coordinator, broker {view.broker_id}, should have aborted it and still can."
@@ -303,10 +318,18 @@ def _explain_two_phase(e: Evidence) -> str:
 
 
 def _explain_behind(e: Evidence) -> str:
-    view = e.coordinators[0]
+    view, *_ = behind(e)
     return (
         f"Broker {view.broker_id} knows '{view.transactional_id}' at epoch {view.producer_epoch}, before the "
         f"partition's {e.observation.producer_epoch}: it may have lost state, so what it says proves nothing."
+    )
+
+
+def _explain_ongoing_nowhere(e: Evidence) -> str:
+    view, *_ = ongoing_nowhere(e)
+    return (
+        f"Transactional id '{view.transactional_id}' is Ongoing but shows no partitions, so some are hidden from this "
+        "principal."
     )
 
 
@@ -314,12 +337,12 @@ def _explain_split(e: Evidence) -> str:
     if len(e.coordinators) > 1:
         claims = ", ".join(f"'{v.transactional_id}' on broker {v.broker_id}" for v in e.coordinators)
         return f"More than one claim stands on producer id {e.observation.producer_id} ({claims}), so neither is proof."
-    why = e.coordinators[0].split_error if e.coordinators else e.context.split_error
+    why = _the_view(e).split_error if e.coordinators else e.context.split_error
     return f"Brokers disagree about {TRANSACTION_STATE_TOPIC}: {why}."
 
 
 def _explain_undescribed(e: Evidence) -> str:
-    view = next(view for view in e.coordinators if view.describe_error is not None)
+    view = _the_view(e)
     return (
         f"Transactional id '{view.transactional_id}' has this producer id but could not be described: "
         f"{view.describe_error}."
@@ -327,14 +350,14 @@ def _explain_undescribed(e: Evidence) -> str:
 
 
 def _explain_uncovered(e: Evidence) -> str:
-    why = next((v.coverage_error for v in e.coordinators if v.coverage_error is not None), e.context.coverage_error)
+    why = _the_view(e).coverage_error if e.coordinators else e.context.coverage_error
     return f"A coordinator that could own this transaction was not seen: {why}."
 
 
 def _explain_may_send_again(e: Evidence) -> str:
-    view = e.coordinators[0]
+    view = _the_view(e)
     return (
-        f"{_the_id(e)} is in {view.state} and has its acknowledgement from this partition, yet sends the marker again "
+        f"{_the_id(e)} is in {view.state} and owes this partition nothing at present, yet sends it the marker again "
         "should its coordinator change before it completes. If it stays so, see which of its other partitions takes no "
         f"writes, or move the leader of its {TRANSACTION_STATE_TOPIC} partition, which sends all markers again."
     )
@@ -348,7 +371,7 @@ def _explain_committed(e: Evidence) -> str:
 
 
 def _explain_stale(e: Evidence) -> str:
-    view = e.coordinators[0]
+    view = _the_view(e)
     return (
         f"Transactional id '{view.transactional_id}' went on to epoch {view.producer_epoch} ({view.state}) and does "
         f"not hold this partition: nobody will end what epoch {e.observation.producer_epoch} left open."
@@ -356,7 +379,7 @@ def _explain_stale(e: Evidence) -> str:
 
 
 def _explain_live(e: Evidence) -> str:
-    view = e.coordinators[0]
+    view = _the_view(e)
     return (
         f"Transactional id '{view.transactional_id}' is still at epoch {view.producer_epoch} ({view.state}) and does "
         "not hold this partition: nobody will end this, but its producer can still write here and must be fenced first."
@@ -384,7 +407,7 @@ RULES: tuple[Rule, ...] = (
         Verdict.INDETERMINATE,
         Reason.VISIBILITY,
         ongoing_without_partitions,
-        lambda e: f"{_the_id(e)} is Ongoing but shows no partitions, so some are hidden from this principal.",
+        _explain_ongoing_nowhere,
     ),
     Rule(Verdict.INDETERMINATE, Reason.SPLIT, split, _explain_split),
     Rule(Verdict.INDETERMINATE, Reason.COORDINATOR, owner_undescribed, _explain_undescribed),
@@ -412,6 +435,6 @@ RULES: tuple[Rule, ...] = (
         Verdict.INDETERMINATE,
         Reason.COORDINATOR,
         otherwise,
-        lambda e: f"{_the_id(e)} is in state '{e.coordinators[0].state}', which contradicts what the partition shows.",
+        lambda e: f"{_the_id(e)} is in state '{_the_view(e).state}', which contradicts what the partition shows.",
     ),
 )

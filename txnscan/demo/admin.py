@@ -55,8 +55,12 @@ def create_topic(
 @contextmanager
 def unverified(wire: Wire) -> Iterator[None]:
     """Within it, brokers take transactional data for partitions that were never added to the transaction (Produce v11
-    and lower), as they did before Kafka 3.6. Afterwards they verify again.
+    and lower), as they did before Kafka 3.6. Afterwards they verify again. Brokers that know no such setting are older
+    and verify nothing.
     """
+    if all(_source(wire, broker.broker_id) is None for broker in wire.view([]).brokers):
+        yield
+        return
     _alter(wire, _SET, "false")
     try:
         _await_dynamic(wire, True)
@@ -81,17 +85,18 @@ def _await_dynamic(wire: Wire, wanted: bool) -> None:
     # A broker answers this from the settings that it applies, under the lock that it changes them with.
     for broker in wire.view([]).brokers:
         wait_until(
-            lambda asked=broker.broker_id: _is_dynamic(wire, asked) == wanted,  # type: ignore[misc]
+            lambda asked=broker.broker_id: (_source(wire, asked) == _DYNAMIC_DEFAULT) == wanted,  # type: ignore[misc]
             f"broker {broker.broker_id} changed {VERIFICATION}",
         )
 
 
-def _is_dynamic(wire: Wire, broker_id: int) -> bool:
+def _source(wire: Wire, broker_id: int) -> int | None:
+    """Where the broker has its value of the setting from, or None when it does not know the setting."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=_BROKER, resource_name=str(broker_id), configuration_keys=[VERIFICATION]
     )
     results: Any = wire.send(broker_id, DescribeConfigsRequest(resources=[resource])).results
-    return any(config.config_source == _DYNAMIC_DEFAULT for result in results for config in result.configs)
+    return next((int(config.config_source) for result in results for config in result.configs), None)
 
 
 def _any_broker(wire: Wire) -> int:

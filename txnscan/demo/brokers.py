@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from txnscan.demo.errors import DemoError
-from txnscan.demo.jars import KAFKA_VERSION, java, kafka_jars
+from txnscan.demo.jars import KAFKA_VERSION, has_transactions_v2, java, kafka_jars
 from txnscan.demo.node import (
     CLIENT_LISTENER,
     Node,
@@ -39,6 +39,7 @@ class KafkaCluster:
     listeners: further listeners, security protocol by name, such as {"SASL_SSL": "SASL_SSL"}; their other settings
         (listener.name.sasl_ssl...) are given as properties.
     base_port: the first of a row of ports; otherwise free ones are chosen.
+    version: Kafka's; 3.5 (transactions v1, nothing is verified) and 4.3 are tried.
     add_scram: credentials as Kafka's storage tool takes them, "SCRAM-SHA-512=[name=...,password=...]".
     """
 
@@ -76,7 +77,8 @@ class KafkaCluster:
             raise DemoError("the brokers are running already")
         try:
             self._java, self._jars = java(), kafka_jars(self.version, say=self._say)
-            self._nodes = self._lay_out()
+            # Clients that know a cluster's addresses find it again after a restart.
+            self._nodes = self._nodes or self._lay_out()
             self._prepare()
             for broker_id in self.broker_ids:
                 self._launch(broker_id)
@@ -128,7 +130,7 @@ class KafkaCluster:
 
     def wire(self) -> Wire:
         """New connections to the brokers. Close them."""
-        return Wire(self.brokers)
+        return Wire(self.brokers, transactions_v2=has_transactions_v2(self.version))
 
     def data_of(self, broker_id: int) -> Path:
         """The directory with a broker's partitions."""

@@ -9,6 +9,11 @@ from txnscan.demo.errors import DemoError
 from txnscan.java import Jar, JarSet, JavaError, find_java, jar_directory
 
 KAFKA_VERSION = "4.3.1"
+# Transactions v1, and before KIP-890: its brokers take transactional data without asking the coordinator.
+OLD_KAFKA_VERSION = "3.5.2"
+_FIRST_MAJOR_WITH_V2 = 4
+_FIRST_MAJOR_WITH_LOG4J_2 = 4
+_LOG4J_VERSION = "2.25.4"
 
 
 def kafka_jars(
@@ -25,6 +30,11 @@ def kafka_jars(
         raise DemoError(str(error)) from None
 
 
+def has_transactions_v2(version: str) -> bool:
+    """Whether brokers of this version run transactions v2 when they are new."""
+    return _major(version) >= _FIRST_MAJOR_WITH_V2
+
+
 def java() -> Path:
     """A `java` that Kafka runs on. Raises DemoError."""
     try:
@@ -35,13 +45,17 @@ def java() -> Path:
 
 def _kafka(version: str) -> JarSet:
     # kafka-tools alone: what it depends on is Kafka Connect and a web server, which the transactions command does not
-    # need. The log4j binding is for slf4j 1.7, which Kafka uses; PySpark's is for 2.0.
-    return JarSet(
-        f"kafka-{version}",
-        f"Apache Kafka {version} (45 MB, once)",
-        (
-            Jar("org.apache.kafka", "kafka_2.13", version),
-            Jar("org.apache.kafka", "kafka-tools", version, alone=True),
-            Jar("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
-        ),
-    )
+    # need. The log4j binding is for slf4j 1.7, which Kafka uses; PySpark's is for 2.0. Before 4.0 Kafka calls log4j 1
+    # besides, and leaves it to its installation to bring that: here it is log4j 2 in the clothes of 1.
+    jars = [
+        Jar("org.apache.kafka", "kafka_2.13", version),
+        Jar("org.apache.kafka", "kafka-tools", version, alone=True),
+        Jar("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
+    ]
+    if _major(version) < _FIRST_MAJOR_WITH_LOG4J_2:
+        jars.append(Jar("org.apache.logging.log4j", "log4j-1.2-api", _LOG4J_VERSION))
+    return JarSet(f"kafka-{version}", f"Apache Kafka {version} (45 MB, once)", tuple(jars))
+
+
+def _major(version: str) -> int:
+    return int(version.split(".")[0])

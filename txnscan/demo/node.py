@@ -139,7 +139,8 @@ def write_settings(node: Node, properties: Mapping[str, str]) -> None:
 def format_storage(java: Path, jars: Path, nodes: Sequence[Node], add_scram: Sequence[str]) -> None:
     """Formats the storage of all nodes as one new cluster: once with Kafka's tool, then copied.
 
-    The tool's start takes longer than all else in it. A copy differs in its node id and its directory's id.
+    The tool's start takes longer than all else in it. A copy differs in its node id and, since Kafka 3.7, its
+    directory's id.
     """
     first, *others = nodes
     arguments = ["format", "--cluster-id", _new_id(), "--config", str(first.settings_file)]
@@ -154,7 +155,8 @@ def format_storage(java: Path, jars: Path, nodes: Sequence[Node], add_scram: Seq
         shutil.copytree(first.data, node.data)
         meta = node.data / "meta.properties"
         properties = javaproperties.loads(meta.read_text("latin-1"))
-        properties |= {"node.id": str(node.broker_id), "directory.id": _new_id()}
+        own = {"node.id": str(node.broker_id), "directory.id": _new_id()}
+        properties |= {name: value for name, value in own.items() if name in properties}
         meta.write_text(javaproperties.dumps(properties), "latin-1")
 
 

@@ -93,8 +93,8 @@ def committed_but_hanging(cluster: KafkaCluster, prefix: str = "payments") -> To
         create_topic(wire, torn, [[victim]])
         producer = coordinated_by(wire, keeper, prefix)
         before_ms = _now_ms() - 40 * _MINUTE_MS
-        producer.produce(whole, 0, _RECORDS, timestamp_ms=before_ms)
-        start_offset = producer.produce(torn, 0, _RECORDS, timestamp_ms=before_ms)
+        producer.write(whole, 0, _RECORDS, timestamp_ms=before_ms)
+        start_offset = producer.write(torn, 0, _RECORDS, timestamp_ms=before_ms)
         planted = _planted("committed on the coordinator, open on the partition", producer, torn, 0, start_offset)
         cluster.stop_broker(victim)
         cluster.wait_for_leader(torn, 0, -1)
@@ -174,20 +174,21 @@ def live_with_old_timestamps(wire: Wire, topic: str = "backfill") -> Planted:
     create_topic(wire, topic, [_replicas(wire)])
     producer = Producer(wire, f"{topic}-service")
     producer.init_producer_id()
-    start_offset = producer.produce(topic, 0, _RECORDS, timestamp_ms=_now_ms() - 120 * _MINUTE_MS)
+    start_offset = producer.write(topic, 0, _RECORDS, timestamp_ms=_now_ms() - 120 * _MINUTE_MS)
     return _await_open(wire, _planted("a live transaction that replays old records", producer, topic, 0, start_offset))
 
 
 def pending_marker(cluster: KafkaCluster, topic: str = "ledger") -> Planted:
     """A decided transaction whose marker cannot be written: the partition wants two replicas in sync, and the last
-    broker, which holds one of its two, stops before the commit. The coordinator stays in PrepareCommit, an epoch
-    ahead of the partition, and writes the marker when that broker is back. The broker is down when this returns.
+    broker, which holds one of its two, stops before the commit. The coordinator stays in PrepareCommit (with
+    transactions v2 an epoch ahead of the partition) and writes the marker when that broker is back. The broker is down
+    when this returns.
     """
     keeper, victim = cluster.broker_ids[0], cluster.broker_ids[-1]
     with cluster.wire() as wire:
         create_topic(wire, topic, [[keeper, victim]], {"min.insync.replicas": "2"})
         producer = coordinated_by(wire, keeper, topic)
-        start_offset = producer.produce(topic, 0, _RECORDS)
+        start_offset = producer.write(topic, 0, _RECORDS)
         planted = _planted("decided, its marker is owed", producer, topic, 0, start_offset)
         cluster.stop_broker(victim)
         cluster.wait_for_brokers(cluster.running)

@@ -77,6 +77,7 @@ class Producer:
     """One producer. Its methods return when the broker has agreed, and raise ProducerError when it refused.
 
     identity: what it writes as, and None before `init_producer_id`; may be set to anything.
+    v2: whether to use transactions v2; as the brokers do when None.
     """
 
     def __init__(
@@ -85,14 +86,14 @@ class Producer:
         transactional_id: str | None = None,
         *,
         timeout_ms: int = TIMEOUT_MS_MAX,
-        v2: bool = True,
+        v2: bool | None = None,
         deadline_s: float = _DEADLINE_S,
     ) -> None:
         self.transactional_id = transactional_id
         self.identity: Identity | None = None
         self._wire = wire
         self._timeout_ms = timeout_ms
-        self._v2 = v2
+        self._v2 = wire.transactions_v2 if v2 is None else v2
         self._deadline_s = deadline_s
         self._sequences: dict[tuple[str, int], int] = {}
 
@@ -136,6 +137,12 @@ class Producer:
         for topic in self._wire.send(self.coordinator(), request).results_by_topic_v3_and_below:
             for answer in topic.results_by_partition:
                 _agreed("AddPartitionsToTxn", answer.partition_error_code)
+
+    def write(self, topic: str, partition: int, values: Sequence[bytes], *, timestamp_ms: int | None = None) -> int:
+        """Writes as a real client does: what the broker does not add to the transaction by itself is added first."""
+        if not self._v2:
+            self.add_partitions([(topic, partition)])
+        return self.produce(topic, partition, values, timestamp_ms=timestamp_ms)
 
     def produce(
         self,

@@ -93,7 +93,7 @@ class HealthyTraffic:
         commit = turn % _ABORT_EVERY != 0
         for step in range(_PARTITIONS_EACH):
             partition = (turn * _PARTITIONS_EACH + step) % self._partitions
-            producer.produce(self.topic, partition, [b"order %d.%d" % (turn, step)])
+            producer.write(self.topic, partition, [b"order %d.%d" % (turn, step)])
         producer.end(commit=commit)
         with self._lock:
             if commit:

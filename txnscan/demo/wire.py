@@ -26,11 +26,19 @@ _IDLE_S_MAX = 0.5
 class Wire:
     """`send(broker_id, request)` to the given brokers. For one thread at a time.
 
+    transactions_v2: whether the brokers run transactions v2, for who writes through this.
     Close it, or use it as a context manager.
     """
 
-    def __init__(self, brokers: Sequence[Broker], settings: ConnectionSettings = _SETTINGS) -> None:
+    def __init__(
+        self,
+        brokers: Sequence[Broker],
+        settings: ConnectionSettings = _SETTINGS,
+        *,
+        transactions_v2: bool = True,
+    ) -> None:
         self.brokers = tuple(brokers)
+        self.transactions_v2 = transactions_v2
         self._settings = settings
         self._clients: dict[int, Client] = {}
         self._used_at_s: dict[int, float] = {}

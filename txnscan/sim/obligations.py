@@ -15,7 +15,19 @@ from txnscan.cluster import Cluster
 from txnscan.engine import OnProgress, Row
 from txnscan.kafka.describe_producers import describe_producers
 from txnscan.kafka.errors import RequestFailed
-from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, NarrowRow, Partition, ReadBatch, Snapshot
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    Context,
+    CoordinatorView,
+    Judged,
+    NarrowRow,
+    Observation,
+    Partition,
+    ReadBatch,
+    Reason,
+    Snapshot,
+    Verdict,
+)
 from txnscan.sim.history import NOW_MS, SimulatedEngine, Simulation
 
 
@@ -163,6 +175,23 @@ class _ReadOnce(SimulatedEngine):
         return rows
 
 
+class _PrepareIsAbsence(SimulatedEngine):
+    """A partition that a Prepare* does not list any more is taken for absent."""
+
+    def judge(
+        self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
+    ) -> list[Judged]:
+        """See Engine."""
+        return [_accused(judged) for judged in super().judge(observations, views, context)]
+
+
+def _accused(judged: Judged) -> Judged:
+    judgement = judged.judgement
+    if (judgement.verdict, judgement.reason) != (Verdict.INDETERMINATE, Reason.DECIDED):
+        return judged
+    return replace(judged, judgement=replace(judgement, verdict=Verdict.HANGING))
+
+
 class _Anybody(frozenset[int]):
     """Every producer id."""
 
@@ -194,5 +223,6 @@ DROPPED = {
         Protocol("A: visibility", _NothingHidden),
         Protocol("the second read", Cluster, _ReadOnce),
         Protocol("the order of the steps", _CoordinatorsFirst, starts_anywhere=True),
+        Protocol("Prepare* is no absence", Cluster, _PrepareIsAbsence),
     )
 }

@@ -17,26 +17,60 @@ A = "a"
 class Small:
     """A world to search exhaustively.
 
-    opening: what happens first, with all that follows of itself. before, during: how many events then, before the sweep
-    and between its answers.
+    opening: what happens first, each event with what follows of itself. bounds: pairs of how many events then happen
+    before the sweep, and how many between its answers. brief: the pair for a search of seconds.
     """
 
     scenario: Scenario
     opening: tuple[Event, ...]
-    before: int
-    during: int
+    bounds: tuple[tuple[int, int], ...]
+    brief: tuple[int, int]
 
 
-_INIT: Event = ("InitProducerId", (1, A))
-_ADD: Event = ("AddPartitionsToTxn", (1, A, P))
-_SEND: Event = ("send data", (A, P, 1))
-_OPEN: tuple[Event, ...] = (_INIT, _ADD, _SEND, ("append data", (0,)))
+def _begun(version: int, coordinator: int = 1) -> tuple[Event, ...]:
+    """A producer with its partition added, and a record on its way."""
+    return (
+        ("InitProducerId", (coordinator, A)),
+        ("AddPartitionsToTxn", (coordinator, A, P)),
+        ("send data", (A, P, version)),
+    )
+
+
+def _open(version: int, coordinator: int = 1) -> tuple[Event, ...]:
+    """An open transaction."""
+    return (*_begun(version, coordinator), ("append data", (0,)))
+
+
+def _aborted(coordinator: int = 1) -> tuple[Event, ...]:
+    """Transactions v1: aborted while a record is on its way, which would hang where it arrives after the marker."""
+    return (
+        *_begun(1, coordinator),
+        ("EndTxn", (coordinator, A, False, 1)),
+        ("write marker", (coordinator, A, P)),
+        ("marker acknowledged", (coordinator, A, P)),
+        ("write completion", (coordinator, A)),
+    )
+
+
+def _late(coordinator: int = 1) -> tuple[Event, ...]:
+    """The same, and it has arrived."""
+    return (*_aborted(coordinator), ("append data", (0,)))
+
+
+# The leader of the partition is cut off from the controller, and another leads.
+_DEPOSED: tuple[Event, ...] = (
+    ("cut broker off", (1,)),
+    ("fence broker", (1,)),
+    *(("publish metadata", (b,)) for b in (2, 3)),
+    *(("apply to replicas", (b,)) for b in (2, 3)),
+    *(("elect coordinators", (b,)) for b in (2, 3)),
+)
 
 ONE_BROKER = Scenario("one broker", topics=((P, (1,)),), coordinators=((1,),))
 MOVING_PARTITION = Scenario(
     "a partition that moves",
     topics=((P, (1, 2)),),
-    coordinators=((1,),),
+    coordinators=((3,),),
     versions=(1,),
     faults=frozenset({"leader move", "cut"}),
 )
@@ -65,16 +99,34 @@ LEADERLESS = Scenario(
 )
 HIDDEN = replace(ONE_BROKER, name="a hidden id", hidden=frozenset({A}))
 
-SMALL = (
-    Small(ONE_BROKER, (_INIT,), before=7, during=4),
-    Small(HIDDEN, (_INIT,), before=5, during=2),
-    Small(LATE_DATA, (_INIT, _ADD, _SEND), before=6, during=2),
-    Small(VERIFIED, (_INIT, _ADD, ("send data", (A, P, 2))), before=6, during=2),
-    Small(MOVING_PARTITION, _OPEN, before=5, during=2),
-    Small(MOVING_COORDINATOR, _OPEN, before=5, during=2),
-    Small(LEADERLESS, (_INIT, _ADD, ("send data", (A, P, 2)), ("append data", (0,))), before=7, during=2),
-    Small(CRASHES, (_INIT, _ADD, ("send data", (A, P, 2)), ("append data", (0,))), before=4, during=2),
+# Aborted, with the markers still to be sent, while a record is on its way.
+LATE_IN_PREPARE = Small(
+    MOVING_COORDINATOR, (*_begun(1), ("EndTxn", (1, A, False, 1))), ((6, 0), (5, 1), (3, 2)), brief=(4, 0)
 )
+_READY: tuple[Event, ...] = (("InitProducerId", (1, A)),)
+SMALL = (
+    Small(ONE_BROKER, _READY, ((14, 0), (12, 1), (10, 2), (6, 4)), brief=(8, 1)),
+    Small(HIDDEN, _READY, ((12, 0), (9, 2)), brief=(8, 0)),
+    Small(LATE_DATA, _begun(1), ((12, 0), (10, 1), (8, 2)), brief=(6, 1)),
+    Small(VERIFIED, _begun(2), ((12, 0), (10, 1), (8, 2)), brief=(6, 1)),
+    Small(MOVING_PARTITION, _open(1, 3), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    Small(MOVING_PARTITION, _late(3), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    Small(MOVING_COORDINATOR, _open(1), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    Small(MOVING_COORDINATOR, _late(), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    LATE_IN_PREPARE,
+    Small(LEADERLESS, _open(2), ((10, 0), (6, 1), (4, 2)), brief=(4, 1)),
+    Small(CRASHES, _open(2), ((8, 0), (4, 1), (2, 2)), brief=(2, 1)),
+)
+# Where each obligation is needed: with it nothing goes wrong within the bound, without it something does.
+ARENAS = {
+    "L: the leader": Small(MOVING_PARTITION, (*_open(1, 3), *_DEPOSED), ((6, 0),), brief=(6, 0)),
+    "L: below the high watermark": Small(MOVING_PARTITION, _aborted(3), ((3, 0),), brief=(3, 0)),
+    "V: coverage": Small(MOVING_COORDINATOR, _open(1), ((3, 1),), brief=(3, 1)),
+    "A: visibility": Small(HIDDEN, _READY, ((4, 0),), brief=(4, 0)),
+    "the second read": Small(ONE_BROKER, (*_open(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)),
+    "the order of the steps": Small(ONE_BROKER, _READY, ((0, 4),), brief=(0, 4)),
+    "Prepare* is no absence": LATE_IN_PREPARE,
+}
 
 _ALL_FAULTS = frozenset({"kill", "pause", "cut", "leader move", "lost request"})
 WIDE = (

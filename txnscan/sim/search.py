@@ -160,22 +160,26 @@ def something_open(world: World) -> bool:
 
 def exhaustive(
     small: Small,
+    bound: tuple[int, int],
     protocol: Protocol = EVERYTHING,
     *,
     first: int = 0,
     step: int = 1,
     stop: Callable[[Figures], bool] = lambda figures: False,
 ) -> Figures:
-    """Every history up to these bounds. Of the worlds only each `step`-th from `first`, to share the work."""
+    """Every history up to this bound: events before the sweep, and during it.
+
+    first, step: only every `step`-th world from `first` is swept, to share the work.
+    """
     figures = Figures()
     start = opened(small.scenario, small.opening)
-    for number, (world, path) in enumerate(reachable(start, small.before)):
+    for number, (world, path) in enumerate(reachable(start, bound[0])):
         if number % step != first:
             continue
         figures.worlds += 1
         if not (something_open(world) or protocol.starts_anywhere):
             continue
-        for schedule, found, wrong in _sweeps(world, small.during, protocol, figures):
+        for schedule, found, wrong in _sweeps(world, bound[1], protocol, figures):
             history = partial(History, small.scenario, small.opening, path, schedule)
             count(figures, found, wrong, history)
         if stop(figures):

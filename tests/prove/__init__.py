@@ -1,0 +1,1 @@
+"""Harnesses that prove the promises at length. Run by hand, by name; `make test` does not."""

@@ -1,0 +1,84 @@
+"""What the harness of `tests/prove/faults.py` takes for a violation: it must not be blind."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.builders import NOW_MS, judged, scan, view
+from tests.prove.faults import Accusation, At, Known, World, fate_of, missed
+from txnscan.model import Judged, ScanError
+from txnscan.scan import identity
+
+ORPHAN = judged()
+PLANTED = Known(identity(ORPHAN.observation), ("orphan",))
+UNPROVEN = judged(first_error="broker 1 cannot be reached")
+UNREAD = ScanError("read", "broker 1 cannot be reached", 1, "p", 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "changes"),
+    [
+        ([ORPHAN], {}),
+        ([ORPHAN], {"partitions_failed": 1}),
+        ([UNPROVEN], {}),
+        ([], {"partitions_failed": 1, "errors": (UNREAD,)}),
+    ],
+)
+def test_a_planted_transaction_may_be_hanging_or_indeterminate_or_unread(
+    found: list[Judged], changes: dict[str, Any]
+) -> None:
+    assert missed(scan(*found, **changes), [PLANTED]) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "changes", "wrong"),
+    [
+        ([], {}, "absent"),
+        ([], {"partitions_failed": 1}, "absent"),
+        ([], {"errors": (UNREAD,)}, "absent"),
+        ([judged(second_start_offset=None)], {}, "gone"),
+        ([judged(second_start_offset=None)], {"partitions_failed": 1}, "gone"),
+        ([judged(view("Ongoing", partitions=("p-0",)))], {"partitions_failed": 1}, "ongoing"),
+        ([judged(view("Empty", epoch=4))], {}, "stale_epoch"),
+    ],
+)
+def test_a_planted_transaction_that_a_sweep_gets_wrong_is_a_violation(
+    found: list[Judged], changes: dict[str, Any], wrong: str
+) -> None:
+    (violation,) = missed(scan(*found, **changes), [PLANTED])
+    assert wrong in violation
+
+
+def world(*, came_back: bool = False) -> World:
+    traffic = SimpleNamespace(came_back=lambda _: came_back)
+    return cast(World, SimpleNamespace(ever_planted=set(), traffic=traffic))
+
+
+def test_an_accused_one_that_is_gone_from_a_topic_that_is_there_was_a_false_accusation() -> None:
+    accusation = Accusation("#1", NOW_MS, ORPHAN)
+    there = {("p", "t0")}
+    assert fate_of(world(), accusation, there, set()) == "FALSE"
+    assert fate_of(world(came_back=True), accusation, there, set()) == "FALSE", "nobody ends an orphan by coming back"
+    assert fate_of(world(), accusation, there, {PLANTED.key}) == "of what the faults made hang"
+    assert fate_of(world(), accusation, {("p", "t1")}, set()) == "on a topic that was deleted since"
+
+
+def test_only_a_client_that_came_back_excuses_an_accused_one_that_is_gone() -> None:
+    accusation = Accusation("#1", NOW_MS, judged(view("Empty", epoch=4)))
+    assert fate_of(world(), accusation, {("p", "t0")}, set()) == "FALSE"
+    assert fate_of(world(came_back=True), accusation, {("p", "t0")}, set()) == "ended by its own client's return"
+
+
+def test_an_act_that_fails_in_the_middle_of_a_sweep_is_told_when_it_is_joined() -> None:
+    def act() -> None:
+        raise ValueError("the fault failed")
+
+    at = At("first read", act, waits=True)
+    at("plan", 0, 1)
+    assert not at.under_way
+    at("first read", 0, 1)
+    with pytest.raises(ValueError, match="the fault failed"):
+        at.join()

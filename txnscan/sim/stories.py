@@ -1,0 +1,142 @@
+"""Histories worth knowing: for each proof obligation one in which a sweep without it accuses somebody innocent.
+
+Each was found by searching (`search.py`) and then made as short as it goes. `txnscan simulate` shows them step by step,
+and `tests/test_obligations.py` holds that the real sweep is not fooled by any of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txnscan.sim.scenarios import ARENAS, LATE_IN_PREPARE, A, P
+from txnscan.sim.search import History
+from txnscan.sim.table import Event
+
+
+@dataclass(frozen=True)
+class Story:
+    """without: the obligation that this history shows to be needed, by its name in `obligations.DROPPED`."""
+
+    without: str
+    history: History
+    tells: str
+
+
+def _history(without: str, before: tuple[Event, ...] = (), during: tuple[tuple[int, Event], ...] = ()) -> History:
+    arena = ARENAS[without]
+    return History(arena.scenario, arena.opening, before, during)
+
+
+def _all_at(point: int, *events: Event) -> tuple[tuple[int, Event], ...]:
+    return tuple((point, event) for event in events)
+
+
+STORIES = {
+    story.without: story
+    for story in (
+        Story(
+            "L: the leader",
+            _history(
+                "L: the leader",
+                before=(
+                    ("InitProducerId", (3, A)),
+                    ("complete transition", (3, A)),
+                    ("write marker", (3, A, P)),
+                    ("marker acknowledged", (3, A, P)),
+                    ("write completion", (3, A)),
+                    ("complete transition", (3, A)),
+                ),
+            ),
+            "Broker 1 is cut off from the controller and believes that it still leads p-0; broker 2 does. A new "
+            "instance of the producer fences the old one, its transaction is aborted, and broker 2 has the marker. "
+            "Broker 1 never gets it and shows the transaction as open for ever, though it ended.",
+        ),
+        Story(
+            "L: below the high watermark",
+            _history(
+                "L: below the high watermark",
+                before=(("append data", (0,)), ("move leader", (P, 2))),
+            ),
+            "A late record of an aborted transaction reaches the leader, and no follower has it yet. The controller "
+            "has already made another broker the leader, but nobody has heard of it. The record will be truncated: "
+            "what is above the high watermark is not written yet.",
+        ),
+        Story(
+            "V: coverage",
+            _history(
+                "V: coverage",
+                before=(
+                    ("move leader", (("__transaction_state", 0), 2)),
+                    ("publish metadata", (1,)),
+                    ("apply to replicas", (1,)),
+                ),
+                during=((54, ("elect coordinators", (1,))),),
+            ),
+            "The coordinator moves from broker 1 to broker 2. Broker 1 forgets its ids in the middle of the sweep; "
+            "broker 2 has not heard yet that it leads. Both list nothing, without an error, and the transaction that "
+            "one of them will go on with looks like an orphan.",
+        ),
+        Story(
+            "A: visibility",
+            _history(
+                "A: visibility",
+                before=(
+                    ("AddPartitionsToTxn", (1, A, P)),
+                    ("complete transition", (1, A)),
+                    ("send data", (A, P, 1)),
+                    ("append data", (0,)),
+                ),
+            ),
+            "A healthy transaction, whose id the scanner's principal may not describe. Its coordinator lists it to "
+            "others, and leaves it out here without a word.",
+        ),
+        Story(
+            "the second read",
+            _history(
+                "the second read",
+                during=_all_at(
+                    13,
+                    ("write marker", (1, A, P)),
+                    ("marker acknowledged", (1, A, P)),
+                    ("write completion", (1, A)),
+                    ("complete transition", (1, A)),
+                ),
+            ),
+            "A transaction is open when the partition is read, and commits before its coordinator is asked, which then "
+            "rightly says that it is complete and owes nobody anything.",
+        ),
+        Story(
+            "the order of the steps",
+            _history(
+                "the order of the steps",
+                during=_all_at(
+                    10,
+                    ("AddPartitionsToTxn", (1, A, P)),
+                    ("complete transition", (1, A)),
+                    ("send data", (A, P, 1)),
+                    ("append data", (0,)),
+                ),
+            ),
+            "The coordinators are asked first, when the producer is at rest. Then it begins a transaction, which both "
+            "reads of the partition find open, and which no coordinator had shown.",
+        ),
+        Story(
+            "Prepare* is no absence",
+            History(
+                LATE_IN_PREPARE.scenario,
+                LATE_IN_PREPARE.opening,
+                before=(
+                    ("write marker", (1, A, P)),
+                    ("marker acknowledged", (1, A, P)),
+                    ("append data", (0,)),
+                    ("move leader", (("__transaction_state", 0), 2)),
+                ),
+                during=(),
+            ),
+            "The producer aborts, p-0 has acknowledged the marker and has left the list in the coordinator's memory. A "
+            "late record arrives and nobody seems to owe it an end. But the log still lists p-0 until the abort is "
+            "complete, and before that the coordinator moves: the new one reads the log and sends the marker again, "
+            "which ends the late record.",
+        ),
+    )
+}
