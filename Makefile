@@ -1,17 +1,19 @@
-# make setup | demo | test | check | lock | clean; each says what it needs when something is missing.
+# make setup | demo | test | check | prove | lock | clean; each says what it needs when something is missing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check lock clean
+.PHONY: help setup demo test lint types check prove mutants lock clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
 	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
 	@echo "make test         the whole test suite (ARGS=... passes options on)"
 	@echo "make check        test, lint and types"
+	@echo "make prove        about an hour: a million simulated histories, real brokers beside the simulator, sweeps under fault"
+	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
 	@echo "make lock         renew conf/requirements.txt"
 
 setup: $(VENV)/.ready
@@ -41,6 +43,17 @@ types: setup
 	@$(BIN)/mypy
 
 check: test lint types
+
+# All three run, whatever one of them finds; the figures stand last.
+prove: setup
+	@status=0; \
+	for part in histories conformance faults; do \
+		$(BIN)/python -m tests.prove.$$part >$(VENV)/prove-$$part.txt || status=1; \
+	done; \
+	cd $(VENV) && cat prove-histories.txt prove-conformance.txt prove-faults.txt; exit $$status
+
+mutants: setup
+	@$(BIN)/python -m tests.prove.mutants
 
 lock:
 	@CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dev --extra spark --output-file conf/requirements.txt pyproject.toml

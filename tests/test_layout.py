@@ -125,6 +125,17 @@ def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs()
     assert {(one.file, one.when) for one in strangers} <= {("cli.py", "call")}
 
 
+def test_nothing_but_the_simulator_imports_it_except_its_command_when_it_runs() -> None:
+    strangers = offenders("txnscan.sim", allowed=("sim/",), unless=("typing",))
+    assert {(one.file, one.when) for one in strangers} <= {("cli.py", "call")}
+
+
+def test_the_simulator_needs_neither_brokers_nor_spark_nor_a_clock() -> None:
+    simulated = [one for file in files() if file.startswith("sim/") for one in walk(parsed(file), file)]
+    outside = ("pyspark", "pyarrow", "delta", "kafka", "socket", "time", "threading", "txnscan.demo", "txnscan.tables")
+    assert simulated and [one for one in simulated if one.is_of(*outside)] == []
+
+
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(

@@ -244,6 +244,38 @@ def show(
 
 
 @app.command()
+def simulate(
+    story: Annotated[
+        str | None,
+        typer.Option("--story", metavar="NAME", help="A history in which a sweep without one obligation is wrong."),
+    ] = None,
+    world: Annotated[
+        str | None, typer.Option("--world", metavar="NAME", help="A random history of this world, by its --seed.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same history.")] = 0,
+    without: Annotated[
+        str | None, typer.Option("--without", metavar="NAME", help="Sweep without this obligation, and be wrong.")
+    ] = None,
+    list_names: Annotated[bool, typer.Option("--list", help="List the stories, worlds and obligations.")] = False,
+    transitions: Annotated[
+        bool, typer.Option("--transitions", help="Show all that can happen, and what of Kafka it models.")
+    ] = False,
+) -> None:
+    """Show a history of a simulated cluster step by step: what happens, what a sweep says, and the truth."""
+    with _errors_in_one_line():
+        from txnscan.sim.show import listed, named_history, named_protocol, table_lines, told
+
+        if list_names:
+            lines = listed()
+        elif transitions:
+            lines = table_lines()
+        else:
+            lines = told(named_history(story, world, seed), named_protocol(without))
+        for line in lines:
+            typer.echo(line)
+
+
+@app.command()
 def demo(
     tables: Annotated[
         str, typer.Option("--tables", metavar="LOCATION", help="Where to leave the Delta tables.")

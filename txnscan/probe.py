@@ -111,7 +111,7 @@ def _stable_past_open(described: DescribedPartition, after: ListedOffset) -> boo
     (`UnifiedLog.maybeIncrementFirstUnstableOffset`), which then decides.
     """
     first_open = min((p.start_offset for p in described.open_producers), default=None)
-    return first_open is not None and after.error is None and after.offset > first_open
+    return first_open is not None and after.offset > first_open
 
 
 def _unproven(

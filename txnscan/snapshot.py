@@ -56,8 +56,8 @@ class CoordinatorAnswers:
     described: Mapping[str, DescribedTransaction]
     after: Mapping[int, int]
     error: str | None
-    hidden: tuple[str, ...] = ()
-    hidden_topic: str | None = None
+    hidden: tuple[str, ...]
+    hidden_topic: str | None
 
 
 def ask_coordinators(
@@ -143,8 +143,8 @@ def conclude(
         coordinators_planned=partition_count,
         coordinators_proven=partition_count - len(uncovered),
         transactional_ids=_count_ids(by_broker),
-        coverage_errors=tuple(error for k, error in sorted(uncovered.items()) if k not in refused),
-        split_errors=tuple(error for _, error in sorted(split_errors.items())),
+        coverage_errors=tuple(error for k, error in uncovered.items() if k not in refused),
+        split_errors=tuple(split_errors.values()),
         visibility_error=visibility_error,
         errors=_broker_errors(by_broker),
     )
@@ -211,9 +211,9 @@ def _uncovered(
             said = error_name(code) if code is not None else "nothing"
             error = f"broker {leader.leader} answered {said} for {TRANSACTION_STATE_TOPIC}-{k}"
             return _error(k, _with_remedy(error, code, answer), leader)
-    others = sorted(claimants - {leader.leader})
+    others = claimants - {leader.leader}
     if others:
-        return _error(k, f"broker {others[0]} claims {TRANSACTION_STATE_TOPIC}-{k} as well", leader)
+        return _error(k, f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well", leader)
     return None
 
 
@@ -258,8 +258,9 @@ def _views(
             coverage_error=error.error if error is not None else None,
             split_error=split_errors.get(k),
         )
-        if described is None or described.error is not None or answer.hidden_topic is not None:
-            yield replace(listed, describe_error=_describe_error(answer, described))
+        describe_error = _describe_error(answer, described)
+        if described is None or describe_error is not None:
+            yield replace(listed, describe_error=describe_error)
         else:
             yield replace(
                 listed,
@@ -272,12 +273,13 @@ def _views(
             )
 
 
-def _describe_error(answer: CoordinatorAnswers, described: DescribedTransaction | None) -> str:
-    if described is not None and described.error is not None:
+def _describe_error(answer: CoordinatorAnswers, described: DescribedTransaction | None) -> str | None:
+    """Why this is not all that the broker knows of the id, or None when it is."""
+    if described is None:
+        return answer.error or f"broker {answer.broker_id} left the id out of its answer"
+    if described.error is not None:
         return _with_remedy(f"broker {answer.broker_id} answered {described.error}", described.error_code, answer)
-    if described is not None and answer.hidden_topic is not None:
-        return answer.hidden_topic
-    return answer.error or f"broker {answer.broker_id} left the id out of its answer"
+    return answer.hidden_topic
 
 
 def _with_remedy(error: str, code: int | None, answer: CoordinatorAnswers) -> str:

@@ -56,8 +56,8 @@ class Sight:
         self._rules = self._ask_rules()
         try:
             # Without probes there is nothing to prove: no partition of `__transaction_state` was shown.
-            for token in sorted(self._probes)[:1]:
-                self._classes = class_probes(self._rules or (), token)
+            if self._probes:
+                self._classes = class_probes(self._rules or (), next(iter(self._probes)))
         except Unprobed as unprobed:
             self._unknown.add(str(unprobed))
 

@@ -101,6 +101,7 @@ CONTROLLER = (
         "The controller has not heard of a broker for broker.session.timeout.ms: it leaves every in-sync set, unless "
         "it is the last in it, and another in-sync replica leads at the next leader epoch, or nobody does "
         "(ReplicationControlManager.handleBrokerFenced).",
+        of="{0}",
     ),
     Transition(
         "unfence broker",
@@ -108,12 +109,14 @@ CONTROLLER = (
         _unfence,
         "A broker that has caught up with the metadata serves again, and leads what waited for it "
         "(ReplicationControlManager.handleBrokerUnfenced).",
+        of="{0}",
     ),
     Transition(
         "move leader",
         _movable,
         _move,
         "A preferred election or a reassignment makes another in-sync replica the leader.",
+        of="{0} to broker {1}",
         fault="leader move",
     ),
     Transition(
@@ -121,12 +124,14 @@ CONTROLLER = (
         _expandable,
         _expand,
         "A follower that has caught up is in sync again; the leader epoch stays (Partition.maybeExpandIsr).",
+        of="{0} by broker {1}",
     ),
     Transition(
         "unclean election",
         _uncleanly,
         _elect_uncleanly,
         "A replica that was not in sync leads, and what it lacks is lost (unclean.leader.election.enable).",
+        of="{0} to broker {1}",
         fault="unclean election",
     ),
 )
@@ -238,6 +243,7 @@ BROKER = (
         _publish,
         "A new metadata image reaches the metadata cache: Metadata answers change, nothing else yet "
         "(BrokerMetadataPublisher.onMetadataUpdate).",
+        of="at broker {0}",
     ),
     Transition(
         "apply to replicas",
@@ -245,6 +251,7 @@ BROKER = (
         _apply_replicas,
         "The replica manager makes leaders and followers; a deposed leader takes no writes from here on "
         "(ReplicaManager.applyDelta).",
+        of="at broker {0}",
     ),
     Transition(
         "elect coordinators",
@@ -253,11 +260,18 @@ BROKER = (
         "Last of all the coordinator hears of it: it marks what it now leads as loading and forgets what it does not. "
         "Until then a listing says NONE, without the ids of what it is about to load: the silent hole "
         "(TransactionCoordinator.onElection, onResignation).",
+        of="at broker {0}",
     ),
-    Transition("kill broker", _running, _kill, "SIGKILL: caches are lost, logs stay.", fault="kill"),
-    Transition("start broker", _startable, _start, "It comes back fenced, with the metadata of now.", fault="kill"),
-    Transition("pause broker", _running, _pause, "SIGSTOP: it neither answers nor acts.", fault="pause"),
-    Transition("resume broker", _paused, _resume, "SIGCONT: it goes on believing what it knew.", fault="pause"),
-    Transition("cut broker off", _linked, _cut, "It answers clients but does not hear the controller.", fault="cut"),
-    Transition("link broker again", _unlinked, _heal, "It hears the controller again.", fault="cut"),
+    Transition("kill broker", _running, _kill, "SIGKILL: caches are lost, logs stay.", of="{0}", fault="kill"),
+    Transition(
+        "start broker", _startable, _start, "It comes back fenced, with the metadata of now.", of="{0}", fault="kill"
+    ),
+    Transition("pause broker", _running, _pause, "SIGSTOP: it neither answers nor acts.", of="{0}", fault="pause"),
+    Transition(
+        "resume broker", _paused, _resume, "SIGCONT: it goes on believing what it knew.", of="{0}", fault="pause"
+    ),
+    Transition(
+        "cut broker off", _linked, _cut, "It answers clients but does not hear the controller.", of="{0}", fault="cut"
+    ),
+    Transition("link broker again", _unlinked, _heal, "It hears the controller again.", of="{0}", fault="cut"),
 )

@@ -354,6 +354,7 @@ COORDINATOR = (
         _complete_transition,
         "The record is acknowledged by the in-sync replicas; now the state changes, and the client is answered. "
         "PrepareCommit and PrepareAbort decide the transaction (TransactionMetadata.completeTransitionTo).",
+        of="'{1}' at broker {0}",
     ),
     Transition(
         "write marker",
@@ -362,6 +363,7 @@ COORDINATOR = (
         "WriteTxnMarkers to the partition's leader as this broker's metadata has it, again and again; a partition that "
         "knows a higher producer epoch or coordinator epoch refuses, and then sending stops "
         "(TransactionMarkerChannelManager, ProducerAppendInfo.checkProducerEpoch).",
+        of="'{1}' of broker {0} to {2}",
     ),
     Transition(
         "marker acknowledged",
@@ -369,12 +371,14 @@ COORDINATOR = (
         _marker_acknowledged,
         "The marker is below the high watermark: the partition leaves the transaction "
         "(TransactionMarkerRequestCompletionHandler).",
+        of="'{1}' of broker {0} by {2}",
     ),
     Transition(
         "marker unanswered",
         _lost_leaders,
         _retry_marker,
         "The leader is gone or deposed before it answered: the marker is sent again.",
+        of="'{1}' of broker {0} by {2}",
     ),
     Transition(
         "skip marker",
@@ -382,6 +386,7 @@ COORDINATOR = (
         _drop_partition,
         "A partition without a leader is taken for deleted, and its marker is never sent "
         "(TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue since 4.3, KAFKA-20734).",
+        of="'{1}' of broker {0} to {2}",
     ),
     Transition(
         "write completion",
@@ -389,6 +394,7 @@ COORDINATOR = (
         _write_completion,
         "No partition is owed a marker any more: CompleteCommit or CompleteAbort is appended; where the epochs are "
         "used up it carries the next producer id (TransactionMetadata.prepareComplete).",
+        of="'{1}' at broker {0}",
     ),
     Transition(
         "load",
@@ -396,6 +402,7 @@ COORDINATOR = (
         _load,
         "The new coordinator reads its log to the end. Prepare* is finished, Ongoing stays Ongoing "
         "(TransactionStateManager.loadTransactionsForTxnTopicPartition).",
+        of="__transaction_state-{1} at broker {0}",
     ),
     Transition(
         "timeout",
@@ -403,6 +410,7 @@ COORDINATOR = (
         fence,
         "An Ongoing transaction is past its timeout: its epoch is raised, so that its producer is fenced, and it is "
         "aborted (TransactionCoordinator.abortTimedOutTransactions).",
+        of="'{1}' at broker {0}",
     ),
     Transition(
         "expire id",
@@ -410,5 +418,6 @@ COORDINATOR = (
         _expire,
         "An id at rest for transactional.id.expiration.ms gets a tombstone and is forgotten "
         "(TransactionStateManager.removeExpiredTransactionalIds).",
+        of="'{1}' at broker {0}",
     ),
 )

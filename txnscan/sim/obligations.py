@@ -33,9 +33,12 @@ from txnscan.sim.history import NOW_MS, SimulatedEngine, Simulation
 
 @dataclass(frozen=True)
 class Protocol:
-    """A sweep's evidence protocol. starts_anywhere: it can go wrong though nothing is open when it begins."""
+    """A sweep's evidence protocol. lacks: what it leaves out. starts_anywhere: it can go wrong though nothing is open
+    when it begins.
+    """
 
     name: str
+    lacks: str = ""
     cluster_class: type[Cluster] = Cluster
     engine_class: type[SimulatedEngine] = SimulatedEngine
     starts_anywhere: bool = False
@@ -217,12 +220,14 @@ class _CoordinatorsFirst(Cluster):
 DROPPED = {
     protocol.name: protocol
     for protocol in (
-        Protocol("L: the leader", _OneBrokersWord, _DescribeAlone),
-        Protocol("L: below the high watermark", Cluster, _AboveTheHighWatermark),
-        Protocol("V: coverage", _WhateverIsListed),
-        Protocol("A: visibility", _NothingHidden),
-        Protocol("the second read", Cluster, _ReadOnce),
-        Protocol("the order of the steps", _CoordinatorsFirst, starts_anywhere=True),
-        Protocol("Prepare* is no absence", Cluster, _PrepareIsAbsence),
+        Protocol("leader", "L: reads come from the leader", _OneBrokersWord, _DescribeAlone),
+        Protocol("high-watermark", "L: data is below the high watermark", Cluster, _AboveTheHighWatermark),
+        Protocol("coverage", "V: every coordinator was seen", _WhateverIsListed),
+        Protocol("visibility", "A: no id is hidden", _NothingHidden),
+        Protocol("second-read", "the second read of the partition", Cluster, _ReadOnce),
+        Protocol(
+            "order", "the partition is read before coordinators are asked", _CoordinatorsFirst, starts_anywhere=True
+        ),
+        Protocol("prepare", "what a Prepare* does not list is not absent", Cluster, _PrepareIsAbsence),
     )
 }

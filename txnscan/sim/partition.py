@@ -93,6 +93,7 @@ PARTITION = (
         "A follower truncates what the leader does not have and copies the rest, when both are at the same leader "
         "epoch; the leader's high watermark follows its in-sync replicas, the follower's lags one fetch behind "
         "(ReplicaFetcherThread, Partition.maybeIncrementLeaderHW).",
+        of="{0} by broker {1}",
     ),
     Transition(
         "append data",
@@ -102,12 +103,14 @@ PARTITION = (
         "refused; the first batch of a transaction is verified with the coordinator where verification is on, or the "
         "client speaks transactions v2; an open transaction at the same epoch is not verified again "
         "(UnifiedLog.analyzeAndValidateProducerState, AddPartitionsToTxnManager, KIP-890).",
+        of="{0}",
     ),
     Transition(
         "lose a request",
         _losses,
         _lose,
         "A Produce request never arrives, or is refused.",
+        of="{0}",
         fault="lost request",
     ),
 )

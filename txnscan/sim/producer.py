@@ -59,6 +59,7 @@ PRODUCER = (
         begin_init,
         "A producer starts, or a new instance of it: a new producer id, or the next epoch, which fences the instance "
         "before it (TransactionCoordinator.prepareInitProducerIdTransit).",
+        of="'{1}' at broker {0}",
     ),
     Transition(
         "AddPartitionsToTxn",
@@ -67,13 +68,21 @@ PRODUCER = (
         "A partition joins the transaction, by the client (v1) or by the partition's leader for it (v2). The "
         "answer comes after the record is acknowledged, so data follows it "
         "(TransactionCoordinator.handleAddPartitionsToTransaction).",
+        of="'{1}' at broker {0}, {2}",
     ),
-    Transition("send data", _sends, _send, "The producer sends a batch to a partition that it has added."),
+    Transition(
+        "send data",
+        _sends,
+        _send,
+        "The producer sends a batch to a partition that it has added.",
+        of="'{0}' to {1}, transactions v{2}",
+    ),
     Transition(
         "EndTxn",
         _ends,
         begin_end,
         "The producer commits, once all its records are acknowledged, or aborts, at any time; asked again when no "
         "answer came (TransactionCoordinator.endTransaction).",
+        of="'{1}' at broker {0}, {2}, transactions v{3}",
     ),
 )

@@ -119,25 +119,26 @@ SMALL = (
 )
 # Where each obligation is needed: with it nothing goes wrong within the bound, without it something does.
 ARENAS = {
-    "L: the leader": Small(MOVING_PARTITION, (*_open(1, 3), *_DEPOSED), ((6, 0),), brief=(6, 0)),
-    "L: below the high watermark": Small(MOVING_PARTITION, _aborted(3), ((3, 0),), brief=(3, 0)),
-    "V: coverage": Small(MOVING_COORDINATOR, _open(1), ((3, 1),), brief=(3, 1)),
-    "A: visibility": Small(HIDDEN, _READY, ((4, 0),), brief=(4, 0)),
-    "the second read": Small(ONE_BROKER, (*_open(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)),
-    "the order of the steps": Small(ONE_BROKER, _READY, ((0, 4),), brief=(0, 4)),
-    "Prepare* is no absence": LATE_IN_PREPARE,
+    "leader": Small(MOVING_PARTITION, (*_open(1, 3), *_DEPOSED), ((6, 0),), brief=(6, 0)),
+    "high-watermark": Small(MOVING_PARTITION, _aborted(3), ((3, 0),), brief=(3, 0)),
+    "coverage": Small(MOVING_COORDINATOR, _open(1), ((3, 1),), brief=(3, 1)),
+    "visibility": Small(HIDDEN, _READY, ((4, 0),), brief=(4, 0)),
+    "second-read": Small(ONE_BROKER, (*_open(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)),
+    "order": Small(ONE_BROKER, _READY, ((0, 4),), brief=(0, 4)),
+    "prepare": LATE_IN_PREPARE,
 }
 
 _ALL_FAULTS = frozenset({"kill", "pause", "cut", "leader move", "lost request"})
-WIDE = (
+# By name; the first is the usual one.
+_WIDE = (
     Scenario(
-        "two brokers, two partitions",
+        "two-brokers",
         topics=((P, (1, 2)), (Q, (2, 1))),
         coordinators=((1, 2),),
         faults=_ALL_FAULTS,
     ),
     Scenario(
-        "three brokers, two coordinators",
+        "three-brokers",
         topics=((P, (1, 2, 3)), (Q, (3,))),
         coordinators=((1, 2, 3), (3, 1, 2)),
         producers=(A, "b"),
@@ -145,7 +146,7 @@ WIDE = (
         faults=_ALL_FAULTS,
     ),
     Scenario(
-        "transactions v1, nothing verified",
+        "v1-unverified",
         topics=((P, (1, 2)), (Q, (2,))),
         coordinators=((1,), (2,)),
         producers=(A, "b"),
@@ -155,7 +156,7 @@ WIDE = (
         faults=_ALL_FAULTS,
     ),
     Scenario(
-        "transactions v2, verified, epochs used up",
+        "v2-epochs",
         topics=((P, (1, 2)), (Q, (2, 3))),
         coordinators=((1, 2), (2, 3)),
         producers=(A, "b"),
@@ -165,7 +166,7 @@ WIDE = (
         faults=_ALL_FAULTS,
     ),
     Scenario(
-        "an id that the principal may not see",
+        "hidden-id",
         topics=((P, (1, 2)),),
         coordinators=((1, 2),),
         producers=(A, "b"),
@@ -173,6 +174,7 @@ WIDE = (
         faults=_ALL_FAULTS,
     ),
 )
+WIDE = {scenario.name: scenario for scenario in _WIDE}
 # What follows of itself while nothing goes wrong and no client asks.
 _OF_ITSELF = ("fetch", "complete transition")
 

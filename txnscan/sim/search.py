@@ -76,7 +76,12 @@ def run(history: History, protocol: Protocol = EVERYTHING) -> tuple[Scan, list[W
     world = opened(history.scenario, history.opening)
     for event in history.before:
         happen(world, event)
-    return _judged(world, _Scripted(history.during), history.during, protocol, quiet=not history.during)
+    return check(world, history.during, protocol)
+
+
+def check(world: World, during: Schedule, protocol: Protocol = EVERYTHING) -> tuple[Scan, list[Wrong], World]:
+    """A sweep of this world, with these events between its answers; as `run` gives it."""
+    return _judged(world, _Scripted(during), during, protocol, quiet=not during)
 
 
 def _judged(

@@ -35,9 +35,9 @@ STORIES = {
     story.without: story
     for story in (
         Story(
-            "L: the leader",
+            "leader",
             _history(
-                "L: the leader",
+                "leader",
                 before=(
                     ("InitProducerId", (3, A)),
                     ("complete transition", (3, A)),
@@ -52,9 +52,9 @@ STORIES = {
             "Broker 1 never gets it and shows the transaction as open for ever, though it ended.",
         ),
         Story(
-            "L: below the high watermark",
+            "high-watermark",
             _history(
-                "L: below the high watermark",
+                "high-watermark",
                 before=(("append data", (0,)), ("move leader", (P, 2))),
             ),
             "A late record of an aborted transaction reaches the leader, and no follower has it yet. The controller "
@@ -62,9 +62,9 @@ STORIES = {
             "what is above the high watermark is not written yet.",
         ),
         Story(
-            "V: coverage",
+            "coverage",
             _history(
-                "V: coverage",
+                "coverage",
                 before=(
                     ("move leader", (("__transaction_state", 0), 2)),
                     ("publish metadata", (1,)),
@@ -77,9 +77,9 @@ STORIES = {
             "one of them will go on with looks like an orphan.",
         ),
         Story(
-            "A: visibility",
+            "visibility",
             _history(
-                "A: visibility",
+                "visibility",
                 before=(
                     ("AddPartitionsToTxn", (1, A, P)),
                     ("complete transition", (1, A)),
@@ -91,9 +91,9 @@ STORIES = {
             "others, and leaves it out here without a word.",
         ),
         Story(
-            "the second read",
+            "second-read",
             _history(
-                "the second read",
+                "second-read",
                 during=_all_at(
                     13,
                     ("write marker", (1, A, P)),
@@ -106,9 +106,9 @@ STORIES = {
             "rightly says that it is complete and owes nobody anything.",
         ),
         Story(
-            "the order of the steps",
+            "order",
             _history(
-                "the order of the steps",
+                "order",
                 during=_all_at(
                     10,
                     ("AddPartitionsToTxn", (1, A, P)),
@@ -121,7 +121,7 @@ STORIES = {
             "reads of the partition find open, and which no coordinator had shown.",
         ),
         Story(
-            "Prepare* is no absence",
+            "prepare",
             History(
                 LATE_IN_PREPARE.scenario,
                 LATE_IN_PREPARE.opening,

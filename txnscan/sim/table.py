@@ -19,11 +19,13 @@ class Transition:
     """One line of a table.
 
     when: each subject for which it can happen now. then: makes it happen. models: the behaviour, with its source.
-    fault: the scenario must name this kind of fault for it to happen; None for the usual course of things.
+    of: how its subject reads. fault: the scenario must name this kind of fault for it to happen; None for the usual
+    course of things.
     """
 
     name: str
     when: Callable[[World], Iterable[Subject]]
     then: Callable[..., None]
     models: str
+    of: str
     fault: str | None = None

@@ -1,0 +1,158 @@
+"""Histories of a simulated cluster, searched for a verdict that the truth contradicts.
+
+    python -m tests.prove.histories
+
+Three parts: small worlds in every way up to their bounds; every obligation dropped, where the search must find somebody
+innocent accused; larger worlds at random. Ends with the figures; exits with 1 when a verdict is wrong, or when an
+obligation turns out not to be needed. A random history is run again by `txnscan simulate --world WORLD --seed SEED`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+from txnscan.sim.obligations import DROPPED, EVERYTHING
+from txnscan.sim.scenarios import ARENAS, SMALL, WIDE
+from txnscan.sim.search import Figures, exhaustive, wander
+
+# How many shares an exhaustive search is cut into, and how many random histories make one.
+_SHARES = 8
+_SEEDS = 2_000
+
+
+def searched(number: int, bound: tuple[int, int], share: int) -> Figures:
+    """One share of the histories of a small world up to a bound."""
+    return exhaustive(SMALL[number], bound, first=share, step=_SHARES)
+
+
+def needed(name: str) -> tuple[Figures, Figures]:
+    """A search without an obligation, until somebody innocent is accused, and the same search with it, to its end."""
+    arena, dropped = ARENAS[name], DROPPED[name]
+    with_all = replace(EVERYTHING, starts_anywhere=dropped.starts_anywhere)
+    without = exhaustive(arena, arena.brief, dropped, stop=lambda figures: figures.false_accusations > 0)
+    return without, exhaustive(arena, arena.brief, with_all)
+
+
+def wandered(world: str, first_seed: int, count: int) -> tuple[Figures, list[int]]:
+    """Random histories of a world, and the seeds of those with a wrong verdict."""
+    total, failing = Figures(), []
+    for seed in range(first_seed, first_seed + count):
+        figures, _ = wander(WIDE[world], seed)
+        total.add(figures)
+        if figures.wrong:
+            failing.append(seed)
+    return total, failing
+
+
+def right(figures: Figures) -> bool:
+    """Whether no verdict was wrong."""
+    return not (figures.false_accusations or figures.torn or figures.overlooked)
+
+
+def in_words(figures: Figures) -> str:
+    """The figures on one line."""
+    return (
+        f"{figures.histories:,} histories, {figures.accusations:,} accusations, {figures.false_accusations} false, "
+        f"{figures.torn} outcomes wrong, {figures.overlooked} overlooked"
+    )
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def prove_small(pool: ProcessPoolExecutor, brief: bool) -> Figures:
+    """Every small world, in every way up to its bounds."""
+    total = Figures()
+    for number, small in enumerate(SMALL):
+        for bound in (small.brief,) if brief else small.bounds:
+            figures, began_s = Figures(), time.monotonic()
+            for part in pool.map(searched, *zip(*((number, bound, s) for s in range(_SHARES)), strict=True)):
+                figures.add(part)
+            before, during = bound
+            took_s = time.monotonic() - began_s
+            say(
+                f"{small.scenario.name}, {before} events before the sweep and {during} during it: "
+                f"{figures.worlds:,} worlds, {in_words(figures)} ({took_s:.0f} s)"
+            )
+            for history, wrong in figures.wrong:
+                say(f"WRONG: {wrong}\n  {history}")
+            total.add(figures)
+    return total
+
+
+def prove_obligations(pool: ProcessPoolExecutor) -> dict[str, bool]:
+    """Whether each obligation is needed, and enough where it is."""
+    shown = {}
+    for name, (without, with_it) in zip(DROPPED, pool.map(needed, DROPPED), strict=True):
+        before, during = ARENAS[name].brief
+        shown[name] = without.false_accusations > 0 and right(with_it)
+        say(
+            f"without {name} ({DROPPED[name].lacks}): {without.false_accusations} false accusations after "
+            f"{without.histories:,} histories; with it, all up to {before} events before the sweep and {during} during "
+            f"it: {in_words(with_it)}"
+        )
+    return shown
+
+
+def prove_at_random(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Figures:
+    """Random histories of the larger worlds, as many of each."""
+    total = Figures()
+    shares = list(_shares(count // len(WIDE), first_seed))
+    for world in WIDE:
+        figures, began_s = Figures(), time.monotonic()
+        for part, failing in pool.map(wandered, *zip(*((world, *share) for share in shares), strict=True)):
+            figures.add(part)
+            for seed in failing:
+                say(f"WRONG: txnscan simulate --world {world} --seed {seed}")
+        seeds = f"seeds {first_seed} to {first_seed + count // len(WIDE) - 1}"
+        say(f"{world}, {seeds}: {in_words(figures)} ({time.monotonic() - began_s:.0f} s)")
+        total.add(figures)
+    return total
+
+
+def _shares(count: int, first_seed: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, count, _SEEDS):
+        yield first_seed + start, min(_SEEDS, count - start)
+
+
+def report(lines: Iterable[str]) -> None:
+    """What was found, on stdout."""
+    for line in lines:
+        print(line)  # noqa: T201
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.prove.histories", description=__doc__)
+    parser.add_argument(
+        "--random", type=int, default=1_000_000, metavar="N", help="random histories (default: 1000000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--processes", type=int, default=2, help="how many to use (default: 2)")
+    parser.add_argument("--brief", action="store_true", help="small worlds up to smaller bounds")
+    options = parser.parse_args(arguments)
+    began_s = time.monotonic()
+    with ProcessPoolExecutor(options.processes) as pool:
+        obligations = prove_obligations(pool)
+        small = prove_small(pool, options.brief)
+        wide = prove_at_random(pool, options.random, options.seed)
+    report(
+        (
+            f"small worlds, exhaustively: {in_words(small)}, in {small.worlds:,} worlds",
+            f"larger worlds, at random, from seed {options.seed}: {in_words(wide)}",
+            f"obligations shown to be needed: {sum(obligations.values())} of {len(obligations)}",
+            f"histories in {time.monotonic() - began_s:.0f} s",
+        )
+    )
+    return 0 if right(small) and right(wide) and all(obligations.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

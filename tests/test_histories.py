@@ -1,0 +1,88 @@
+"""Verdicts of the real sweep against the truth of simulated histories; `make prove` runs a million of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnscan.sim.history import Simulation, accused, overlooked, sweep
+from txnscan.sim.scenarios import SMALL, WIDE, Small, opened
+from txnscan.sim.search import Figures, exhaustive, run, shortened, wander
+from txnscan.sim.truth import hanging
+
+# Of each world. A wrong verdict names its seed; `txnscan simulate --world WORLD --seed SEED` shows it.
+SEEDS = range(1_000)
+
+
+@pytest.mark.parametrize("small", SMALL, ids=lambda small: f"{small.scenario.name}, {len(small.opening)}")
+def test_no_history_of_a_small_world_makes_a_verdict_wrong(small: Small) -> None:
+    found = exhaustive(small, small.brief)
+    assert found.histories > 0
+    assert found.wrong == []
+
+
+@pytest.mark.parametrize("world", WIDE)
+def test_no_history_at_random_makes_a_verdict_wrong(world: str) -> None:
+    total = Figures()
+    for seed in SEEDS:
+        figures, _ = wander(WIDE[world], seed)
+        assert figures.wrong == [], f"txnscan simulate --world {world} --seed {seed}"
+        total.add(figures)
+    assert total.histories > len(SEEDS) / 2
+    kinds = {kind.split("/")[0] for kind in total.verdicts}
+    assert kinds >= {"gone", "pending_marker", "indeterminate", "late_ongoing"}, "the histories show too little"
+
+
+def test_the_histories_at_random_hold_hanging_transactions_of_every_reason() -> None:
+    seen: set[str] = set()
+    for seed in range(4_000):
+        figures, _ = wander(WIDE["v1-unverified"], seed)
+        seen |= {kind.split("/")[1] for kind in figures.verdicts if kind.startswith("hanging")}
+        if len(seen) == 4:
+            break
+    assert seen == {"orphan", "maybe_committed", "stale_epoch", "live_epoch"}
+
+
+def test_the_same_seed_gives_the_same_history_and_replaying_it_the_same_verdicts() -> None:
+    for seed in range(50):
+        figures, history = wander(WIDE["two-brokers"], seed)
+        again, same = wander(WIDE["two-brokers"], seed)
+        assert (history, figures.verdicts) == (same, again.verdicts)
+        if figures.histories:
+            scan, wrong, _ = run(history)
+            assert wrong == []
+            assert sum(figures.verdicts.values()) == len(scan.transactions)
+
+
+def test_a_history_is_made_shorter_while_it_still_shows_the_same() -> None:
+    seed, history = next(
+        (seed, history)
+        for seed in range(2_000)
+        for figures, history in [wander(WIDE["v1-unverified"], seed)]
+        if "hanging/live_epoch" in figures.verdicts
+    )
+
+    def accuses(candidate) -> bool:  # type: ignore[no-untyped-def]
+        return any(str(judged.judgement.reason) == "live_epoch" for judged in accused(run(candidate)[0]))
+
+    short = shortened(history, accuses)
+    assert accuses(short), seed
+    assert len(short.before) + len(short.during) < len(history.before) + len(history.during)
+
+
+def test_a_sweep_at_rest_finds_everything_that_hangs() -> None:
+    """Completeness, in the worlds where late data hangs: nothing else is open once the cluster is at rest."""
+    late = next(small for small in SMALL if small.scenario.name == "late data")
+    world = opened(late.scenario, (*late.opening, *_ABORTED_BEFORE_ITS_DATA))
+    assert len(hanging(world)) == 1
+    assert overlooked(world) == []
+    assert [str(judged.judgement.reason) for judged in accused(sweep(Simulation(world)))] == ["live_epoch"]
+
+
+_P = ("p", 0)
+_ABORTED_BEFORE_ITS_DATA = (
+    ("EndTxn", (1, "a", False, 1)),
+    ("write marker", (1, "a", _P)),
+    ("marker acknowledged", (1, "a", _P)),
+    ("write completion", (1, "a")),
+    ("append data", (0,)),
+)

@@ -1,0 +1,206 @@
+"""The simulator's own behaviour: one sentence for each fact about Kafka's transactions that the proof rests on."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
+from txnscan.sim.scenarios import CRASHES, LATE_DATA, LEADERLESS, MOVING_COORDINATOR, VERIFIED, WIDE, A, P, opened, rest
+from txnscan.sim.search import at_random
+from txnscan.sim.table import Event
+from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
+from txnscan.sim.truth import hanging, settled
+from txnscan.sim.world import Held, TransactionMetadata, World, producer_state, still_open
+
+STATE = ("__transaction_state", 0)
+INIT: Event = ("InitProducerId", (1, A))
+ADD: Event = ("AddPartitionsToTxn", (1, A, P))
+END_MARKERS: tuple[Event, ...] = (
+    ("write marker", (1, A, P)),
+    ("marker acknowledged", (1, A, P)),
+    ("write completion", (1, A)),
+)
+
+
+def send(version: int) -> tuple[Event, ...]:
+    return (("send data", (A, P, version)), ("append data", (0,)))
+
+
+def end(version: int, commit: bool = True) -> Event:
+    return ("EndTxn", (1, A, commit, version))
+
+
+def owner(world: World, broker_id: int = 1) -> TransactionMetadata:
+    return world.held[broker_id, A].metadata
+
+
+def go_on(world: World, *events: Event) -> None:
+    for event in events:
+        assert can_happen(world, event), f"{event} cannot happen; {list(possible(world))} can"
+        happen(world, event)
+        rest(world)
+
+
+def test_every_transition_cites_what_it_models_and_reads_as_a_sentence() -> None:
+    for name, transition in TRANSITIONS.items():
+        assert len(transition.models) > 20 and transition.models.endswith("."), name
+    assert sum(len(table) for table in TABLES.values()) == len(TRANSITIONS), "two transitions have one name"
+
+
+def test_a_partition_is_in_the_transaction_before_its_data_can_land() -> None:
+    world = opened(VERIFIED, (INIT, ADD, *send(2)))
+    assert owner(world) == (7, 0, "Ongoing", frozenset({P}), 1, -1, (A, 1))
+    assert still_open(world.logs[P, 1])[7].start_offset == 0
+
+
+def test_under_transactions_v2_an_end_raises_the_epoch_already_in_prepare() -> None:
+    world = opened(VERIFIED, (INIT, ADD, *send(2), end(2)))
+    assert (owner(world).state, owner(world).producer_epoch) == ("PrepareCommit", 1)
+    assert still_open(world.logs[P, 1])[7].producer_epoch == 0
+    go_on(world, *END_MARKERS)
+    assert (owner(world).state, owner(world).producer_epoch) == ("CompleteCommit", 1)
+
+
+def test_under_transactions_v1_an_end_leaves_the_epoch_as_it_is() -> None:
+    world = opened(LATE_DATA, (INIT, ADD, *send(1), end(1), *END_MARKERS))
+    assert (owner(world).state, owner(world).producer_epoch) == ("CompleteCommit", 0)
+    assert still_open(world.logs[P, 1]) == {}
+
+
+def test_a_new_instance_fences_the_old_one_and_its_transaction_is_aborted() -> None:
+    world = opened(LATE_DATA, (INIT, ADD, *send(1), INIT))
+    assert (owner(world).state, owner(world).producer_epoch) == ("PrepareAbort", 1)
+    go_on(world, *END_MARKERS, INIT)
+    assert (owner(world).state, owner(world).producer_epoch) == ("Empty", 2)
+    assert producer_state(world.logs[P, 1])[7].producer_epoch == 1
+
+
+def test_late_data_after_the_marker_hangs_where_nothing_is_verified() -> None:
+    late = (INIT, ADD, ("send data", (A, P, 1)), end(1, commit=False), *END_MARKERS, ("append data", (0,)))
+    world = opened(LATE_DATA, late)
+    assert hanging(world) == {(P, 7, 1)}
+
+
+def test_late_data_is_refused_where_transactions_are_verified() -> None:
+    late = (INIT, ADD, ("send data", (A, P, 2)), end(2, commit=False), *END_MARKERS, ("append data", (0,)))
+    world = opened(VERIFIED, late)
+    assert still_open(world.logs[P, 1]) == {} and hanging(world) == frozenset()
+
+
+def test_recovery_keeps_what_is_ongoing_until_its_timeout() -> None:
+    world = opened(MOVING_COORDINATOR, (INIT, ADD, *send(1)))
+    _move_coordinator(world)
+    assert (owner(world, 2).state, owner(world, 2).partitions) == ("Ongoing", frozenset({P}))
+    assert (1, A) not in world.held
+    go_on(world, ("timeout", (2, A)))
+    assert owner(world, 2).state == "PrepareAbort"
+
+
+def test_recovery_finishes_what_is_prepared_with_the_whole_list_of_partitions() -> None:
+    world = opened(MOVING_COORDINATOR, (INIT, ADD, *send(1), end(1), *END_MARKERS[:2]))
+    assert owner(world).partitions == frozenset()
+    _move_coordinator(world)
+    assert (owner(world, 2).state, owner(world, 2).partitions) == ("PrepareCommit", frozenset({P}))
+
+
+def _move_coordinator(world: World) -> None:
+    go_on(world, ("move leader", (STATE, 2)))
+    for broker_id in (1, 2):
+        go_on(world, ("publish metadata", (broker_id,)), ("apply to replicas", (broker_id,)))
+        go_on(world, ("elect coordinators", (broker_id,)))
+    go_on(world, ("load", (2, 0)))
+
+
+def test_a_marker_for_a_partition_without_a_leader_is_skipped_and_the_commit_completes() -> None:
+    world = opened(LEADERLESS, (INIT, ADD, *send(2)))
+    go_on(world, ("kill broker", (2,)), ("fence broker", (2,)), ("publish metadata", (1,)), end(2))
+    go_on(world, ("skip marker", (1, A, P)), ("write completion", (1, A)))
+    assert owner(world).state == "CompleteCommit"
+    assert hanging(world) == {(P, 7, 0)}, "committed, and open for ever"
+
+
+def test_a_marker_at_a_lower_epoch_is_refused_and_sending_stops() -> None:
+    world = opened(LATE_DATA, (INIT, ADD, *send(1), end(1)))
+    world.held[1, A] = world.held[1, A]._replace(metadata=owner(world)._replace(producer_epoch=-1))
+    go_on(world, ("write marker", (1, A, P)))
+    assert not world.held[1, A].sending
+
+
+def test_an_append_is_acknowledged_only_when_every_replica_in_sync_has_it() -> None:
+    world = opened(CRASHES, (INIT, ADD))
+    happen(world, ("send data", (A, P, 2)))
+    happen(world, ("append data", (0,)))
+    assert world.high_watermarks[P, 1] == 0
+    rest(world)
+    assert world.high_watermarks[P, 1] == 1
+
+
+def test_a_killed_leader_is_followed_by_the_replica_in_sync_at_the_next_epoch() -> None:
+    world = opened(CRASHES, (INIT, ADD, *send(2)))
+    go_on(world, ("kill broker", (1,)), ("fence broker", (1,)))
+    leadership = world.leadership(world.image, P)
+    assert (leadership.leader, leadership.epoch, leadership.isr) == (2, 1, frozenset({2}))
+
+
+def test_an_id_expires_only_at_rest() -> None:
+    world = opened(LATE_DATA, (INIT, ADD, *send(1)))
+    assert not can_happen(world, ("expire id", (1, A)))
+    go_on(world, end(1), *END_MARKERS, ("expire id", (1, A)))
+    assert (1, A) not in world.held
+
+
+def test_a_used_up_producer_id_is_followed_by_another() -> None:
+    world = opened(WIDE["v2-epochs"], (("InitProducerId", (2, A)),))
+    coordinator = next(b for b, name in world.held if name == A)
+    for _ in range(WIDE["v2-epochs"].last_epoch):
+        go_on(world, ("InitProducerId", (coordinator, A)))
+    assert (world.held[coordinator, A].metadata.producer_id, world.held[coordinator, A].metadata.producer_epoch) == (
+        7,
+        2,
+    )
+    go_on(world, ("InitProducerId", (coordinator, A)))
+    assert (world.held[coordinator, A].metadata.producer_id, world.held[coordinator, A].metadata.producer_epoch) == (
+        8,
+        0,
+    )
+
+
+@pytest.mark.parametrize("after", ["Ongoing", "PrepareCommit", "PrepareAbort"])
+def test_a_transition_that_kafka_would_refuse_is_a_defect_of_the_simulator(after: str) -> None:
+    world = opened(LATE_DATA, (INIT,))
+    held = Held(owner(world)._replace(state=after))
+    assert after not in VALID_PREVIOUS_STATES["Dead"]
+    with pytest.raises(InvalidTransition):
+        prepare(world, 1, A, held, held.metadata._replace(state="Dead"))
+
+
+@pytest.mark.parametrize("world_name", WIDE)
+def test_no_acknowledged_record_is_ever_lost_and_no_two_brokers_lead_at_one_epoch(world_name: str) -> None:
+    """`NoCommittedRecordLost` and leader completeness, after every event of random histories."""
+    import random
+
+    for seed in range(150):
+        chooser, world = random.Random(seed), World(WIDE[world_name])
+        committed: dict[object, tuple[object, ...]] = {}
+        for _ in range(60):
+            event = at_random(world, chooser, 0.15)
+            if event is None:
+                break
+            happen(world, event)
+            for key, _ in world.scenario.partitions:
+                leaders = {(led.epoch): b for b in world.brokers if (led := world.leads(b, key)) is not None}
+                assert len(leaders) == sum(world.leads(b, key) is not None for b in world.brokers), (seed, event)
+                now = world.leadership(world.image, key)
+                if now.leader < 0 or world.leads(now.leader, key) != now:
+                    continue
+                log, mark = world.logs[key, now.leader], world.high_watermarks[key, now.leader]
+                before = committed.get(key, ())
+                assert log[: len(before)] == before, (seed, event)
+                committed[key] = log[: max(mark, len(before))]
+
+
+def test_the_settled_future_leaves_the_world_itself_alone() -> None:
+    world = opened(CRASHES, (INIT, ADD, *send(2)))
+    before = world.key
+    settled(world)
+    assert world.key == before
