@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from txnscan.sim.check import Figures, run
+from txnscan.sim.exhaustive import exhaustive
 from txnscan.sim.history import Simulation, accused, overlooked, sweep
 from txnscan.sim.scenarios import SMALL, WIDE, Small, opened
-from txnscan.sim.search import Figures, exhaustive, run, shortened, wander
+from txnscan.sim.shorten import shortened
 from txnscan.sim.truth import hanging
+from txnscan.sim.wander import wander
 
 # Of each world. A wrong verdict names its seed; `txnscan simulate --world WORLD --seed SEED` shows it.
 SEEDS = range(1_000)

@@ -13,9 +13,10 @@ from dataclasses import replace
 import pytest
 
 from txnscan.scan import Scan
+from txnscan.sim.check import run
+from txnscan.sim.exhaustive import exhaustive
 from txnscan.sim.obligations import DROPPED, EVERYTHING
 from txnscan.sim.scenarios import ARENAS
-from txnscan.sim.search import exhaustive, run
 from txnscan.sim.stories import STORIES
 
 

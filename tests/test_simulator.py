@@ -6,10 +6,10 @@ import pytest
 
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
 from txnscan.sim.scenarios import CRASHES, LATE_DATA, LEADERLESS, MOVING_COORDINATOR, VERIFIED, WIDE, A, P, opened, rest
-from txnscan.sim.search import at_random
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
 from txnscan.sim.truth import hanging, settled
+from txnscan.sim.wander import at_random
 from txnscan.sim.world import Held, TransactionMetadata, World, producer_state, still_open
 
 STATE = ("__transaction_state", 0)

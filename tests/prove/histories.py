@@ -16,9 +16,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
+from txnscan.sim.check import Figures
+from txnscan.sim.exhaustive import exhaustive
 from txnscan.sim.obligations import DROPPED, EVERYTHING
 from txnscan.sim.scenarios import ARENAS, SMALL, WIDE
-from txnscan.sim.search import Figures, exhaustive, wander
+from txnscan.sim.wander import wander
 
 # How many shares an exhaustive search is cut into, and how many random histories make one.
 _SHARES = 8

@@ -173,6 +173,13 @@ _WIDE = (
         hidden=frozenset({"b"}),
         faults=_ALL_FAULTS,
     ),
+    Scenario(
+        "unclean-elections",
+        topics=((P, (1, 2)),),
+        coordinators=((3,),),
+        producers=(A, "b"),
+        faults=_ALL_FAULTS | {"unclean election"},
+    ),
 )
 WIDE = {scenario.name: scenario for scenario in _WIDE}
 # What follows of itself while nothing goes wrong and no client asks.

@@ -10,14 +10,15 @@ from typing import Any, TypeVar
 from txnscan.cluster import ClusterUnreachable
 from txnscan.config import ConfigError, printable
 from txnscan.model import Key
+from txnscan.sim.check import History, check
 from txnscan.sim.history import Simulation, sweep
 from txnscan.sim.obligations import DROPPED, EVERYTHING, Protocol
 from txnscan.sim.scenarios import WIDE, rest
-from txnscan.sim.search import History, check, wander
 from txnscan.sim.stories import STORIES
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen
 from txnscan.sim.truth import hanging
+from txnscan.sim.wander import wander
 from txnscan.sim.world import Data, Entry, Held, Marker, Scenario, World, producer_state
 
 Thing = TypeVar("Thing")

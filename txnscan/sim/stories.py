@@ -1,15 +1,15 @@
 """Histories worth knowing: for each proof obligation one in which a sweep without it accuses somebody innocent.
 
-Each was found by searching (`search.py`) and then made as short as it goes. `txnscan simulate` shows them step by step,
-and `tests/test_obligations.py` holds that the real sweep is not fooled by any of them.
+Each was found by searching (`exhaustive.py`, `wander.py`) and then made as short as it goes. `txnscan simulate` shows
+them step by step, and `tests/test_obligations.py` holds that the real sweep is not fooled by any of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from txnscan.sim.check import History
 from txnscan.sim.scenarios import ARENAS, LATE_IN_PREPARE, A, P
-from txnscan.sim.search import History
 from txnscan.sim.table import Event
 
 

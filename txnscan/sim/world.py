@@ -179,7 +179,6 @@ class Scenario:
     verify: bool = False
     skips_leaderless: bool = True
     versions: tuple[int, ...] = (1, 2)
-    unclean: bool = False
     hidden: frozenset[str] = frozenset()
     last_epoch: int = 32766
     faults: frozenset[str] = frozenset()
@@ -350,25 +349,32 @@ def producer_state(log: Log) -> dict[int, Open]:
     """What a replica knows of each producer id: the fold of its log (`ProducerStateManager`).
 
     A batch at a higher epoch joins the transaction that is open; a marker ends it, and raises the epoch where nothing
-    is open. Do not change the answer: it is shared.
+    is open. Sequences start over at each epoch (`ProducerStateEntry.maybeUpdateProducerEpoch`). Do not change the
+    answer: it is shared.
     """
     known: dict[int, Open] = {}
     for offset, (_, record) in enumerate(log):
         if isinstance(record, Data):
             before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))
             fresh = before.start_offset < 0
+            epoch = max(before.producer_epoch, record.producer_epoch)
             known[record.producer_id] = Open(
-                max(before.producer_epoch, record.producer_epoch),
+                epoch,
                 before.coordinator_epoch,
                 offset if fresh else before.start_offset,
-                before.last_sequence + 1,
+                _last_sequence(before, epoch) + 1,
                 frozenset({record.txn}) if fresh else before.txns | {record.txn},
             )
         elif isinstance(record, Marker):
             before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))
             epoch = max(before.producer_epoch, record.producer_epoch)
-            known[record.producer_id] = Open(epoch, record.coordinator_epoch, -1, before.last_sequence, frozenset())
+            sequence = _last_sequence(before, epoch)
+            known[record.producer_id] = Open(epoch, record.coordinator_epoch, -1, sequence, frozenset())
     return known
+
+
+def _last_sequence(before: Open, epoch: int) -> int:
+    return before.last_sequence if before.producer_epoch == epoch else -1
 
 
 def still_open(log: Log) -> dict[int, Open]:

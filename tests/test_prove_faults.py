@@ -1,4 +1,4 @@
-"""What the harness of `tests/prove/faults.py` takes for a violation: it must not be blind."""
+"""What the harness of `tests/prove/faults` takes for a violation: it must not be blind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import NOW_MS, judged, scan, view
-from tests.prove.faults import Accusation, At, Known, World, fate_of, missed
+from tests.prove.faults.ledger import Accusation, fate_of, missed, overlooked
+from tests.prove.faults.sweeps import At
+from tests.prove.faults.world import Known, World
 from txnscan.model import Judged, ScanError
 from txnscan.scan import identity
 
@@ -53,7 +55,7 @@ def test_a_planted_transaction_that_a_sweep_gets_wrong_is_a_violation(
 
 
 def world(*, came_back: bool = False) -> World:
-    traffic = SimpleNamespace(came_back=lambda _: came_back)
+    traffic = SimpleNamespace(came_back=lambda *_: came_back)
     return cast(World, SimpleNamespace(ever_planted=set(), traffic=traffic))
 
 
@@ -70,6 +72,12 @@ def test_only_a_client_that_came_back_excuses_an_accused_one_that_is_gone() -> N
     accusation = Accusation("#1", NOW_MS, judged(view("Empty", epoch=4)))
     assert fate_of(world(), accusation, {("p", "t0")}, set()) == "FALSE"
     assert fate_of(world(came_back=True), accusation, {("p", "t0")}, set()) == "ended by its own client's return"
+
+
+def test_the_last_sweep_is_complete_and_calls_hanging_what_is_open_for_ever() -> None:
+    assert overlooked(scan(ORPHAN), {PLANTED.key}) == []
+    for final in (None, scan(ORPHAN, partitions_failed=1), scan(), scan(UNPROVEN)):
+        assert len(overlooked(final, {PLANTED.key})) == 1
 
 
 def test_an_act_that_fails_in_the_middle_of_a_sweep_is_told_when_it_is_joined() -> None:

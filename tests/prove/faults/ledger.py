@@ -1,0 +1,162 @@
+"""What must hold: what the sweeps said, against what was planted and what became of everything else."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from kafka.protocol.admin import ListTransactionsRequest
+
+from tests.prove.faults.figures import Figures, say
+from tests.prove.faults.traffic import Sleepers
+from tests.prove.faults.world import LIVE_OWNER, LIVE_PARTITION, Known, World
+from txnscan.demo.wait import wait_until
+from txnscan.demo.wire import Wire
+from txnscan.kafka.describe_producers import describe_producers
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.model import Judged, Verdict
+from txnscan.scan import Identity, Scan, identity
+
+# Longer than any transaction of the traffic may live, its coordinator's sweep included.
+_SETTLED_S = 15.0
+_QUIET_S_MAX = 240.0
+_ENDED_STATES = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+# What an application that comes back may end: its own next transaction takes the open data with it.
+_EXCUSABLE = ("live_epoch", "stale_epoch", "maybe_committed")
+
+
+@dataclass(frozen=True)
+class Accusation:
+    """A sweep called this hanging."""
+
+    sweep: str
+    at_ms: int
+    judged: Judged
+
+    @property
+    def reason(self) -> str:
+        return str(self.judged.judgement.reason)
+
+
+# --- after each sweep
+
+
+def missed(scan: Scan, planted: Iterable[Known]) -> list[str]:
+    """What this sweep got wrong of the planted transactions, which were open from its start to its end."""
+    found = {identity(judged.observation): judged.judgement for judged in scan.transactions}
+    unread = {(error.topic, error.partition) for error in scan.errors}
+    wrong = []
+    for known in planted:
+        judgement = found.get(known.key)
+        if judgement is None:
+            if scan.complete or (known.key[0], known.key[2]) not in unread:
+                wrong.append(f"planted {known.key} is absent, and no error stands for its partition")
+        elif judgement.verdict is Verdict.HANGING:
+            if str(judgement.reason) not in known.reasons:
+                wrong.append(f"planted {known.key} is hanging for '{judgement.reason}' and not for {known.reasons}")
+        elif scan.complete or judgement.verdict is not Verdict.INDETERMINATE:
+            wrong.append(f"planted {known.key} is {judgement.verdict} ({judgement.reason}): {judgement.explanation}")
+    return wrong
+
+
+# --- at the end of a run
+
+
+def settle(world: World, sleepers: Sleepers) -> set[Identity]:
+    """Stops everybody and waits until nothing changes any more. What is open then is open for ever."""
+    world.traffic.stop()
+    sleepers.end()
+    wait_until(lambda: _busy(world.wire) <= {LIVE_OWNER}, "coordinators had nothing left to do", _QUIET_S_MAX)
+    found: set[Identity] | None = None
+    since_s = 0.0
+
+    def unchanged() -> bool:
+        nonlocal found, since_s
+        now_s, now_open = time.monotonic(), _open_now(world.wire)
+        if now_open != found:
+            found, since_s = now_open, now_s
+        return now_s - since_s > _SETTLED_S
+
+    wait_until(unchanged, "nothing changed any more", _QUIET_S_MAX)
+    return found or set()
+
+
+def audit(world: World, accusations: Iterable[Accusation], for_ever: set[Identity], figures: Figures) -> None:
+    """Holds what the sweeps said against what became of it."""
+    for known in world.planted:
+        if known.key not in for_ever:
+            figures.violations.append(f"{world.name}: planted {known.key} has ended by itself")
+    topics = {(p.topic, p.topic_id) for p in world.wire.view().partitions}
+    for accusation in accusations:
+        fate = fate_of(world, accusation, topics, for_ever)
+        figures.accusations[fate] += 1
+        if fate == "FALSE":
+            figures.violations.append(_false_accusation(world, accusation))
+
+
+def fate_of(world: World, accusation: Accusation, topics: set[tuple[str, str]], for_ever: set[Identity]) -> str:
+    """What became of what was accused. topics: those that are there now, with their ids; for_ever: what stays open."""
+    key = identity(accusation.judged.observation)
+    if key in world.ever_planted:
+        return "of what was planted"
+    if key in for_ever:
+        return "of what the faults made hang"
+    if key[:2] not in topics:
+        return "on a topic that was deleted since"
+    producer_id = accusation.judged.observation.producer_id
+    if accusation.reason in _EXCUSABLE and world.traffic.came_back(producer_id, accusation.at_ms):
+        return "ended by its own client's return"
+    return "FALSE"
+
+
+def overlooked(final: Scan | None, for_ever: set[Identity]) -> list[str]:
+    """What the last sweep, of a healed cluster, did not find of all that is open for ever."""
+    if final is None or not final.complete:
+        for error in final.errors if final is not None else ():
+            say(f"  {error}")
+        return ["the last sweep of a healed cluster was not complete"]
+    found = {identity(judged.observation): judged.judgement for judged in final.transactions}
+    return [
+        f"{key} is open for ever, and the last sweep says {found.get(key)}"
+        for key in for_ever
+        if (key[0], key[2]) != LIVE_PARTITION and (key not in found or found[key].verdict is not Verdict.HANGING)
+    ]
+
+
+def _open_now(wire: Wire) -> set[Identity]:
+    """Every open transaction, as the leaders of all partitions describe them. Raises RequestFailed."""
+    found: set[Identity] = set()
+    for partition in wire.view().partitions:
+        if partition.leader < 0:
+            raise RequestFailed(f"{partition.topic}-{partition.partition} has no leader")
+        described = describe_producers(wire.send, partition.leader, [partition])[partition.key]
+        if described.error is not None:
+            raise RequestFailed(described.error)
+        for producer in described.open_producers:
+            found.add(
+                (partition.topic, partition.topic_id, partition.partition, producer.producer_id, producer.start_offset)
+            )
+    return found
+
+
+def _busy(wire: Wire) -> set[str]:
+    """Transactional ids that a coordinator has still something to do for. Raises RequestFailed."""
+    busy = set()
+    for broker in wire.brokers:
+        answer = wire.send(broker.broker_id, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
+        if answer.error_code != ErrorCode.NONE:
+            raise RequestFailed(error_name(answer.error_code))
+        busy |= {s.transactional_id for s in answer.transaction_states if s.transaction_state not in _ENDED_STATES}
+    return busy
+
+
+def _false_accusation(world: World, accusation: Accusation) -> str:
+    observation = accusation.judged.observation
+    acts = "\n".join(f"  {at_ms} {act}" for at_ms, act in world.traffic.acts.get(observation.producer_id, ()))
+    return (
+        f"FALSE ACCUSATION in {accusation.sweep} at {accusation.at_ms}: {identity(observation)} was called hanging "
+        f"({accusation.reason}) and has ended.\n{json.dumps(asdict(accusation.judged), indent=2)}\n"
+        f"What its client did:\n{acts or '  unknown'}"
+    )

@@ -1,0 +1,69 @@
+"""The clusters, and what is planted on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.prove.faults.traffic import DOOMED, Traffic
+from txnscan.demo import plant
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.plant import Planted
+from txnscan.demo.wire import Wire
+from txnscan.scan import Identity
+
+# Timed-out transactions are ended within a second, so that the end of a run need not wait long for them.
+_COMMON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
+# By name, the settings of the brokers.
+CLUSTERS: Mapping[str, Mapping[str, str]] = {
+    "replicated": _COMMON,
+    "unreplicated": {
+        **_COMMON,
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+    },
+}
+# The other half of the planted live epoch: its owner holds a transaction on that partition, and is given 15 minutes.
+LIVE_OWNER = "invoices-service"
+LIVE_PARTITION = ("invoices", 0)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A planted hanging transaction: by what it is recognised, and the reasons that a sweep may give for it."""
+
+    key: Identity
+    reasons: tuple[str, ...]
+
+
+@dataclass
+class World:
+    """A cluster, what was planted on it, and who uses it. `wire` is for one thread at a time.
+
+    ever_planted: those on topics that were deleted since included.
+    """
+
+    name: str
+    cluster: KafkaCluster
+    wire: Wire
+    traffic: Traffic
+    planted: frozenset[Known] = frozenset()
+    ever_planted: set[Identity] = field(default_factory=set)
+
+    def plant(self) -> None:
+        self.remember(plant.committed_but_hanging(self.cluster).hanging, "maybe_committed")
+        self.remember(plant.orphan(self.wire), "orphan")
+        self.remember(plant.orphan_from_the_future(self.wire), "orphan")
+        self.remember(plant.stale_epoch(self.wire), "stale_epoch")
+        # After 15 minutes its owner's transaction is aborted, which raises the owner's epoch.
+        self.remember(plant.live_epoch(self.wire), "live_epoch", "stale_epoch")
+        self.remember(plant.orphan(self.wire, DOOMED), "orphan")
+
+    def remember(self, planted: Planted, *reasons: str) -> None:
+        topic_id = self.wire.partition(planted.topic, planted.partition).topic_id
+        key = (planted.topic, topic_id, planted.partition, planted.producer_id, planted.start_offset)
+        self.ever_planted.add(key)
+        self.planted |= {Known(key, reasons)}
+
+    def forget(self, topic: str) -> None:
+        self.planted = frozenset(known for known in self.planted if known.key[0] != topic)

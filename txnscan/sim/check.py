@@ -1,0 +1,124 @@
+"""A history run again, and every verdict of its sweep held against the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from txnscan.scan import Scan
+from txnscan.sim.history import Simulation, Wrong, false_accusations, overlooked, sweep, torn
+from txnscan.sim.obligations import EVERYTHING, Protocol
+from txnscan.sim.scenarios import opened
+from txnscan.sim.table import Event
+from txnscan.sim.transitions import can_happen, happen
+from txnscan.sim.world import Scenario, World
+
+# Events between the answers of a sweep, each with the number of the answer that it comes before.
+Schedule = tuple[tuple[int, Event], ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened before a sweep, and during it: enough to run it again."""
+
+    scenario: Scenario
+    opening: tuple[Event, ...]
+    before: tuple[Event, ...]
+    during: Schedule
+
+
+@dataclass
+class Figures:
+    """What a search saw. `wrong` holds the first few false verdicts with their histories."""
+
+    worlds: int = 0
+    histories: int = 0
+    unreachable: int = 0
+    complete: int = 0
+    accusations: int = 0
+    false_accusations: int = 0
+    torn: int = 0
+    overlooked: int = 0
+    verdicts: dict[str, int] = field(default_factory=dict)
+    wrong: list[tuple[History, Wrong]] = field(default_factory=list)
+
+    def add(self, other: Figures) -> None:
+        """Counts another search in."""
+        for name in ("worlds", "histories", "unreachable", "complete", "accusations"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("false_accusations", "torn", "overlooked"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for verdict, number in other.verdicts.items():
+            self.verdicts[verdict] = self.verdicts.get(verdict, 0) + number
+        self.wrong += other.wrong[: max(0, _WRONG_KEPT - len(self.wrong))]
+
+
+_WRONG_KEPT = 20
+
+
+def run(history: History, protocol: Protocol = EVERYTHING) -> tuple[Scan, list[Wrong], World]:
+    """Runs a history again: the sweep, every verdict that the truth contradicts, and the world in the end.
+
+    Raises ClusterUnreachable when no broker answered.
+    """
+    world = opened(history.scenario, history.opening)
+    for event in history.before:
+        happen(world, event)
+    return check(world, history.during, protocol)
+
+
+def check(world: World, during: Schedule, protocol: Protocol = EVERYTHING) -> tuple[Scan, list[Wrong], World]:
+    """A sweep of this world, with these events between its answers; as `run` gives it."""
+    return judged_history(world, Scripted(during), during, protocol, quiet=not during)
+
+
+def judged_history(
+    world: World, pilot: Callable[..., None], during: Schedule, protocol: Protocol, *, quiet: bool
+) -> tuple[Scan, list[Wrong], World]:
+    """Sweeps and checks. What follows a sweep's suspicion is looked at by running it again and keeping its worlds."""
+    simulation = Simulation(world.copy(), pilot)
+    found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
+    end = simulation.world
+    wrong = false_accusations(found, (), end)
+    if wrong:
+        again = Simulation(world.copy(), Scripted(during), keeps_worlds=True)
+        found = sweep(again, protocol.cluster_class, protocol.engine_class)
+        wrong = false_accusations(found, again.asked_worlds, again.world)
+    wrong += torn(found, end)
+    if quiet:
+        wrong += overlooked(end)
+    return found, wrong, end
+
+
+class Scripted:
+    """Makes scheduled events happen."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = list(schedule)
+
+    def __call__(self, simulation: Simulation, point: int, broker_id: int, request: Any) -> None:
+        while self.schedule and self.schedule[0][0] <= point:
+            _, event = self.schedule.pop(0)
+            # Where a history is made shorter, what led to an event may be gone.
+            if can_happen(simulation.world, event):
+                happen(simulation.world, event)
+
+
+def count(figures: Figures, found: Scan, wrong: list[Wrong], history: Callable[[], History]) -> None:
+    """Counts a finished history in."""
+    figures.histories += 1
+    figures.complete += found.complete
+    for judged in found.transactions:
+        name = f"{judged.judgement.verdict}/{judged.judgement.reason}"
+        figures.verdicts[name] = figures.verdicts.get(name, 0) + 1
+        figures.accusations += judged.judgement.verdict == "hanging"
+    for one in wrong:
+        if one.why.endswith("marker"):
+            figures.torn += 1
+        elif one.verdict:
+            figures.false_accusations += 1
+        else:
+            figures.overlooked += 1
+        if len(figures.wrong) < _WRONG_KEPT:
+            figures.wrong.append((history(), one))

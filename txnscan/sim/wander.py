@@ -1,0 +1,87 @@
+"""Histories at random: the same seed gives the same history."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+from txnscan.cluster import ClusterUnreachable
+from txnscan.sim.check import Figures, History, Scripted, count, judged_history
+from txnscan.sim.history import Simulation, false_accusations, overlooked, sweep, torn
+from txnscan.sim.obligations import EVERYTHING, Protocol
+from txnscan.sim.table import Event
+from txnscan.sim.transitions import TRANSITIONS, happen
+from txnscan.sim.world import Scenario, World
+
+# How often what is possible happens, where that is not 1: rarely enough that other things happen before.
+_WEIGHTS = {"expire id": 0.03, "timeout": 0.1, "InitProducerId": 0.05, "fetch": 4.0, "complete transition": 2.0}
+# How many kinds are tried by their weights, before whatever is possible is taken.
+_PICKS = 20
+_FAULT_WEIGHTS = {"start broker": 8.0, "resume broker": 8.0, "link broker again": 4.0}
+
+
+class _Wandering:
+    """Lets things happen at random between answers, and writes down what."""
+
+    def __init__(self, chooser: random.Random, chance: float, fault_chance: float) -> None:
+        self.chooser, self.chance, self.fault_chance = chooser, chance, fault_chance
+        self.schedule: list[tuple[int, Event]] = []
+
+    def __call__(self, simulation: Simulation, point: int, broker_id: int, request: Any) -> None:
+        while self.chooser.random() < self.chance:
+            event = at_random(simulation.world, self.chooser, self.fault_chance)
+            if event is None:
+                return
+            happen(simulation.world, event)
+            self.schedule.append((point, event))
+
+
+def at_random(world: World, chooser: random.Random, fault_chance: float) -> Event | None:
+    """Some event that can happen now: a kind of event first, so that those with many subjects do not crowd it."""
+    names, weights = _kinds(world.scenario.faults, chooser.random() < fault_chance)
+    if not names:
+        return None
+    for name in (*chooser.choices(names, cum_weights=weights, k=_PICKS), *names):
+        subjects = tuple(TRANSITIONS[name].when(world))
+        if subjects:
+            return (name, chooser.choice(subjects))
+    return None
+
+
+@lru_cache
+def _kinds(faults: frozenset[str], fault: bool) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The kinds of events, faults or usual ones, and their weights, added up."""
+    names = tuple(n for n, t in TRANSITIONS.items() if ((t.fault in faults) if fault else t.fault is None))
+    return names, tuple(accumulate((_FAULT_WEIGHTS if fault else _WEIGHTS).get(name, 1.0) for name in names))
+
+
+def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tuple[Figures, History]:
+    """One history at random. The same seed gives the same history."""
+    chooser = random.Random(seed)  # noqa: S311
+    figures = Figures(worlds=1)
+    world = World(scenario)
+    path: list[Event] = []
+    # Without faults at first, so that transactions get under way.
+    for fault_chance, events in ((0.0, chooser.randint(5, 40)), (chooser.choice((0.0, 0.1, 0.3)), 15)):
+        for _ in range(events):
+            event = at_random(world, chooser, fault_chance)
+            if event is not None:
+                happen(world, event)
+                path.append(event)
+    pilot = _Wandering(chooser, chooser.choice((0.0, 0.1, 0.25, 0.5)), chooser.choice((0.0, 0.1, 0.3)))
+    simulation = Simulation(world.copy(), pilot)
+    try:
+        found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
+    except ClusterUnreachable:
+        figures.unreachable += 1
+        return figures, History(scenario, (), tuple(path), tuple(pilot.schedule))
+    history = History(scenario, (), tuple(path), tuple(pilot.schedule))
+    wrong = false_accusations(found, (), simulation.world)
+    if wrong:
+        _, wrong, _ = judged_history(world, Scripted(history.during), history.during, protocol, quiet=False)
+    wrong += torn(found, simulation.world)
+    wrong += overlooked(simulation.world)
+    count(figures, found, wrong, lambda: history)
+    return figures, history
