@@ -132,7 +132,7 @@ def test_nothing_but_the_simulator_imports_it_except_its_command_when_it_runs() 
 
 def test_the_simulator_needs_neither_brokers_nor_spark_nor_a_clock() -> None:
     simulated = [one for file in files() if file.startswith("sim/") for one in walk(parsed(file), file)]
-    outside = ("pyspark", "pyarrow", "delta", "kafka", "socket", "time", "threading", "txnscan.demo", "txnscan.tables")
+    outside = ("pyspark", "pyarrow", "delta", "kafka", "socket", "time", "txnscan.demo", "txnscan.tables")
     assert simulated and [one for one in simulated if one.is_of(*outside)] == []
 
 

@@ -12,6 +12,7 @@ from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import opened
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import can_happen, happen
+from txnscan.sim.turns import Turns
 from txnscan.sim.world import Scenario, World
 
 # Events between the answers of a sweep, each with the number of the answer that it comes before.
@@ -20,12 +21,16 @@ Schedule = tuple[tuple[int, Event], ...]
 
 @dataclass(frozen=True)
 class History:
-    """What happened before a sweep, and during it: enough to run it again."""
+    """What happened before a sweep, and during it: enough to run it again.
+
+    turns: decides in which order brokers that are asked in parallel answer; None for one after the other.
+    """
 
     scenario: Scenario
     opening: tuple[Event, ...]
     before: tuple[Event, ...]
     during: Schedule
+    turns: int | None = None
 
 
 @dataclass
@@ -65,30 +70,27 @@ def run(history: History, protocol: Protocol = EVERYTHING) -> tuple[Scan, list[W
     world = opened(history.scenario, history.opening)
     for event in history.before:
         happen(world, event)
-    return check(world, history.during, protocol)
-
-
-def check(world: World, during: Schedule, protocol: Protocol = EVERYTHING) -> tuple[Scan, list[Wrong], World]:
-    """A sweep of this world, with these events between its answers; as `run` gives it."""
-    return judged_history(world, Scripted(during), during, protocol, quiet=not during)
-
-
-def judged_history(
-    world: World, pilot: Callable[..., None], during: Schedule, protocol: Protocol, *, quiet: bool
-) -> tuple[Scan, list[Wrong], World]:
-    """Sweeps and checks. What follows a sweep's suspicion is looked at by running it again and keeping its worlds."""
-    simulation = Simulation(world.copy(), pilot)
+    simulation = Simulation(world.copy(), Scripted(history.during), in_turns(history.turns))
     found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
-    end = simulation.world
+    return found, wrong_verdicts(found, simulation.world, world, history, protocol), simulation.world
+
+
+def in_turns(seed: int | None) -> Turns | None:
+    """The turns of a history."""
+    return Turns(seed) if seed is not None else None
+
+
+def wrong_verdicts(found: Scan, end: World, world: World, history: History, protocol: Protocol) -> list[Wrong]:
+    """What the truth contradicts in a sweep of `world` during which `history.during` happened.
+
+    Where a sweep accuses what does not hang in the end, it is run again to see what was true when it asked.
+    """
     wrong = false_accusations(found, (), end)
     if wrong:
-        again = Simulation(world.copy(), Scripted(during), keeps_worlds=True)
-        found = sweep(again, protocol.cluster_class, protocol.engine_class)
-        wrong = false_accusations(found, again.asked_worlds, again.world)
-    wrong += torn(found, end)
-    if quiet:
-        wrong += overlooked(end)
-    return found, wrong, end
+        again = Simulation(world.copy(), Scripted(history.during), in_turns(history.turns), keeps_worlds=True)
+        same = sweep(again, protocol.cluster_class, protocol.engine_class)
+        wrong = false_accusations(same, again.asked_worlds, again.world)
+    return wrong + torn(found, end) + overlooked(end)
 
 
 class Scripted:

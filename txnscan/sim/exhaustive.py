@@ -1,5 +1,7 @@
 """Every history of a small world, up to a bound.
 
+Brokers that are asked in parallel answer one after the other here; `wander.py` mixes their answers.
+
 First every world that up to so many events lead to from the opening; then, from each in which a transaction stands open
 somewhere, a sweep with up to so many events between its answers, in every way that its answers can tell apart. An event
 that would not change the next answer may as well happen after it, so only histories are run in which the last event
@@ -9,6 +11,7 @@ before an answer changes that answer; every other is equivalent to one of these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,8 +19,8 @@ from txnscan.cluster import ClusterUnreachable
 from txnscan.kafka.errors import RequestFailed
 from txnscan.scan import Scan
 from txnscan.sim.answers import answer
-from txnscan.sim.check import Figures, History, Schedule, Scripted, count, judged_history
-from txnscan.sim.history import Simulation, Wrong
+from txnscan.sim.check import Figures, History, Schedule, Scripted, count, wrong_verdicts
+from txnscan.sim.history import Simulation, Wrong, sweep
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import Small, opened
 from txnscan.sim.table import Event
@@ -71,31 +74,31 @@ def exhaustive(
         figures.worlds += 1
         if not (something_open(world) or protocol.starts_anywhere):
             continue
-        for schedule, found, wrong in _sweeps(world, bound[1], protocol, figures):
-            history = partial(History, small.scenario, small.opening, path, schedule)
-            count(figures, found, wrong, history)
+        quiet = History(small.scenario, small.opening, path, ())
+        for history, found, wrong in _sweeps(world, quiet, bound[1], protocol, figures):
+            count(figures, found, wrong, partial(replace, history))
         if stop(figures):
             break
     return figures
 
 
 def _sweeps(
-    world: World, during: int, protocol: Protocol, figures: Figures
-) -> Iterator[tuple[Schedule, Scan, list[Wrong]]]:
+    world: World, quiet: History, during: int, protocol: Protocol, figures: Figures
+) -> Iterator[tuple[History, Scan, list[Wrong]]]:
     """A sweep of this world, in every way that up to `during` events can change its answers."""
     stack: list[Schedule] = [()]
     seen: dict[tuple[Any, ...], int] = {}
     while stack:
-        schedule = stack.pop()
-        explorer = _Explorer(schedule, during, stack, seen)
+        history = replace(quiet, during=stack.pop())
+        simulation = Simulation(world.copy(), _Explorer(history.during, during, stack, seen))
         try:
-            found, wrong, _ = judged_history(world, explorer, schedule, protocol, quiet=not schedule)
+            found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
         except _Known:
             continue
         except ClusterUnreachable:
             figures.unreachable += 1
             continue
-        yield schedule, found, wrong
+        yield history, found, wrong_verdicts(found, simulation.world, world, history, protocol)
 
 
 class _Known(Exception):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from txnscan.cluster import Cluster
+from txnscan.cluster import Cluster, Item, Result
 from txnscan.config import ScanConfig
 from txnscan.engine import OnProgress, Row
 from txnscan.engine.threads import ThreadsEngine
@@ -23,6 +23,7 @@ from txnscan.sim.answers import answer
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen
 from txnscan.sim.truth import hanging, open_in, settled
+from txnscan.sim.turns import Turns
 from txnscan.sim.world import NOBODY, Marker, World
 
 NOW_MS = 1_700_003_600_000
@@ -39,10 +40,15 @@ def nothing_happens(simulation: Simulation, point: int, broker_id: int, request:
 
 @dataclass
 class Simulation:
-    """A world that is asked by a sweep. `asked_worlds`: copies from while coordinators were asked, if kept."""
+    """A world that is asked by a sweep.
+
+    turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
+    asked_worlds: copies of the world from while coordinators were asked, if kept.
+    """
 
     world: World
     pilot: Pilot = nothing_happens
+    turns: Turns | None = None
     keeps_worlds: bool = False
     point: int = 0
     asked_worlds: list[World] = field(default_factory=list)
@@ -50,6 +56,8 @@ class Simulation:
 
     def send(self, broker_id: int, request: Any) -> Any:
         """The answer, after whatever happens before it."""
+        if self.turns is not None:
+            self.turns.hand_over()
         asked = abs(broker_id)  # a bootstrap server is numbered below zero
         self.pilot(self, self.point, asked, request)
         self.point += 1
@@ -107,27 +115,35 @@ class SimulatedEngine(ThreadsEngine):
         return rows
 
 
-def simulated_cluster(simulation: Simulation, cluster_class: type[Cluster] = Cluster) -> Cluster:
+class SimulatedCluster(Cluster):
     """The driver's view of the simulated brokers."""
-    bootstrap = tuple(Broker(-b, "simulated", 9000 + b) for b in sorted(simulation.world.brokers))
-    numbers = count()
-    return cluster_class(
-        SimulatedConnect(simulation, bootstrap),  # type: ignore[arg-type]
-        threads=0,
-        sleep=simulation.sleep,
-        random_token=lambda: f"probe-{next(numbers)}",
-    )
+
+    def __init__(self, simulation: Simulation) -> None:
+        bootstrap = tuple(Broker(-b, "simulated", 9000 + b) for b in sorted(simulation.world.brokers))
+        numbers = count()
+        super().__init__(
+            SimulatedConnect(simulation, bootstrap),  # type: ignore[arg-type]
+            threads=0,
+            sleep=simulation.sleep,
+            random_token=lambda: f"probe-{next(numbers)}",
+        )
+        self._turns = simulation.turns
+
+    def _in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        if self._turns is None:
+            return super()._in_parallel(call, items)
+        return self._turns.in_parallel(call, items)
 
 
 def sweep(
     simulation: Simulation,
-    cluster_class: type[Cluster] = Cluster,
+    cluster_class: type[SimulatedCluster] = SimulatedCluster,
     engine_class: type[SimulatedEngine] = SimulatedEngine,
 ) -> Scan:
     """A sweep of the simulated cluster. Raises ClusterUnreachable when no broker answers."""
     return scan(
         _CONFIG,
-        simulated_cluster(simulation, cluster_class),
+        cluster_class(simulation),
         engine_class(simulation),
         sweep_id="simulated",
         now_ms=lambda: NOW_MS,

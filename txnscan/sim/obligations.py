@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from txnscan.agreement import Agreement
-from txnscan.cluster import Cluster
 from txnscan.engine import OnProgress, Row
 from txnscan.kafka.describe_producers import describe_producers
 from txnscan.kafka.errors import RequestFailed
@@ -28,7 +27,7 @@ from txnscan.model import (
     Snapshot,
     Verdict,
 )
-from txnscan.sim.history import NOW_MS, SimulatedEngine, Simulation
+from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Protocol:
 
     name: str
     lacks: str = ""
-    cluster_class: type[Cluster] = Cluster
+    cluster_class: type[SimulatedCluster] = SimulatedCluster
     engine_class: type[SimulatedEngine] = SimulatedEngine
     starts_anywhere: bool = False
 
@@ -47,7 +46,7 @@ class Protocol:
 EVERYTHING = Protocol("everything")
 
 
-class _OneBrokersWord(Cluster):
+class _OneBrokersWord(SimulatedCluster):
     """L dropped: one broker's metadata says who leads."""
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
@@ -116,7 +115,7 @@ class _AboveTheHighWatermark(SimulatedEngine):
         return rows
 
 
-class _WhateverIsListed(Cluster):
+class _WhateverIsListed(SimulatedCluster):
     """V dropped: what no listing shows is taken for absent."""
 
     def snapshot(
@@ -137,7 +136,7 @@ def _believed(view: CoordinatorView) -> CoordinatorView:
     return replace(view, coverage_error=None, split_error=None)
 
 
-class _NothingHidden(Cluster):
+class _NothingHidden(SimulatedCluster):
     """A dropped: ids that the principal may not see are taken for absent."""
 
     def snapshot(
@@ -202,7 +201,7 @@ class _Anybody(frozenset[int]):
         return True
 
 
-class _CoordinatorsFirst(Cluster):
+class _CoordinatorsFirst(SimulatedCluster):
     """The order dropped: coordinators are asked before the first read."""
 
     def max_timeout_ms(self) -> Any:
@@ -221,13 +220,13 @@ DROPPED = {
     protocol.name: protocol
     for protocol in (
         Protocol("leader", "L: reads come from the leader", _OneBrokersWord, _DescribeAlone),
-        Protocol("high-watermark", "L: data is below the high watermark", Cluster, _AboveTheHighWatermark),
+        Protocol("high-watermark", "L: data is below the high watermark", SimulatedCluster, _AboveTheHighWatermark),
         Protocol("coverage", "V: every coordinator was seen", _WhateverIsListed),
         Protocol("visibility", "A: no id is hidden", _NothingHidden),
-        Protocol("second-read", "the second read of the partition", Cluster, _ReadOnce),
+        Protocol("second-read", "the second read of the partition", SimulatedCluster, _ReadOnce),
         Protocol(
             "order", "the partition is read before coordinators are asked", _CoordinatorsFirst, starts_anywhere=True
         ),
-        Protocol("prepare", "what a Prepare* does not list is not absent", Cluster, _PrepareIsAbsence),
+        Protocol("prepare", "what a Prepare* does not list is not absent", SimulatedCluster, _PrepareIsAbsence),
     )
 }

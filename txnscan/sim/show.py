@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from txnscan.cluster import ClusterUnreachable
 from txnscan.config import ConfigError, printable
 from txnscan.model import Key
-from txnscan.sim.check import History, check
+from txnscan.sim.check import History, in_turns, wrong_verdicts
 from txnscan.sim.history import Simulation, sweep
 from txnscan.sim.obligations import DROPPED, EVERYTHING, Protocol
 from txnscan.sim.scenarios import WIDE, rest
@@ -55,7 +55,7 @@ def told(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]:
     yield ""
     yield "The sweep" if protocol is EVERYTHING else f"The sweep, without this: {protocol.lacks}"
     narrator = _Narrator(history, number, shown)
-    simulation = Simulation(world.copy(), narrator)
+    simulation = Simulation(world.copy(), narrator, in_turns(history.turns))
     try:
         found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
     except ClusterUnreachable as unreachable:
@@ -77,7 +77,7 @@ def told(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]:
     yield "The truth, when every broker is back and no client acts any more"
     for key, _ in history.scenario.topics:
         yield f"  {_name(key)}: {_fate(simulation.world, key)}"
-    wrong = check(world, history.during, protocol)[1]
+    wrong = wrong_verdicts(found, simulation.world, world, history, protocol)
     for one in wrong:
         yield f"  The verdict on producer id {one.producer_id} is WRONG: {one.why}."
     if not wrong:

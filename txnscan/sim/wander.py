@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import Any
 
 from txnscan.cluster import ClusterUnreachable
-from txnscan.sim.check import Figures, History, Scripted, count, judged_history
-from txnscan.sim.history import Simulation, false_accusations, overlooked, sweep, torn
+from txnscan.sim.check import Figures, History, count, in_turns, wrong_verdicts
+from txnscan.sim.history import Simulation, sweep
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TRANSITIONS, happen
@@ -71,17 +71,15 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
                 happen(world, event)
                 path.append(event)
     pilot = _Wandering(chooser, chooser.choice((0.0, 0.1, 0.25, 0.5)), chooser.choice((0.0, 0.1, 0.3)))
-    simulation = Simulation(world.copy(), pilot)
+    turns = chooser.choice((None, chooser.getrandbits(32)))
+    simulation = Simulation(world.copy(), pilot, in_turns(turns))
     try:
         found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
     except ClusterUnreachable:
+        found = None
+    history = History(scenario, (), tuple(path), tuple(pilot.schedule), turns)
+    if found is None:
         figures.unreachable += 1
-        return figures, History(scenario, (), tuple(path), tuple(pilot.schedule))
-    history = History(scenario, (), tuple(path), tuple(pilot.schedule))
-    wrong = false_accusations(found, (), simulation.world)
-    if wrong:
-        _, wrong, _ = judged_history(world, Scripted(history.during), history.during, protocol, quiet=False)
-    wrong += torn(found, simulation.world)
-    wrong += overlooked(simulation.world)
-    count(figures, found, wrong, lambda: history)
+    else:
+        count(figures, found, wrong_verdicts(found, simulation.world, world, history, protocol), lambda: history)
     return figures, history
