@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from txnscan.model import Key
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
 from txnscan.sim.scenarios import CRASHES, LATE_DATA, LEADERLESS, MOVING_COORDINATOR, VERIFIED, WIDE, A, P, opened, rest
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.wander import at_random
-from txnscan.sim.world import Held, TransactionMetadata, World, producer_state, still_open
+from txnscan.sim.world import (
+    Held,
+    Log,
+    TransactionMetadata,
+    World,
+    common_prefix,
+    producer_state,
+    still_open,
+)
 
 STATE = ("__transaction_state", 0)
 INIT: Event = ("InitProducerId", (1, A))
@@ -174,29 +183,28 @@ def test_a_transition_that_kafka_would_refuse_is_a_defect_of_the_simulator(after
         prepare(world, 1, A, held, held.metadata._replace(state="Dead"))
 
 
-@pytest.mark.parametrize("world_name", WIDE)
+@pytest.mark.parametrize("world_name", [name for name in WIDE if name != "unclean-elections"])
 def test_no_acknowledged_record_is_ever_lost_and_no_two_brokers_lead_at_one_epoch(world_name: str) -> None:
     """`NoCommittedRecordLost` and leader completeness, after every event of random histories."""
     import random
 
-    for seed in range(150):
+    for seed in range(300):
         chooser, world = random.Random(seed), World(WIDE[world_name])
-        committed: dict[object, tuple[object, ...]] = {}
-        for _ in range(60):
+        committed: dict[Key, Log] = {}
+        for _ in range(80):
             event = at_random(world, chooser, 0.15)
             if event is None:
                 break
             happen(world, event)
             for key, _ in world.scenario.partitions:
-                leaders = {(led.epoch): b for b in world.brokers if (led := world.leads(b, key)) is not None}
-                assert len(leaders) == sum(world.leads(b, key) is not None for b in world.brokers), (seed, event)
-                now = world.leadership(world.image, key)
-                if now.leader < 0 or world.leads(now.leader, key) != now:
-                    continue
-                log, mark = world.logs[key, now.leader], world.high_watermarks[key, now.leader]
-                before = committed.get(key, ())
-                assert log[: len(before)] == before, (seed, event)
-                committed[key] = log[: max(mark, len(before))]
+                leading = [(b, led.epoch) for b in world.brokers if (led := world.leads(b, key)) is not None]
+                assert len({epoch for _, epoch in leading}) == len(leading), (seed, event)
+                for b, _ in leading:
+                    # Zombies too: what they acknowledged, whoever is the leader now must have.
+                    written = world.logs[key, b][: world.high_watermarks[key, b]]
+                    before = committed.get(key, ())
+                    assert common_prefix(written, before) == min(len(written), len(before)), (seed, event)
+                    committed[key] = max(written, before, key=len)
 
 
 def test_the_settled_future_leaves_the_world_itself_alone() -> None:

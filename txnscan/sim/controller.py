@@ -33,7 +33,7 @@ def _fence(world: World, broker_id: int) -> None:
             leader = next((b for b in replicas if b in isr and b in world.image.brokers), NOBODY)
             _led(world, key, old._replace(leader=leader, epoch=old.epoch + 1, isr=isr))
         elif isr != old.isr:
-            _led(world, key, old._replace(isr=isr))
+            _led(world, key, old._replace(isr=isr, epoch=old.epoch + world.scenario.reloads))
 
 
 def _unfenceable(world: World) -> Iterable[Subject]:
@@ -79,6 +79,7 @@ def _expandable(world: World) -> Iterable[Subject]:
 
 def _expand(world: World, key: Key, broker_id: int) -> None:
     old = world.leadership(world.image, key)
+    world.let_in[key, old.leader] = world.let_in.get((key, old.leader), frozenset()) | {broker_id}
     _led(world, key, old._replace(isr=old.isr | {broker_id}))
 
 
@@ -99,8 +100,9 @@ CONTROLLER = (
         _fenceable,
         _fence,
         "The controller has not heard of a broker for broker.session.timeout.ms: it leaves every in-sync set, unless "
-        "it is the last in it, and another in-sync replica leads at the next leader epoch, or nobody does "
-        "(ReplicationControlManager.handleBrokerFenced).",
+        "it is the last in it, and another in-sync replica leads at the next leader epoch, or nobody does. In Kafka "
+        "3.5 a set that shrinks raises the leader epoch too (ReplicationControlManager.handleBrokerFenced, "
+        "KAFKA-15021).",
         of="{0}",
     ),
     Transition(
@@ -161,6 +163,8 @@ def _apply_replicas(world: World, broker_id: int) -> None:
     world.brokers[broker_id] = broker._replace(replicas=broker.metadata)
     for key, replicas in world.scenario.partitions:
         new, old = world.leadership(broker.metadata, key), world.leadership(old_image, key)
+        if new != old:
+            world.let_in.pop((key, broker_id), None)
         if broker_id in replicas and new.leader == broker_id:
             if (old.leader, old.epoch) != (new.leader, new.epoch):
                 world.epoch_starts[key, broker_id] = len(world.logs[key, broker_id])
@@ -177,11 +181,13 @@ def _elect(world: World, broker_id: int) -> None:
     broker = world.brokers[broker_id]
     world.brokers[broker_id] = broker._replace(elected=broker.replicas)
     for k in range(len(world.scenario.coordinators)):
-        now = world.leadership(broker.replicas, (TRANSACTION_STATE_TOPIC, k))
+        key = (TRANSACTION_STATE_TOPIC, k)
+        now, before = world.leadership(broker.replicas, key), world.leadership(broker.elected, key)
         served = world.coordinators.get((broker_id, k))
+        changed = world.scenario.reloads and now != before
         if now.leader != broker_id:
             forget(world, broker_id, k)
-        elif served is None or served.epoch != now.epoch:
+        elif served is None or served.epoch != now.epoch or changed:
             forget(world, broker_id, k)
             world.coordinators[broker_id, k] = Coordinator(now.epoch, loading=True)
 
@@ -258,8 +264,9 @@ BROKER = (
         _unelected,
         _elect,
         "Last of all the coordinator hears of it: it marks what it now leads as loading and forgets what it does not. "
-        "Until then a listing says NONE, without the ids of what it is about to load: the silent hole "
-        "(TransactionCoordinator.onElection, onResignation).",
+        "Until then a listing says NONE, without the ids of what it is about to load: the silent hole. In Kafka 3.5 "
+        "every change of the partition elects it again, at the same epoch, and it sends all markers again "
+        "(TransactionCoordinator.onElection, onResignation; KAFKA-15468).",
         of="at broker {0}",
     ),
     Transition("kill broker", _running, _kill, "SIGKILL: caches are lost, logs stay.", of="{0}", fault="kill"),

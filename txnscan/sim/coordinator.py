@@ -112,16 +112,25 @@ def _new_producer_id(world: World) -> int:
 
 
 def fence(world: World, broker_id: int, name: str) -> None:
-    """PrepareEpochFence and the abort that follows: the epoch is raised before the record is acknowledged.
+    """PrepareEpochFence and the abort that follows, at the next epoch: one, under transactions v2 too.
 
-    Once, under transactions v2 too: its end raises the epoch no further (seen on 4.3.1, conformance script "fence").
-    Where the append fails, the transaction stays Ongoing at the raised epoch (`hasFailedEpochFence`).
+    Under v1 the epoch is raised before the record is acknowledged, and where the append fails, the transaction stays
+    Ongoing at the raised epoch (`hasFailedEpochFence`). Under v2 it stays as it was, and where the epochs are used up
+    the next producer id follows, as at any other end (`endTransaction` of 4.3.1).
     """
     held = world.held[broker_id, name]
+    server_version = max(world.scenario.versions)
     raised = held.metadata.producer_epoch + (0 if held.failed_fence else 1)
-    held = held._replace(metadata=held.metadata._replace(producer_epoch=raised))
-    aborted = held.metadata._replace(state="PrepareAbort", client_version=max(world.scenario.versions))
-    if not prepare(world, broker_id, name, held, aborted):
+    used_up = server_version == 2 and held.metadata.producer_epoch >= world.scenario.last_epoch
+    aborted = held.metadata._replace(
+        state="PrepareAbort",
+        producer_epoch=raised,
+        client_version=server_version,
+        next_producer_id=_new_producer_id(world) if used_up else NOBODY,
+    )
+    if server_version == 1:
+        held = held._replace(metadata=held.metadata._replace(producer_epoch=raised))
+    if not prepare(world, broker_id, name, held, aborted) and server_version == 1:
         world.held[broker_id, name] = held._replace(failed_fence=True)
 
 

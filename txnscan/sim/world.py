@@ -166,9 +166,10 @@ class Scenario:
 
     topics: replicas by partition, the first is the preferred leader. coordinators: the same, for
     `__transaction_state`. verify: `transaction.partition.verification.enable`. skips_leaderless: markers to a partition
-    without a leader are dropped as if the topic were deleted (Kafka 4.3 on). versions: the transactions versions that
-    clients use. hidden: transactional ids that the scanning principal may not describe. last_epoch: the epoch at which
-    a producer id is used up (32766 in Kafka).
+    without a leader are dropped as if the topic were deleted (Kafka 4.3 on). reloads: as Kafka 3.5 does, a coordinator
+    loads its log again at every change of that partition's in-sync set, and a set that shrinks raises the leader epoch.
+    versions: the transactions versions that clients use. hidden: transactional ids that the scanning principal may not
+    describe. last_epoch: the epoch at which a producer id is used up (32766 in Kafka).
     """
 
     name: str
@@ -178,6 +179,7 @@ class Scenario:
     min_isr: int = 1
     verify: bool = False
     skips_leaderless: bool = True
+    reloads: bool = False
     versions: tuple[int, ...] = (1, 2)
     hidden: frozenset[str] = frozenset()
     last_epoch: int = 32766
@@ -208,6 +210,7 @@ class World:
         "image",
         "in_flight",
         "index",
+        "let_in",
         "logs",
         "next_producer_id",
         "places",
@@ -227,6 +230,8 @@ class World:
         self.logs: dict[tuple[Key, int], Log] = {(key, b): () for key, r in scenario.partitions for b in r}
         self.high_watermarks = dict.fromkeys(self.logs, 0)
         self.epoch_starts: dict[tuple[Key, int], int] = dict.fromkeys(self.logs, 0)
+        # Replicas that a leader has let into its in-sync set since it last heard of that set.
+        self.let_in: dict[tuple[Key, int], frozenset[int]] = {}
         self.coordinators: dict[tuple[int, int], Coordinator] = {
             (replicas[0], k): Coordinator(0, False) for k, replicas in enumerate(scenario.coordinators)
         }
@@ -255,6 +260,7 @@ class World:
             *self.logs.values(),
             *self.high_watermarks.values(),
             *self.epoch_starts.values(),
+            tuple(sorted(self.let_in.items(), key=lambda item: item[0])),
             tuple(sorted(self.coordinators.items())),
             tuple(sorted(self.held.items(), key=lambda item: item[0])),
             tuple(sorted(self.acks.items())),
@@ -316,9 +322,9 @@ class World:
         believed = self.leads(broker_id, key)
         if believed is None:
             return self.high_watermarks.get((key, broker_id), 0)
-        log, now = self.logs[key, broker_id], self.leadership(self.image, key)
-        # A replica that the controller has let in counts before the leader hears of it (the maximal in-sync set).
-        isr = believed.isr | now.isr if now.epoch == believed.epoch else believed.isr
+        log = self.logs[key, broker_id]
+        # A leader counts a replica as soon as it has asked the controller to let it in (the maximal in-sync set).
+        isr = believed.isr | self.let_in.get((key, broker_id), frozenset())
         everywhere = min(
             len(log) if b == broker_id else common_prefix(log, self._followed(key, b, believed)) for b in isr
         )
