@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from txnscan.demo.brokers import KafkaCluster
@@ -14,6 +15,10 @@ from txnscan.demo.story import Scene, plant_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes says more about what else the machine does.
+hypothesis.settings.register_profile("txnscan", deadline=None)
+hypothesis.settings.load_profile("txnscan")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes import FakeCluster, broker, one_by_one
+from tests.fakes import FakeCluster, FakePartition, broker, one_by_one
 from txnscan.agreement import Agreement, Unagreed, read_agreement
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.errors import ErrorCode
@@ -47,6 +47,20 @@ def test_a_leader_is_known_when_every_broker_names_it_at_one_epoch(cluster: Fake
     assert agreement.errors == ()
     assert agreement.indexes("t") == (0, 1, 2)
     assert [b.broker_id for b in agreement.brokers] == [1, 2, 3]
+
+
+def test_broker_0_at_leader_epoch_0_leads_like_any_other() -> None:
+    cluster = FakeCluster([0])
+    cluster.lead("t", [0], epoch=0)
+    partition = agree(cluster, known=[0]).partition("t", 0)
+    assert (partition.leader, partition.leader_epoch) == (0, 0)
+
+
+def test_the_partition_numbers_are_those_of_the_topic_alone_and_in_order(cluster: FakeCluster) -> None:
+    cluster.partitions["u", 8] = FakePartition()
+    cluster.partitions["u", 1] = FakePartition()
+    agreement = agree(cluster, topics=["t", "u"])
+    assert (agreement.indexes("t"), agreement.indexes("u")) == ((0, 1, 2), (1, 8))
 
 
 @pytest.mark.parametrize(
@@ -128,6 +142,31 @@ def test_every_broker_is_asked_once_a_round(cluster: FakeCluster) -> None:
     assert sorted(cluster.asked) == [(1, "Metadata"), (2, "Metadata"), (3, "Metadata")]
 
 
+def test_brokers_are_asked_and_told_in_the_order_of_their_ids_and_topics_in_that_of_their_names() -> None:
+    cluster = FakeCluster([8, 1, 16, 2])
+    topics = [f"t{n}" for n in range(9)]
+    agreement = agree(cluster, known=[16, 2], topics=[*reversed(topics), *topics])
+    assert [asked for asked, _ in cluster.asked] == [2, 16, 1, 8]
+    assert [view.answered_by for view in agreement.views] == [1, 2, 8, 16]
+    assert [topic.name for topic in cluster.requests[0].topics] == topics
+
+
+def test_the_brokers_are_those_that_any_broker_names_in_the_order_of_their_ids(cluster: FakeCluster) -> None:
+    one, two, _ = agree(cluster).views
+    agreement = Agreement((replace(one, brokers=(broker(16),)), replace(two, brokers=(broker(8), broker(9)))), ())
+    assert [b.broker_id for b in agreement.brokers] == [8, 9, 16]
+
+
+def test_errors_are_told_in_the_order_of_the_brokers_ids(cluster: FakeCluster) -> None:
+    cluster.unreachable = {1, 3}
+    assert [error.broker for error in agree(cluster, known=[2, 3]).errors] == [1, 3]
+
+
+def test_an_answer_that_got_lost_on_the_way_is_a_failure_and_not_an_agreement_without_it(cluster: FakeCluster) -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        read_agreement(cluster.send, (1, 2), ["t"], lambda ask, ids: one_by_one(ask, ids)[:1], lambda brokers: None)
+
+
 def test_a_newly_named_broker_that_believes_otherwise_is_a_disagreement(cluster: FakeCluster) -> None:
     cut_off(cluster, 3, epoch=9)
     assert "disagree" in why_not(agree(cluster, known=[1]))
@@ -140,6 +179,21 @@ def test_a_topic_that_is_missing_or_forbidden_is_named_with_the_brokers_own_erro
     cluster.topic_errors["t"] = int(code)
     error = explained(f"t: {code.name}", Permission("Describe", "Topic", "t"), UNKNOWN_PRINCIPAL)
     assert why_not(agree(cluster)) == error
+
+
+def test_a_topic_that_one_broker_does_not_know_and_another_does_not_show_is_a_disagreement(
+    cluster: FakeCluster,
+) -> None:
+    cluster.topic_errors["t"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    cluster.believes[2] = FakeCluster()
+    named = "TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION"
+    assert why_not(agree(cluster)) == f"brokers disagree on whether t exists: {named}"
+
+
+def test_what_to_grant_is_told_for_the_scanners_own_principal(cluster: FakeCluster) -> None:
+    cluster.topic_errors["t"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    agreement = read_agreement(cluster.send, [1], ["t"], one_by_one, lambda brokers: None, "User:bob")
+    assert "--allow-principal User:bob" in why_not(agreement)
 
 
 def test_a_partition_that_the_topic_does_not_have_is_unknown(cluster: FakeCluster) -> None:

@@ -85,6 +85,30 @@ def test_a_failed_first_read_that_shows_one_transaction_does_not_forget_the_othe
     assert [o.producer_id for o in observations] == [7, 8]
 
 
+def test_a_failed_first_read_adds_what_it_shows_to_what_the_wide_read_saw_and_is_the_newer_of_the_two() -> None:
+    failed = narrow(FIRST_MS, producer(8), producer(9, 130), error="NOT_LEADER_OR_FOLLOWER")
+    observations = seen(failed, narrow(SECOND_MS), wide(producer(9, 110), producer(7)))
+    assert [(o.producer_id, o.start_offset) for o in observations] == [(7, 100), (8, 100), (9, 130)]
+
+
+def test_a_failed_first_read_of_a_partition_without_a_wide_row_is_observed_all_the_same() -> None:
+    failed = narrow(FIRST_MS, producer(7), error="NOT_LEADER_OR_FOLLOWER")
+    (o,) = observe({KEY: "t0"}, {}, {KEY: failed}, {})
+    assert (o.producer_id, o.first_error) == (7, "NOT_LEADER_OR_FOLLOWER")
+
+
+def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_number() -> None:
+    keys = [("q", 0), ("p", 1), ("p", 0)]
+    first = {(t, k): narrow(FIRST_MS, producer(7), topic=t, partition=k) for t, k in keys}
+    second = {(t, k): narrow(SECOND_MS, producer(7), topic=t, partition=k) for t, k in keys}
+    observations = observe(dict.fromkeys(keys, "t0"), {}, first, second)
+    assert [(o.topic, o.partition, o.second_start_offset) for o in observations] == [
+        ("p", 0, 100),
+        ("p", 1, 100),
+        ("q", 0, 100),
+    ]
+
+
 @pytest.mark.parametrize(
     ("first_error", "expected"),
     [(None, "the partition was not read again"), ("FENCED_LEADER_EPOCH", "FENCED_LEADER_EPOCH")],
@@ -114,6 +138,7 @@ def test_a_topic_that_was_created_anew_is_an_error_of_both_reads(first_id: str, 
     first, second = narrow(FIRST_MS, producer(7), topic_id=first_id), narrow(SECOND_MS, producer(7), topic_id=second_id)
     (o,) = seen(first, second)
     assert (o.first_error, o.second_error, o.topic_id) == (RECREATED, RECREATED, "t0"), why
+    assert (o.first_read_at_ms, o.second_read_at_ms) == (FIRST_MS, SECOND_MS)
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 

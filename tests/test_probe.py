@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,12 @@ def test_the_wide_read_gives_a_row_for_each_partition_with_open_transactions_and
     assert rows["u", 0].open_producers == (producer(5, 120), producer(7, 150))
     assert set(rows) == {"count", ("t", 0), ("u", 0)}
     assert rows["count"] == WideRow(leader=1, answered=3, producers=5)
+
+
+def test_a_row_of_the_wide_read_names_the_topic_by_the_id_that_was_planned(cluster: FakeCluster) -> None:
+    planned = [replace(partition, topic_id="t0") for partition in cluster.planned(("t", 0))]
+    rows = read_wide(ReadBatch(0, 1, tuple(planned)), cluster.send)
+    assert [row.topic_id for row in rows if row.topic is not None] == ["t0"]
 
 
 def test_the_wide_read_is_one_request_to_the_leader(cluster: FakeCluster) -> None:
@@ -295,6 +302,20 @@ def test_a_last_stable_offset_beyond_the_open_transaction_is_unproven_unless_its
     assert rows["u", 0].error is None, "the neighbour is not concerned"
 
 
+def test_of_several_open_transactions_it_is_the_first_that_the_last_stable_offset_must_not_pass(
+    cluster: FakeCluster,
+) -> None:
+    cluster.partitions["u", 0].last_stable = 130
+    assert narrow(cluster)["u", 0].error == "the last stable offset passed the open transaction during the read"
+
+
+def test_a_log_start_that_could_not_be_read_is_told_by_its_error_and_is_no_offset(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 0].last_stable = 160
+    cluster.partitions["t", 0].errors["log start"] = 6
+    row = narrow(cluster)["t", 0]
+    assert (row.error, row.log_start_offset) == ("NOT_LEADER_OR_FOLLOWER", None)
+
+
 def test_the_log_start_is_asked_only_for_partitions_whose_last_stable_offset_passed(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].last_stable = cluster.partitions["t", 0].log_start = 160
     rows = narrow(cluster)
@@ -310,10 +331,14 @@ def test_a_start_offset_at_the_high_watermark_is_left_to_the_rules(cluster: Fake
     assert (row.error, row.high_watermark, row.open_producers[0].start_offset) == (None, 100, 100)
 
 
-@pytest.mark.parametrize(("step", "operation"), [("high watermark", "Describe"), ("producers", "Read")])
+@pytest.mark.parametrize(
+    ("step", "operation"),
+    [("high watermark", "Describe"), ("producers", "Read"), ("last stable", "Describe"), ("log start", "Describe")],
+)
 def test_a_step_of_the_narrow_read_that_is_refused_names_the_acl_that_it_needs(
     cluster: FakeCluster, step: str, operation: str
 ) -> None:
     cluster.partitions["t", 0].errors[step] = 29
+    cluster.partitions["t", 0].last_stable = 160
     (row,) = read_narrow(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS, "User:bob")
     assert row.error == f"TOPIC_AUTHORIZATION_FAILED: {lacks(Permission(operation, 'Topic', 't'), 'User:bob')}"

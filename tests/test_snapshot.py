@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from tests.fakes import FakeCluster, FakeId, FakePartition, one_by_one
 from txnscan.agreement import Agreement, read_agreement
 from txnscan.kafka.acls import DESCRIBE_ALL_IDS, Permission, lacks
 from txnscan.kafka.coordinator import coordinator_partition, probe_ids
+from txnscan.kafka.describe_transactions import DescribedTransaction
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import CoordinatorView, Snapshot
+from txnscan.model import CoordinatorView, ScanError, Snapshot
 from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 
 LEADERS = (1, 2, 3, 1)
@@ -76,6 +78,33 @@ def test_a_broker_that_hides_a_topic_does_not_prove_that_an_id_holds_none_of_its
     assert "--operation Describe --topic p" in view.describe_error
 
 
+@pytest.mark.parametrize(
+    ("errors", "hides"),
+    [({}, False), ({"p": 3}, False), ({"p": 3, "q": 29}, True)],
+    ids=["all shown", "one was deleted", "one was deleted and one is hidden"],
+)
+def test_a_topic_that_is_gone_is_not_hidden_and_takes_no_notice_from_one_that_is(
+    cluster: FakeCluster, errors: dict[str, int], hides: bool
+) -> None:
+    cluster.lead("p", [1])
+    cluster.lead("q", [1])
+    cluster.topic_errors = errors
+    asked = ask_coordinators(cluster.send, 1, {}, OPEN, frozenset({"p", "q"}), WHO)
+    assert (asked.hidden_topic is not None) is hides
+
+
+def answers_of(
+    broker_id: int,
+    codes: Mapping[int, int] | None = None,
+    after: Mapping[int, int] | None = None,
+    **changes: Any,
+) -> CoordinatorAnswers:
+    """What a broker says that has all it leads cached and no ids; `codes` are spoilt answers to its probes."""
+    well = {k: 105 if leader == broker_id else 16 for k, leader in enumerate(LEADERS)}
+    before, later = well | dict(codes or {}), well | dict(codes or {} if after is None else after)
+    return replace(CoordinatorAnswers(broker_id, before, {}, {}, later, None, (), None), **changes)
+
+
 def uncovered(snapshot: Snapshot) -> set[int | None]:
     assert snapshot.coordinators_proven == snapshot.coordinators_planned - len(snapshot.coverage_errors)
     return {error.partition for error in snapshot.coverage_errors}
@@ -117,14 +146,15 @@ def test_every_partition_is_proven_when_its_leader_alone_claims_it_twice_and_gav
 
 
 def test_a_broker_is_asked_for_its_listing_between_two_rounds_of_the_same_probes(cluster: FakeCluster) -> None:
-    cluster.ids = {1: {id_for(0): FakeId(7)}}
+    cluster.ids = {1: {id_for(3): FakeId(7), id_for(0): FakeId(7)}}
     take(cluster)
+    assert cluster.asked.count((1, "Metadata")) == 2, "by the two agreements: no topic was asked for besides"
     asked = [r for (b, name), r in zip(cluster.asked, cluster.requests, strict=True) if b == 1 and name != "Metadata"]
     rules, first, listing, described, second, rules_after = asked
     assert type(rules) is type(rules_after) and rules.permission_type == 1, "all rules: what allows may hide as well"
     assert first.transactional_ids == second.transactional_ids and len(first.transactional_ids) == 4
     assert (listing.state_filters, listing.producer_id_filters) == ([], []), "filters hide ids"
-    assert described.transactional_ids == [id_for(0)]
+    assert described.transactional_ids == sorted([id_for(0), id_for(3)])
 
 
 def probe_code(broker_id: int, k: int, code: int) -> Callable[[FakeCluster], None]:
@@ -207,6 +237,35 @@ def test_two_claims_to_one_partition_are_told_as_a_split(cluster: FakeCluster) -
     assert take(cluster).split_errors == (f"brokers 1, 2 each say they coordinate {STATE}-0",)
 
 
+def test_of_several_other_claims_the_first_brokers_is_told(cluster: FakeCluster) -> None:
+    cluster.cached[2].add(0)
+    cluster.cached[3].add(0)
+    (error,) = take(cluster).coverage_errors
+    assert error.error == f"broker 2 claims {STATE}-0 as well"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "broker", "said"),
+    [
+        (left_out, 1, f"broker 1 answered nothing for {STATE}-0"),
+        (probe_code(1, 0, 16), 1, f"broker 1 answered NOT_COORDINATOR for {STATE}-0"),
+        (stale, None, f"brokers disagree on who leads {STATE}-0"),
+    ],
+)
+def test_a_partition_that_is_not_covered_is_told_with_its_broker_where_one_is_known(
+    cluster: FakeCluster, spoil: Callable[[FakeCluster], None], broker: int | None, said: str
+) -> None:
+    spoil(cluster)
+    assert take(cluster).coverage_errors == (ScanError("snapshot", said, broker, STATE, 0),)
+
+
+def test_errors_of_brokers_are_told_in_the_order_of_their_ids(cluster: FakeCluster) -> None:
+    answers = [answers_of(b, error=f"e{b}", hidden=(f"h{b}",)) for b in (3, 1, 2)]
+    snapshot = conclude(answers, agree(cluster), agree(cluster), OPEN)
+    assert [error.broker for error in snapshot.errors] == [1, 2, 3]
+    assert snapshot.visibility_error == "h1; h2; h3"
+
+
 def test_the_reason_for_missing_coverage_tells_how_much_is_missing(cluster: FakeCluster) -> None:
     cluster.list_errors[1] = 14
     snapshot = take(cluster)
@@ -262,6 +321,8 @@ def test_a_partition_counts_as_proven_exactly_when_its_agreed_leader_alone_claim
             {},
             codes["after"][b],
             "x" if b in failed | silent else None,
+            hidden=(),
+            hidden_topic=None,
         )
         for b in (1, 2, 3)
     ]
@@ -327,9 +388,47 @@ def test_one_probe_that_is_refused_though_its_class_is_not_tells_of_a_change(clu
 def test_a_refused_probe_of_a_leader_whose_other_answers_tell_nothing_leaves_its_partition_uncovered(
     cluster: FakeCluster,
 ) -> None:
-    codes = {k: 105 if LEADERS[k] == 1 else 16 for k in range(4)} | {0: 53}
-    answers = [CoordinatorAnswers(1, codes, {}, {}, codes, None, hidden=())]
-    assert 0 in uncovered(conclude(answers, agree(cluster), agree(cluster), OPEN))
+    assert 0 in uncovered(conclude([answers_of(1, {0: 53})], agree(cluster), agree(cluster), OPEN))
+
+
+def nothing(c: FakeCluster) -> None:
+    """All is well."""
+
+
+@pytest.mark.parametrize(
+    ("spoil", "answer", "told", "why"),
+    [
+        (nothing, answers_of(1, {0: 53}), False, "refused in both probes: told with what to grant"),
+        (nothing, answers_of(1, {0: 53}, after={}), False, "refused in the first"),
+        (nothing, answers_of(1, {}, after={0: 53}), False, "refused in the second"),
+        (nothing, answers_of(1, {0: 16}), True, "not refused: the visibility error says nothing of it"),
+        (nothing, answers_of(1, {0: 53}, error="cut off"), True, "a broker that failed is a matter of coverage"),
+        (nothing, None, True, "so is one that was not asked"),
+        (stale, answers_of(1, {0: 53}), True, "so is one that is not known to lead"),
+    ],
+)
+def test_what_is_not_covered_for_another_reason_than_a_refusal_is_told_beside_the_refusals(
+    cluster: FakeCluster,
+    spoil: Callable[[FakeCluster], None],
+    answer: CoordinatorAnswers | None,
+    told: bool,
+    why: str,
+) -> None:
+    spoil(cluster)
+    others = [answers_of(2, hidden=(REFUSED,)), answers_of(3)]
+    snapshot = conclude([*([answer] if answer else []), *others], agree(cluster), agree(cluster), OPEN)
+    assert (snapshot.visibility_error, snapshot.coordinators_proven < 4) == (REFUSED, True)
+    assert (0 in {error.partition for error in snapshot.coverage_errors}) is told, why
+
+
+@pytest.mark.parametrize(("code", "ending"), [(53, f"for {STATE}-0: first"), (16, f"for {STATE}-0")])
+def test_a_refusal_is_told_with_the_first_remedy_of_the_same_broker_and_no_other_error_is(
+    cluster: FakeCluster, code: int, ending: str
+) -> None:
+    listed = {id_for(0): 7}
+    answers = [answers_of(1, {0: code}, listed=listed, hidden=("first", "second")), answers_of(2), answers_of(3)]
+    (view,) = conclude(answers, agree(cluster), agree(cluster), OPEN).views
+    assert view.coverage_error is not None and view.coverage_error.endswith(ending)
 
 
 def test_what_two_brokers_say_against_visibility_is_told_once_each(cluster: FakeCluster) -> None:
@@ -415,6 +514,27 @@ def test_an_id_on_two_brokers_is_two_views_and_one_id(cluster: FakeCluster) -> N
     snapshot = take(cluster)
     assert [(v.broker_id, v.producer_epoch) for v in snapshot.views] == [(1, 3), (2, 2)]
     assert snapshot.transactional_ids == 1
+
+
+def test_the_views_come_in_the_order_of_producer_id_transactional_id_and_broker(cluster: FakeCluster) -> None:
+    a, b = DescribedTransaction(0, producer_id=7), DescribedTransaction(0, producer_id=9)
+    held = {"y": a, "x": b, "w": a}
+    answers = [answers_of(n, listed=dict.fromkeys(held, 7), described=held) for n in (3, 1)]
+    views = conclude(answers, agree(cluster), agree(cluster), OPEN).views
+    assert [(v.producer_id, v.transactional_id, v.broker_id) for v in views] == [
+        (7, "w", 1),
+        (7, "w", 3),
+        (7, "y", 1),
+        (7, "y", 3),
+        (9, "x", 1),
+        (9, "x", 3),
+    ]
+
+
+def test_an_id_left_out_by_a_broker_that_hides_a_topic_as_well_is_told_as_left_out(cluster: FakeCluster) -> None:
+    answers = [answers_of(1, listed={"x": 7}, hidden_topic="it does not show p")]
+    (view,) = conclude(answers, agree(cluster), agree(cluster), OPEN).views
+    assert view.describe_error == "broker 1 left the id out of its answer"
 
 
 def test_a_view_tells_what_is_wrong_with_the_partition_of_its_own_id_and_no_other(cluster: FakeCluster) -> None:
@@ -522,6 +642,23 @@ def test_coordinators_that_cannot_be_counted_are_an_incomplete_snapshot(
     snapshot = take(cluster, meanwhile=lambda: meanwhile(cluster))
     assert (snapshot.coordinators_planned, snapshot.coordinators_proven) == (1, 0)
     assert (snapshot.coverage_error, snapshot.complete) == (error, False)
+    assert snapshot.coverage_errors == (ScanError("snapshot", error, None, STATE),)
+
+
+def test_a_partition_count_that_grew_from_one_is_told_as_such() -> None:
+    cluster = FakeCluster()
+    cluster.lead(STATE, [1])
+    snapshot = take(cluster, meanwhile=lambda: cluster.lead(STATE, [1, 1]))
+    assert snapshot.coverage_error == f"the partition count of {STATE} changed during the sweep"
+
+
+def test_what_brokers_failed_to_say_is_told_where_there_are_no_coordinators_too() -> None:
+    cluster = FakeCluster()
+    cluster.rules[2] = None
+    cluster.list_errors[1] = 14
+    snapshot = take(cluster)
+    assert [error.broker for error in snapshot.errors] == [1]
+    assert "broker 2 answered DescribeAcls" in str(snapshot.visibility_error)
 
 
 def test_a_topic_that_is_missing_at_one_broker_and_forbidden_at_another_is_not_absent(cluster: FakeCluster) -> None:

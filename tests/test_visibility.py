@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeAclsResponse
 
 from tests.fakes import FakeCluster, acl_resource
-from txnscan.kafka.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, AclRule, Permission, denied, lacks
+from txnscan.kafka.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, UNKNOWN_PRINCIPAL, AclRule, Permission, denied, lacks
 from txnscan.kafka.describe_acls import transactional_id_rules
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import TRANSACTION_STATE_TOPIC
@@ -61,10 +62,24 @@ def test_a_random_id_that_a_longer_prefix_would_cover_is_made_another() -> None:
     assert set(class_probes([rule("0", prefixed=True)], TOKEN)) == {f"a{TOKEN}", f"0{TOKEN}"}
 
 
-def test_rules_that_leave_no_random_id_to_ask_for_prove_nothing() -> None:
-    every = [rule(chr(code), prefixed=True) for code in range(128)]
+@pytest.mark.parametrize("prefix", [TOKEN, TOKEN[:3], TOKEN[:1]])
+def test_a_random_id_is_made_another_whatever_part_of_it_a_prefix_covers(prefix: str) -> None:
+    ids = [name for name, p in class_probes([rule(prefix, prefixed=True)], TOKEN).items() if p == DESCRIBE_ALL_IDS]
+    assert ids == [f"a{TOKEN}"]
+
+
+def test_a_rule_on_the_empty_name_is_about_no_id_that_could_be_asked_for() -> None:
+    assert class_probes([rule("")], TOKEN) == {TOKEN: DESCRIBE_ALL_IDS}
+
+
+EVERY_LETTER = [rule(chr(code), prefixed=True) for code in range(128)]
+
+
+def test_rules_that_leave_no_random_id_to_ask_for_prove_nothing(cluster: FakeCluster) -> None:
     with pytest.raises(Unprobed):
-        class_probes(every, TOKEN)
+        class_probes(EVERY_LETTER, TOKEN)
+    cluster.rules[1] = EVERY_LETTER
+    assert look(cluster) == ("the rules on transactional ids that begin with '' are too many to tell apart",)
 
 
 def authorised(name: str, rules: Iterable[AclRule], everyone: bool) -> bool:
@@ -127,11 +142,20 @@ def test_every_answer_of_a_coordinator_shows_that_the_principal_was_let_in(clust
     assert look(cluster) == ()
 
 
-@pytest.mark.parametrize("code", [-1, 9999, 42])
-def test_an_answer_that_may_come_before_authorisation_shows_nothing(cluster: FakeCluster, code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "said"), [(-1, "UNKNOWN"), (9999, "UNKNOWN_ERROR_CODE_9999"), (42, "INVALID_REQUEST")]
+)
+def test_an_answer_that_may_come_before_authorisation_shows_nothing(cluster: FakeCluster, code: int, said: str) -> None:
     cluster.probe_codes[1, 0] = code
-    (why,) = look(cluster)
-    assert why.endswith("when asked for Describe on TransactionalId '*'")
+    assert look(cluster) == (f"broker 1 answered {said} when asked for Describe on TransactionalId '*'",)
+
+
+def test_what_is_unknown_of_several_classes_is_told_in_order(cluster: FakeCluster) -> None:
+    cluster.rules[1] = [rule(name) for name in "gcaebfd"]
+    cluster.probe_codes[1, 0] = -1
+    assert look(cluster) == tuple(
+        f"broker 1 answered UNKNOWN when asked for Describe on TransactionalId '{name}'" for name in "*abcdefg"
+    )
 
 
 def test_an_id_left_out_of_the_answer_may_be_hidden(cluster: FakeCluster) -> None:
@@ -177,6 +201,7 @@ def test_rules_that_could_not_be_read_before_or_after_may_hide_ids(cluster: Fake
     said = f"broker 1 answered DescribeAcls with CLUSTER_AUTHORIZATION_FAILED: {lacks(DESCRIBE_CLUSTER, WHO)}"
     assert look(cluster, lambda: cluster.rules.update({1: None})) == (said,)
     assert look(cluster) == (said,)
+    assert look(cluster, lambda: cluster.rules.clear()) == (said,)
 
 
 # --- what to do about it ----------------------------------------------------------------------------------------------
@@ -207,10 +232,38 @@ def test_a_rule_that_may_be_for_the_principal_is_named(principal: str) -> None:
     assert why_hidden(classes(rules, TOKEN), rules, WHO) == (denied(rules[0]),)
 
 
-def test_many_reasons_are_told_by_the_first_and_their_number() -> None:
-    rules = [rule(name, deny=True) for name in "abcdef"]
-    *first, last = why_hidden(classes(rules, *"abcdef"), rules, WHO)
-    assert (len(first), last) == (3, "3 more rules hide transactional ids")
+def test_where_nothing_tells_the_principal_any_rule_may_be_for_it() -> None:
+    rules = [rule("*", deny=True, principal="User:other")]
+    assert why_hidden(classes(rules, TOKEN), rules, UNKNOWN_PRINCIPAL) == (denied(rules[0]),)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "why"),
+    [
+        (
+            rule("x", deny=True),
+            rule("*", deny=True, principal="User:*"),
+            "the principal's own comes before all others'",
+        ),
+        (rule("ap", prefixed=True, deny=True), rule("app", prefixed=True, deny=True), "then the name decides"),
+        (
+            replace(rule("*", deny=True), host="10.0.0.1"),
+            replace(rule("*", deny=True), host="10.0.0.2"),
+            "then the host",
+        ),
+    ],
+)
+def test_of_two_rules_that_deny_the_same_id_always_the_same_is_named(one: AclRule, two: AclRule, why: str) -> None:
+    hidden = {next(name for name in ("x", "app-1") if one.covers(name) and two.covers(name)): DESCRIBE_ALL_IDS}
+    assert why_hidden(hidden, [one, two], WHO) == why_hidden(hidden, [two, one], WHO) == (denied(one),), why
+
+
+@pytest.mark.parametrize(("hidden", "more"), [("ba", 0), ("cba", 0), ("dcba", 1), ("gfedcba", 4)])
+def test_many_reasons_are_told_by_the_first_in_order_and_the_number_of_the_others(hidden: str, more: int) -> None:
+    rules = [rule(name, deny=True) for name in hidden]
+    first = tuple(denied(rule(name, deny=True)) for name in sorted(hidden)[:3])
+    last = (f"{more} more rules hide transactional ids",) if more else ()
+    assert why_hidden(classes(rules, *hidden), rules, WHO) == (*first, *last)
 
 
 # --- DescribeAcls -----------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def read_agreement(
 
     `learn` is told of every broker named, so that `send` can reach it. principal: the scanner's name.
     """
-    wanted = tuple(sorted(set(topics)))
+    wanted = tuple(topics)
 
     def ask(broker_id: int) -> ClusterView | ScanError:
         try:

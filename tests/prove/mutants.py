@@ -1,0 +1,228 @@
+"""`python -m tests.prove.mutants`: every small change to the judge and the coverage logic must fail a test.
+
+One change at a time is made to a module (`mutations.py` says which), the changed source takes the module's place in a
+process of its own, and that module's tests run there until one fails: the mutant is killed. A mutant that no test fails
+has survived; it is a fault of the tests, or code that could go, unless `EXPLAINED` says why it changes nothing.
+Arguments name files, to run these alone. Exit status 1 on a survivor that is not explained, and on an explanation that
+fits no survivor. Nothing is written into the tree.
+
+Own code, because mutmut 3 changes functions only, where half of the judge is tables (`RULES`, `_PREPARED`, `_CLAIMS`),
+and writes a copy of the project beside it; cosmic-ray changes the sources in place.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.abc
+import importlib.util
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import kafka.net.manager
+import kafka.protocol.admin
+import kafka.protocol.consumer  # noqa: F401  what the tests import besides txnscan, once for all children
+import pytest
+
+from tests.prove.mutations import Mutant, mutants_of
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = 2
+# The tests of a module take a second or two. An endless loop is ended by the first, and so killed.
+CPU_S_MAX = 10
+WALL_S_MAX = 300
+
+
+@dataclass(frozen=True)
+class Target:
+    """A module, or one function of it, and the tests that must notice, fast ones first."""
+
+    file: str
+    tests: tuple[str, ...]
+    function: str | None = None
+
+    @property
+    def source(self) -> str:
+        return (ROOT / self.file).read_text("utf-8")
+
+
+TARGETS = (
+    Target("txnscan/rules.py", ("test_rules.py",)),
+    Target("txnscan/observe.py", ("test_observe.py",)),
+    Target("txnscan/agreement.py", ("test_agreement.py", "test_snapshot.py")),
+    Target("txnscan/reads.py", ("test_agreement.py",), function="confirmed"),
+    Target("txnscan/probe.py", ("test_probe.py",)),
+    Target("txnscan/visibility.py", ("test_visibility.py", "test_snapshot.py")),
+    Target("txnscan/snapshot.py", ("test_snapshot.py",)),
+)
+# By file, function and change: why it changes nothing that anybody could see.
+Key = tuple[str, str, str]
+_BOTH_OR_NEITHER = "a row of the wide read names a partition by topic and number, or is a count and has neither"
+EXPLAINED: dict[Key, str] = {
+    ("txnscan/rules.py", "", "marker_owed, two_phase_commit_and_late → two_phase_commit_and_late, marker_owed"): (
+        "of what is late, marker_owed_and_late stands before both"
+    ),
+    (
+        "txnscan/rules.py",
+        "",
+        "hidden, may_send_again → may_send_again, hidden",
+    ): "one needs no view, the other one view",
+    ("txnscan/rules.py", "", "may_send_again, orphan → orphan, may_send_again"): "one needs one view, the other none",
+    ("txnscan/rules.py", "", "orphan, maybe_committed → maybe_committed, orphan"): "one needs no view, the other one",
+    ("txnscan/rules.py", "", "stale_epoch, live_epoch → live_epoch, stale_epoch"): (
+        "the coordinator's epoch is above the partition's in one, and equal to it in the other"
+    ),
+    ("txnscan/rules.py", "uncovered", "any((view.coverage_error is not None → all((view.coverage_error is not None"): (
+        "two views are a split, which is told before; of one view, any and all say the same"
+    ),
+    (
+        "txnscan/rules.py",
+        "live_epoch",
+        "is not None and view.producer_epoch == e.observation.producer_epoch → is not None",
+    ): "an epoch below and one above were told before; the rule says what it means without leaning on them",
+    (
+        "txnscan/observe.py",
+        "suspects",
+        "is not None and row.partition is not → is not None or row.partition is not",
+    ): _BOTH_OR_NEITHER,
+    (
+        "txnscan/observe.py",
+        "suspects",
+        "row.topic is not None and row.partition is not → row.partition is not",
+    ): _BOTH_OR_NEITHER,
+    ("txnscan/observe.py", "suspects", "is not None and row.partition is not None → is not None"): _BOTH_OR_NEITHER,
+    ("txnscan/visibility.py", "Sight.__init__", "| None = None → | None = 'mutant'"): (
+        "`read_rules` comes first, and sets it whatever happens"
+    ),
+    ("txnscan/visibility.py", "_continued", "len(name) + 1 → len(name) + 2"): "a slice ends where the name ends",
+    ("txnscan/snapshot.py", "ask_coordinators", "| None = None → | None = 'mutant' #2"): (
+        "it stands only where the topics could not be asked for, and then there is no listing that it could spoil"
+    ),
+    ("txnscan/snapshot.py", "_views", "described is None or describe_error is not → describe_error is not"): (
+        "an id without a description always has an error; the types cannot say so"
+    ),
+}
+
+
+# --- one process for each mutant --------------------------------------------------------------------------------------
+
+
+class Replaced(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from this source."""
+
+    def __init__(self, file: str, source: str) -> None:
+        self._name = file.removesuffix(".py").replace("/", ".")
+        self._code = compile(source, file, "exec")
+
+    def find_spec(self, name: str, path: object, target: object = None) -> Any:
+        return importlib.util.spec_from_loader(name, self) if name == self._name else None
+
+    def exec_module(self, module: Any) -> None:
+        exec(self._code, module.__dict__)
+
+
+def start(target: Target, source: str) -> int:
+    """The id of a new process that runs the tests of the target with this source. It exits with pytest's status."""
+    process_id = os.fork()
+    if process_id:
+        return process_id
+    with contextlib.suppress(BaseException):
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_S_MAX, CPU_S_MAX))
+        resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+        signal.alarm(WALL_S_MAX)
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        sys.meta_path.insert(0, Replaced(target.file, source))
+        plain = ("-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider")
+        os._exit(pytest.main([*plain, *(str(ROOT / "tests" / test) for test in target.tests)]))
+    os._exit(1)
+
+
+def tried(target: Target, mutants: Iterable[Mutant]) -> Iterator[tuple[Mutant, bool]]:
+    """Each mutant, and whether it survived, as they end."""
+    running: dict[int, Mutant] = {}
+    waiting = iter(mutants)
+    while True:
+        while len(running) < PROCESSES and (mutant := next(waiting, None)) is not None:
+            running[start(target, mutant.source)] = mutant
+        if not running:
+            return
+        process_id, status = os.wait()
+        yield running.pop(process_id), status == 0
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
+
+
+def prepare(storage: str) -> None:
+    """All children alike: the same examples for the same mutant, and nothing kept in the tree."""
+    sys.pycache_prefix = storage
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = storage
+    os.chdir(ROOT)
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile(
+        "mutants",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        max_examples=60,
+        phases=phases,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    hypothesis.settings.load_profile("mutants")
+
+
+def run(target: Target) -> dict[Key, Mutant]:
+    """The mutants of this target that survived, after the figures are told."""
+    start(target, ast.unparse(ast.parse(target.source)))
+    if os.wait()[1] != 0:
+        sys.exit(f"{target.file}: {', '.join(target.tests)} fail without any change")
+    began_s = time.monotonic()
+    results = list(tried(target, mutants_of(target.source, target.function)))
+    lived = {(target.file, m.function, m.change): m for m, survived in results if survived}
+    explained = len(lived.keys() & EXPLAINED.keys())
+    figures = (len(results), len(results) - len(lived), len(lived), explained, f"{time.monotonic() - began_s:.0f} s")
+    say(ROW.format(target.file, *figures))
+    return lived
+
+
+ROW = "{:<24}{:>9}{:>9}{:>10}{:>11}{:>8}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    chosen = [target for target in TARGETS if not arguments or target.file in arguments]
+    say(ROW.format("", "mutants", "killed", "survived", "explained", ""))
+    lived: dict[Key, Mutant] = {}
+    with tempfile.TemporaryDirectory() as storage:
+        prepare(storage)
+        for target in chosen:
+            lived |= run(target)
+    unexplained = {key: mutant for key, mutant in lived.items() if key not in EXPLAINED}
+    for (file, function, change), mutant in unexplained.items():
+        say(f"{file}:{mutant.line} {function}: {change}")
+    stale = {key for key in EXPLAINED if key[0] in {target.file for target in chosen}} - lived.keys()
+    for key in sorted(stale):
+        say(f"explained, but no such mutant survived: {key}")
+    return 1 if unexplained or stale else 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # Sets of strings have the same order in every run, so that each run kills the same mutants.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.prove.mutants", *sys.argv[1:]])
+    sys.exit(main(sys.argv[1:]))
