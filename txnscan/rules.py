@@ -358,8 +358,8 @@ def _explain_may_send_again(e: Evidence) -> str:
     view = _the_view(e)
     return (
         f"{_the_id(e)} is in {view.state} and owes this partition nothing at present, yet sends it the marker again "
-        "should its coordinator change before it completes. If it stays so, see which of its other partitions takes no "
-        f"writes, or move the leader of its {TRANSACTION_STATE_TOPIC} partition, which sends all markers again."
+        "should a coordinator load its log before it completes. If it stays so, see which of its other partitions "
+        f"takes no writes, or move the leader of its {TRANSACTION_STATE_TOPIC} partition: that sends all markers again."
     )
 
 

@@ -114,8 +114,8 @@ SMALL = (
     Small(MOVING_COORDINATOR, _open(1), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     Small(MOVING_COORDINATOR, _late(), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     LATE_IN_PREPARE,
-    Small(LEADERLESS, _open(2), ((10, 0), (6, 1), (4, 2)), brief=(4, 1)),
-    Small(CRASHES, _open(2), ((8, 0), (4, 1), (2, 2)), brief=(2, 1)),
+    Small(LEADERLESS, _open(2), ((10, 0), (6, 1), (2, 2)), brief=(4, 1)),
+    Small(CRASHES, _open(2), ((8, 0), (4, 1), (1, 2)), brief=(2, 1)),
 )
 # Where each obligation is needed: with it nothing goes wrong within the bound, without it something does.
 ARENAS = {
@@ -152,6 +152,7 @@ _WIDE = (
         producers=(A, "b"),
         versions=(1,),
         skips_leaderless=False,
+        reloads=True,
         last_epoch=2,
         faults=_ALL_FAULTS,
     ),

@@ -1,0 +1,317 @@
+"""The histories that are run on real and on simulated brokers. Data alone: the steps are in `stage.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.prove.stage import (
+    NEW_V1,
+    NEW_V2,
+    OLD_V1,
+    SETTINGS,
+    Add,
+    Age,
+    Arrive,
+    End,
+    Expire,
+    Fence,
+    Forge,
+    Hold,
+    Init,
+    Move,
+    Setting,
+    Start,
+    Step,
+    Stop,
+    TimeOut,
+    Write,
+)
+
+# Long enough to see what is open before, on a busy machine.
+SHORT_TIMEOUT_MS = 6_000
+
+
+@dataclass(frozen=True)
+class Script:
+    """One history.
+
+    shows: what it is there for. topics: the replicas of each topic's partition, the first leads. coordinator: which
+    kind of coordinator the id has (`stage.COORDINATORS`). min_isr: of topics with that many replicas. verified: whether
+    brokers that can verify do. on: where it makes sense.
+    """
+
+    name: str
+    shows: str
+    steps: tuple[Step, ...]
+    topics: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: {"p": (1, 2), "q": (2, 3)})
+    coordinator: str = "moves"
+    min_isr: int = 1
+    verified: bool = True
+    on: tuple[Setting, ...] = SETTINGS
+
+
+_OWED = {"p": (1, 2), "q": (1, 3)}
+# A record is on its way when the transaction ends on p, and q owes its marker because broker 3 is down.
+_OWED_IN_PART = (Init(), Write("p"), Write("q"), Hold("p"), Stop(3), End(commit=False))
+_V1 = (NEW_V1, OLD_V1)
+
+SCRIPTS = (
+    Script(
+        "commit-one",
+        "a commit over one partition, twice: v2 raises the epoch at each end, v1 never",
+        (Init(), Write("p"), End(commit=True), Write("p"), Write("p"), End(commit=True)),
+    ),
+    Script(
+        "abort-one",
+        "an abort over one partition, and a commit after it",
+        (Init(), Write("p"), End(commit=False), Write("q"), End(commit=True)),
+    ),
+    Script(
+        "commit-two",
+        "a commit over two partitions with different leaders",
+        (Init(), Write("p"), Write("q"), End(commit=True)),
+    ),
+    Script("abort-two", "the same, aborted", (Init(), Write("p"), Write("q"), End(commit=False))),
+    Script(
+        "init-again",
+        "a new instance goes on at the next epoch, of the same producer id",
+        (Init(), Init(), Write("p"), End(commit=True), Init(), Init()),
+    ),
+    Script(
+        "fence",
+        "a new instance while a transaction is ongoing has it aborted: which epochs the markers and the id have",
+        (Init(), Write("p"), Write("q"), Fence(), Init(), Write("p"), End(commit=True)),
+    ),
+    Script(
+        "fence-owed",
+        "the same, and one marker is owed: the epoch in PrepareAbort is above the partition's",
+        (Init(), Write("p"), Write("q"), Stop(3), Fence(), Start(3)),
+        topics=_OWED,
+        min_isr=2,
+    ),
+    Script(
+        "fence-unwritten",
+        "a fence that cannot be written to the coordinator's log: v1 stays ongoing at the next epoch, v2 as it was",
+        (Init(), Write("p"), Stop(2), Fence(), Fence(), Start(2), Fence(), Init(), Write("p"), End(commit=True)),
+        topics={"p": (1,)},
+        min_isr=2,
+    ),
+    Script(
+        "timeout",
+        "a transaction past its timeout is aborted by its coordinator: which epochs are seen",
+        (Init(timeout_ms=SHORT_TIMEOUT_MS), Write("p"), TimeOut(), Init(), Write("p"), End(commit=True)),
+    ),
+    Script(
+        "timeout-owed",
+        "the same, and one marker is owed",
+        (Init(timeout_ms=SHORT_TIMEOUT_MS), Write("p"), Write("q"), Stop(3), TimeOut(), Start(3)),
+        topics=_OWED,
+        min_isr=2,
+    ),
+    Script(
+        "add-twice",
+        "a partition that is added again changes nothing; one that gets no data is ended like the others",
+        (Init(), Add("p"), Add("p"), Write("p"), Add("q"), End(commit=True), Add("q"), End(commit=False)),
+        on=_V1,
+    ),
+    Script(
+        "marker-owed",
+        "a marker that cannot be written: the decided transaction lists that partition alone, until it can",
+        (Init(), Write("p"), Write("q"), Stop(3), End(commit=True), Start(3), Write("q"), End(commit=False)),
+        topics=_OWED,
+        min_isr=2,
+    ),
+    Script(
+        "owed-and-moved",
+        "the coordinator moves while one of two markers is acknowledged: its log has both, so it sends both again",
+        (Init(), Write("p"), Write("q"), Stop(3), End(commit=True), Move("coordinator", 2), Start(3)),
+        topics=_OWED,
+        min_isr=2,
+    ),
+    Script(
+        "owed-and-reloaded",
+        "a follower of the coordinator's log goes and comes: on 3.5.2 all markers are sent again, twice; on 4.3.1 none",
+        (Init(), Write("p"), Write("q"), Forge("q", above=5), End(commit=True), Stop(2), Start(2)),
+        topics={"p": (1,), "q": (3,)},
+        verified=False,
+    ),
+    Script(
+        "late-and-moved",
+        "late data on the partition that is acknowledged opens it again; the marker of the new coordinator ends it",
+        (*_OWED_IN_PART, Arrive(taken=True), Move("coordinator", 2), Start(3)),
+        topics=_OWED,
+        min_isr=2,
+        verified=False,
+        on=_V1,
+    ),
+    Script(
+        "late-and-stays",
+        "late data on the partition that is acknowledged stays open when the coordinator does not change: it hangs",
+        (*_OWED_IN_PART, Arrive(taken=True), Start(3)),
+        topics=_OWED,
+        min_isr=2,
+        verified=False,
+        on=_V1,
+    ),
+    Script(
+        "late-refused-in-prepare",
+        "transactions v2: late data on the partition that is acknowledged is refused, by its epoch",
+        (*_OWED_IN_PART, Arrive(taken=False), Move("coordinator", 2), Start(3)),
+        topics=_OWED,
+        min_isr=2,
+        on=(NEW_V2,),
+    ),
+    Script(
+        "ongoing-moved",
+        "an ongoing transaction survives a move of its coordinator, and goes on",
+        (Init(), Write("p"), Move("coordinator", 2), Write("q"), End(commit=True)),
+    ),
+    Script(
+        "ongoing-moved-timeout",
+        "an ongoing transaction survives a move of its coordinator, and is kept until its timeout",
+        (Init(timeout_ms=SHORT_TIMEOUT_MS + 4_000), Write("p"), Move("coordinator", 2), TimeOut()),
+    ),
+    Script(
+        "leaderless",
+        "a partition has no leader when its transaction is committed: 4.3.1 skips its marker, 3.5.2 keeps it",
+        (Init(), Write("p"), Write("q"), Stop(3), End(commit=True), Start(3)),
+        topics={"p": (1,), "q": (3,)},
+        coordinator="stays",
+    ),
+    Script(
+        "leaderless-abort",
+        "the same with an abort, and the id's next transaction on the partition ends what hangs",
+        (Init(), Write("q"), Stop(3), End(commit=False), Start(3), Write("q"), End(commit=True)),
+        topics={"q": (3,)},
+        coordinator="stays",
+    ),
+    Script(
+        "leaderless-fence",
+        "a fence while the partition has no leader",
+        (Init(), Write("q"), Stop(3), Fence(), Start(3), Init()),
+        topics={"q": (3,)},
+        coordinator="stays",
+    ),
+    Script(
+        "late-unverified",
+        "transactions v1, nothing verified: late data after an abort opens a transaction at the same epoch",
+        (Init(), Write("p"), Hold("p"), End(commit=False), Arrive(taken=True), Write("p"), End(commit=True)),
+        verified=False,
+        on=_V1,
+    ),
+    Script(
+        "late-verified",
+        "the same on brokers that verify: it is refused",
+        (Init(), Write("p"), Hold("p"), End(commit=False), Arrive(taken=False)),
+        on=(NEW_V1, NEW_V2),
+    ),
+    Script(
+        "late-into-open",
+        "late data at the epoch of an open transaction is not verified: it joins what is open",
+        (Init(), Write("p"), Hold("p"), End(commit=False), Write("p"), Arrive(taken=True), End(commit=True)),
+        on=(NEW_V1, OLD_V1),
+    ),
+    Script(
+        "late-fenced",
+        "late data at an epoch below the partition's is refused, verified or not",
+        (Init(), Write("p"), Hold("p"), Fence(), Init(), Arrive(taken=False), Write("p"), End(commit=True)),
+        verified=False,
+    ),
+    Script(
+        "late-below",
+        "late data at an epoch that the coordinator has left, and the partition does not know it: it opens",
+        (Init(), Write("p"), Hold("p"), End(commit=False), Init(), Arrive(taken=True), Init()),
+        verified=False,
+        on=_V1,
+    ),
+    Script(
+        "joined",
+        "data of the next epoch joins the transaction that late data left open, and its marker ends both",
+        (
+            *(Init(), Write("p"), Hold("p"), End(commit=False), Init(), Arrive(taken=True)),
+            *(Write("p"), End(commit=True)),
+        ),
+        verified=False,
+        on=_V1,
+    ),
+    Script(
+        "marker-refused",
+        "the partition knows a higher epoch than the marker's: it is refused, and the decided transaction stays",
+        (Init(), Write("p"), Write("q"), Forge("q", above=5), End(commit=True), Move("coordinator", 2)),
+        verified=False,
+    ),
+    Script(
+        "expired",
+        "an id at rest is forgotten (TRANSACTIONAL_ID_NOT_FOUND), and gets a new producer id when it is back",
+        (Init(), Write("p"), End(commit=True), Expire(), Init()),
+        topics={"p": (1, 2)},
+        coordinator="forgets",
+    ),
+    Script(
+        "expired-empty",
+        "an id that never wrote is forgotten too",
+        (Init(), Expire(), Init(), Write("p"), End(commit=False), Expire()),
+        topics={"p": (1, 2)},
+        coordinator="forgets",
+    ),
+    Script(
+        "leader-killed",
+        "the leader of an open transaction's partition is killed: the next one shows it as it was, and ends it",
+        (Init(), Write("p"), Stop(1, kill=True), Write("p"), End(commit=True), Start(1), Write("p"), End(commit=False)),
+        topics={"p": (1, 2)},
+    ),
+    Script(
+        "leader-moved",
+        "the leader moves in a transaction: both replicas answer alike before and after",
+        (Init(), Write("p"), Move("p", 2), Write("p"), End(commit=False), Move("p", 1), Write("p"), End(commit=True)),
+    ),
+    Script(
+        "coordinator-killed",
+        "the only coordinator is killed and restarted: what is ongoing is loaded from its log, and goes on",
+        (Init(), Write("p"), Stop(1, kill=True), Start(1), Write("p"), End(commit=True)),
+        topics={"p": (2, 3)},
+        coordinator="stays",
+    ),
+    Script(
+        "coordinator-killed-in-prepare",
+        "it is killed when one of two markers is acknowledged: it loads the whole list, and sends both again",
+        (Init(), Write("p"), Write("q"), Forge("q", above=5), End(commit=True), Stop(1, kill=True), Start(1)),
+        topics={"p": (2,), "q": (2, 3)},
+        coordinator="stays",
+        verified=False,
+    ),
+    Script(
+        "epochs-used-up",
+        "at the last epoch the producer id rotates: in v2 by the end of a transaction, else by the next instance",
+        (
+            *(Init(), Age(32_763), Move("coordinator", 2), Init(), Write("p"), End(commit=True)),
+            *(Write("p"), End(commit=False), Init(), Write("p"), End(commit=True), Init(), Init()),
+        ),
+    ),
+    Script(
+        "epochs-used-up-at-the-end",
+        "the marker of the last epoch is owed: the old producer id is shown until it is written",
+        (
+            *(Init(), Age(32_765), Move("coordinator", 2), Init(), Write("p"), Write("q"), Stop(3)),
+            *(End(commit=True), Start(3), Init(), Write("q"), End(commit=True)),
+        ),
+        topics=_OWED,
+        min_isr=2,
+    ),
+    Script(
+        "epochs-used-up-fence",
+        "a transaction is fenced at the last epoch but one",
+        (
+            Init(),
+            Age(32_765),
+            Move("coordinator", 2),
+            Init(),
+            Write("p"),
+            Fence(),
+            Init(),
+            Write("p"),
+            End(commit=True),
+        ),
+    ),
+)

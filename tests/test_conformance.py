@@ -1,0 +1,67 @@
+"""Real brokers and simulated ones answer alike: a few of the scripts of `tests/prove/scripts.py`, on both versions.
+
+All of them: `python -m tests.prove.conformance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.prove.conformance import Numbers, cluster_of, conform, observed
+from tests.prove.scripts import SCRIPTS
+from tests.prove.stage import OLD_V1, SETTINGS, Setting, settle
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
+from txnscan.demo.wire import Wire
+from txnscan.sim.answers import answer
+from txnscan.sim.scenarios import opened
+from txnscan.sim.world import Scenario
+
+BY_NAME = {script.name: script for script in SCRIPTS}
+Brokers = tuple[KafkaCluster, Wire]
+
+
+@pytest.fixture(scope="module", params=[KAFKA_VERSION, OLD_KAFKA_VERSION])
+def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """Three brokers of one version at a time."""
+    with cluster_of(request.param, tmp_path_factory.mktemp("conformance")) as both:
+        yield both
+
+
+def differences(brokers: Brokers, name: str) -> dict[Setting, tuple[str, ...]]:
+    """What differs on these brokers, by setting; every step of the script was compared."""
+    cluster, wire = brokers
+    results = [conform(cluster, wire, BY_NAME[name], s) for s in BY_NAME[name].on if s.kafka == cluster.version]
+    return {result.setting: result.differences for result in results if result.differences}
+
+
+def test_a_fence_and_the_commit_after_it_show_the_epochs_that_the_simulator_says(brokers: Brokers) -> None:
+    assert not differences(brokers, "fence")
+
+
+def test_late_data_after_an_abort_opens_a_transaction_exactly_where_the_simulator_says_so(brokers: Brokers) -> None:
+    assert not differences(brokers, "late-unverified")
+
+
+def test_a_coordinator_that_moves_keeps_what_is_ongoing_as_the_simulated_one_does(brokers: Brokers) -> None:
+    assert not differences(brokers, "ongoing-moved")
+
+
+def test_every_script_has_a_name_of_its_own_and_runs_somewhere() -> None:
+    assert len(BY_NAME) == len(SCRIPTS)
+    assert all(script.on and set(script.on) <= set(SETTINGS) for script in SCRIPTS)
+    assert any(OLD_V1 in script.on for script in SCRIPTS)
+
+
+def test_what_is_observed_differs_as_soon_as_a_simulated_broker_does_something_else() -> None:
+    scenario = Scenario("s", topics=((("p", 0), (1, 2)),), coordinators=((1, 2),), versions=(1,))
+    begun = (("InitProducerId", (1, "a")), ("AddPartitionsToTxn", (1, "a", ("p", 0))))
+    ends = [opened(scenario, (*begun, ("EndTxn", (1, "a", commit, 1)))) for commit in (True, False)]
+    for world in ends:
+        settle(world)
+    one, two = (
+        observed(lambda b, r, of=world: answer(of, b, r), (1, 2), [("p", 0)], ["a"], Numbers()) for world in ends
+    )
+    assert {what for what in one if one[what] != two[what]} == {"broker 1: DescribeTransactions a"}
