@@ -6,20 +6,20 @@ import pytest
 
 from txnscan.model import Key
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
+from txnscan.sim.records import (
+    Held,
+    Log,
+    TransactionMetadata,
+    common_prefix,
+    producer_state,
+    still_open,
+)
 from txnscan.sim.scenarios import CRASHES, LATE_DATA, LEADERLESS, MOVING_COORDINATOR, VERIFIED, WIDE, A, P, opened, rest
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.wander import at_random
-from txnscan.sim.world import (
-    Held,
-    Log,
-    TransactionMetadata,
-    World,
-    common_prefix,
-    producer_state,
-    still_open,
-)
+from txnscan.sim.world import World
 
 STATE = ("__transaction_state", 0)
 INIT: Event = ("InitProducerId", (1, A))

@@ -35,10 +35,16 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.sim.records import (
+    Data,
+    Produce,
+    TransactionLogRecord,
+    TransactionMetadata,
+)
 from txnscan.sim.scenarios import rest
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
-from txnscan.sim.world import Data, Produce, Scenario, TransactionLogRecord, TransactionMetadata, World
+from txnscan.sim.world import Scenario, World
 
 # The partitions of `__transaction_state` by what scripts want of them: where they are. The one that moves has no
 # replica on broker 3, which scripts stop so that a partition takes no writes: Kafka 3.5 would load it again for that.

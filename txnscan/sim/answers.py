@@ -12,7 +12,8 @@ from typing import Any
 
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
-from txnscan.sim.world import Image, World, producer_state
+from txnscan.sim.records import Image, producer_state
+from txnscan.sim.world import World
 
 CLUSTER_ID = "simulated"
 # The times in answers mean nothing: timeouts are events.

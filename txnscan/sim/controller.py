@@ -6,8 +6,14 @@ from collections.abc import Iterable
 
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.coordinator import forget
+from txnscan.sim.records import (
+    NOBODY,
+    Coordinator,
+    Leadership,
+    common_prefix,
+)
 from txnscan.sim.table import Subject, Transition
-from txnscan.sim.world import NOBODY, Coordinator, Leadership, World, common_prefix
+from txnscan.sim.world import World
 
 # --- the controller ---------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
-from txnscan.sim.table import Subject, Transition
-from txnscan.sim.world import (
+from txnscan.sim.records import (
     NOBODY,
     Coordinator,
     Held,
@@ -24,9 +23,10 @@ from txnscan.sim.world import (
     Producer,
     TransactionLogRecord,
     TransactionMetadata,
-    World,
     producer_state,
 )
+from txnscan.sim.table import Subject, Transition
+from txnscan.sim.world import World
 
 # `TransactionState.validPreviousStates`.
 VALID_PREVIOUS_STATES = {

@@ -22,10 +22,11 @@ from txnscan.sim.answers import answer
 from txnscan.sim.check import Figures, History, Schedule, Scripted, count, wrong_verdicts
 from txnscan.sim.history import Simulation, Wrong, sweep
 from txnscan.sim.obligations import EVERYTHING, Protocol
+from txnscan.sim.records import still_open
 from txnscan.sim.scenarios import Small, opened
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen, possible
-from txnscan.sim.world import World, still_open
+from txnscan.sim.world import World
 
 
 def reachable(start: World, before: int) -> Iterator[tuple[World, tuple[Event, ...]]]:

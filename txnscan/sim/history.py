@@ -20,11 +20,12 @@ from txnscan.model import Broker, Judged, Key, NarrowRow, ReadBatch, Verdict
 from txnscan.probe import read_narrow, read_wide
 from txnscan.scan import NoHistory, Scan, scan
 from txnscan.sim.answers import answer
+from txnscan.sim.records import NOBODY, Marker
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen
 from txnscan.sim.truth import hanging, open_in, settled
 from txnscan.sim.turns import Turns
-from txnscan.sim.world import NOBODY, Marker, World
+from txnscan.sim.world import World
 
 NOW_MS = 1_700_003_600_000
 _CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnscan.model import Key
+from txnscan.sim.records import NOBODY, Produce, producer_state
 from txnscan.sim.table import Subject, Transition
-from txnscan.sim.world import NOBODY, Produce, World, producer_state
+from txnscan.sim.world import World
 
 
 def _fetches(world: World) -> Iterable[Subject]:

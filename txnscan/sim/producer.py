@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from txnscan.model import Key
 from txnscan.sim.coordinator import begin_add, begin_end, begin_init, free
+from txnscan.sim.records import NOBODY, Data, Produce
 from txnscan.sim.table import Subject, Transition
-from txnscan.sim.world import NOBODY, Data, Produce, World
+from txnscan.sim.world import World
 
 
 def _inits(world: World) -> Iterable[Subject]:

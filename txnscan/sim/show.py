@@ -13,13 +13,20 @@ from txnscan.model import Key
 from txnscan.sim.check import History, in_turns, wrong_verdicts
 from txnscan.sim.history import Simulation, sweep
 from txnscan.sim.obligations import DROPPED, EVERYTHING, Protocol
+from txnscan.sim.records import (
+    Data,
+    Entry,
+    Held,
+    Marker,
+    producer_state,
+)
 from txnscan.sim.scenarios import WIDE, rest
 from txnscan.sim.stories import STORIES
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen
 from txnscan.sim.truth import hanging
 from txnscan.sim.wander import wander
-from txnscan.sim.world import Data, Entry, Held, Marker, Scenario, World, producer_state
+from txnscan.sim.world import Scenario, World
 
 Thing = TypeVar("Thing")
 _INDENT = " " * 5

@@ -10,8 +10,9 @@ transaction can be in the partition before it is. So it does not count: what han
 from __future__ import annotations
 
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.sim.records import NOBODY, TransactionLogRecord, still_open
 from txnscan.sim.transitions import TRANSITIONS, happen
-from txnscan.sim.world import NOBODY, TransactionLogRecord, World, still_open
+from txnscan.sim.world import World
 
 # In this order each settles before the next: brokers and leaders, replicas, caches, then what coordinators owe.
 _HEALING = (

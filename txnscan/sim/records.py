@@ -1,0 +1,203 @@
+"""What a simulated cluster is made of: records in logs, what coordinators hold, brokers, producers. Values alone.
+
+What a real cluster would not know (which transaction a record belongs to) is kept beside it as `txn`: the ground truth.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from txnscan.model import Key
+
+NOBODY = -1
+# A transaction: the transactional id that began it, and which of its transactions it is.
+Txn = tuple[str, int]
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+class Data(NamedTuple):
+    """A transactional batch of one record."""
+
+    producer_id: int
+    producer_epoch: int
+    txn: Txn
+
+
+class Marker(NamedTuple):
+    """An EndTxnMarker: the control record that ends a transaction on a partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+
+
+class TransactionLogRecord(NamedTuple):
+    """A TransactionLogValue with its key; `metadata` None is the tombstone of an expired id."""
+
+    transactional_id: str
+    metadata: TransactionMetadata | None
+
+
+Record = Data | Marker | TransactionLogRecord
+# A record with the epoch of the leader that appended it.
+Entry = tuple[int, Record]
+Log = tuple[Entry, ...]
+
+
+# --- the coordinator's side -------------------------------------------------------------------------------------------
+
+
+class TransactionMetadata(NamedTuple):
+    """A transactional id as its coordinator holds it (`TransactionMetadata.scala`).
+
+    client_version: 1 or 2, the transactions version of the client that ended it last. next_producer_id: the producer id
+    that follows when the epochs of this one are used up. txn: ground truth.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    state: str
+    partitions: frozenset[Key] = frozenset()
+    client_version: int = 1
+    next_producer_id: int = NOBODY
+    txn: Txn | None = None
+
+
+class Held(NamedTuple):
+    """A transactional id in a coordinator's cache.
+
+    pending: a transition whose record stands at `pending_offset` of the transaction log and is not acknowledged yet.
+    sending: whether markers are being sent; a refused marker ends that (`abortSending`). failed_fence: whether its
+    epoch was raised by a fence that could not be written.
+    """
+
+    metadata: TransactionMetadata
+    pending: TransactionMetadata | None = None
+    pending_offset: int = NOBODY
+    sending: bool = True
+    failed_fence: bool = False
+
+
+class Coordinator(NamedTuple):
+    """A broker's cache of one `__transaction_state` partition: its coordinator epoch, and whether it still loads."""
+
+    epoch: int
+    loading: bool
+
+
+# --- brokers ----------------------------------------------------------------------------------------------------------
+
+
+class Leadership(NamedTuple):
+    """A partition as the controller's metadata has it."""
+
+    leader: int
+    epoch: int
+    isr: frozenset[int]
+    topic_id: int = 1
+
+
+class Image(NamedTuple):
+    """A metadata image: the brokers that are registered and not fenced, and every partition's leadership."""
+
+    brokers: frozenset[int]
+    leaderships: tuple[Leadership, ...]
+
+
+class Broker(NamedTuple):
+    """A broker process.
+
+    run: "up", "paused" (SIGSTOP) or "down". linked: whether it hears the controller.
+    An image reaches the metadata cache first, then the replica manager, and the coordinator last
+    (`BrokerMetadataPublisher`): in between, metadata names a coordinator that does not know yet.
+    """
+
+    run: str
+    linked: bool
+    metadata: Image
+    replicas: Image
+    elected: Image
+
+
+# --- producers --------------------------------------------------------------------------------------------------------
+
+
+class Producer(NamedTuple):
+    """A transactional producer as it knows itself. ending: None, or whether it asked to commit. txn: its number."""
+
+    producer_id: int = NOBODY
+    producer_epoch: int = NOBODY
+    added: frozenset[Key] = frozenset()
+    ending: bool | None = None
+    txn: int = 0
+    fenced: bool = False
+
+
+class Produce(NamedTuple):
+    """A Produce request on its way."""
+
+    partition: Key
+    data: Data
+    version: int
+
+
+class Open(NamedTuple):
+    """What a replica's producer state shows of one producer id (`ProducerStateEntry`). txns: ground truth."""
+
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_sequence: int
+    txns: frozenset[Txn]
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+def common_prefix(one: Log, two: Log) -> int:
+    """How many entries two logs begin with alike."""
+    if len(two) <= len(one) and one[: len(two)] == two:
+        return len(two)
+    return next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+
+
+@lru_cache(maxsize=50_000)
+def producer_state(log: Log) -> dict[int, Open]:
+    """What a replica knows of each producer id: the fold of its log (`ProducerStateManager`).
+
+    A batch at a higher epoch joins the transaction that is open; a marker ends it, and raises the epoch where nothing
+    is open. Sequences start over at each epoch (`ProducerStateEntry.maybeUpdateProducerEpoch`). Do not change the
+    answer: it is shared.
+    """
+    known: dict[int, Open] = {}
+    for offset, (_, record) in enumerate(log):
+        if isinstance(record, Data):
+            before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))
+            fresh = before.start_offset < 0
+            epoch = max(before.producer_epoch, record.producer_epoch)
+            known[record.producer_id] = Open(
+                epoch,
+                before.coordinator_epoch,
+                offset if fresh else before.start_offset,
+                _last_sequence(before, epoch) + 1,
+                frozenset({record.txn}) if fresh else before.txns | {record.txn},
+            )
+        elif isinstance(record, Marker):
+            before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))
+            epoch = max(before.producer_epoch, record.producer_epoch)
+            sequence = _last_sequence(before, epoch)
+            known[record.producer_id] = Open(epoch, record.coordinator_epoch, -1, sequence, frozenset())
+    return known
+
+
+def _last_sequence(before: Open, epoch: int) -> int:
+    return before.last_sequence if before.producer_epoch == epoch else -1
+
+
+def still_open(log: Log) -> dict[int, Open]:
+    """The open transactions of a replica by producer id."""
+    return {pid: shown for pid, shown in producer_state(log).items() if shown.start_offset >= 0}
