@@ -27,6 +27,7 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeProducersRequest
 
+from tests.prove.placing import heal
 from tests.prove.scripts import SCRIPTS, Script
 from tests.prove.stage import (
     BROKER_PROPERTIES,
@@ -35,7 +36,6 @@ from tests.prove.stage import (
     NotPossible,
     Setting,
     Stage,
-    heal,
     opened_stage,
 )
 from txnscan.demo.admin import unverified

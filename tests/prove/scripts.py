@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.prove.stage import (
-    NEW_V1,
-    NEW_V2,
-    OLD_V1,
-    SETTINGS,
+from tests.prove.stage import NEW_V1, NEW_V2, OLD_V1, SETTINGS, Setting
+from tests.prove.steps import (
     Add,
     Age,
     Arrive,
@@ -20,7 +17,6 @@ from tests.prove.stage import (
     Hold,
     Init,
     Move,
-    Setting,
     Start,
     Step,
     Stop,
