@@ -20,9 +20,8 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.scan import Scan
 from txnscan.sim.answers import answer
 from txnscan.sim.check import Figures, History, Schedule, Scripted, count, wrong_verdicts
-from txnscan.sim.history import Simulation, Wrong, sweep
+from txnscan.sim.history import Simulation, Wrong, something_open, sweep
 from txnscan.sim.obligations import EVERYTHING, Protocol
-from txnscan.sim.records import still_open
 from txnscan.sim.scenarios import Small, opened
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen, possible
@@ -47,11 +46,6 @@ def reachable(start: World, before: int) -> Iterator[tuple[World, tuple[Event, .
                 wider.append((other, (*path, event)))
                 yield wider[-1]
         ring = wider
-
-
-def something_open(world: World) -> bool:
-    """Whether some replica shows an open transaction."""
-    return any(still_open(log) for (key, _), log in world.logs.items() if key in dict(world.scenario.topics))
 
 
 def exhaustive(

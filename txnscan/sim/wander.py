@@ -9,7 +9,7 @@ from typing import Any
 
 from txnscan.cluster import ClusterUnreachable
 from txnscan.sim.check import Figures, History, count, in_turns, wrong_verdicts
-from txnscan.sim.history import Simulation, sweep
+from txnscan.sim.history import Simulation, something_open, sweep
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TRANSITIONS, happen
@@ -18,7 +18,9 @@ from txnscan.sim.world import Scenario, World
 # How often what is possible happens, where that is not 1: rarely enough that other things happen before.
 _WEIGHTS = {"expire id": 0.03, "timeout": 0.1, "InitProducerId": 0.05, "fetch": 4.0, "complete transition": 2.0}
 # How many kinds are tried by their weights, before whatever is possible is taken.
-_PICKS = 20
+_PICKS = 5
+# How far on, at most, for a transaction that stands open.
+_FURTHER = 25
 _FAULT_WEIGHTS = {"start broker": 8.0, "resume broker": 8.0, "link broker again": 4.0}
 
 
@@ -63,13 +65,20 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
     figures = Figures(worlds=1)
     world = World(scenario)
     path: list[Event] = []
-    # Without faults at first, so that transactions get under way.
-    for fault_chance, events in ((0.0, chooser.randint(5, 40)), (chooser.choice((0.0, 0.1, 0.3)), 15)):
+
+    def go_on(events: int, fault_chance: float) -> None:
         for _ in range(events):
             event = at_random(world, chooser, fault_chance)
             if event is not None:
                 happen(world, event)
                 path.append(event)
+
+    # Without faults at first, so that transactions get under way; then a little further until one stands open.
+    go_on(chooser.randint(5, 40), 0.0)
+    go_on(15, chooser.choice((0.0, 0.1, 0.3)))
+    for _ in range(_FURTHER):
+        if not something_open(world):
+            go_on(1, 0.05)
     pilot = _Wandering(chooser, chooser.choice((0.0, 0.1, 0.25, 0.5)), chooser.choice((0.0, 0.1, 0.3)))
     turns = chooser.choice((None, chooser.getrandbits(32)))
     simulation = Simulation(world.copy(), pilot, in_turns(turns))
