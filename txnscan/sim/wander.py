@@ -16,7 +16,16 @@ from txnscan.sim.transitions import TRANSITIONS, happen
 from txnscan.sim.world import Scenario, World
 
 # How often what is possible happens, where that is not 1: rarely enough that other things happen before.
-_WEIGHTS = {"expire id": 0.03, "timeout": 0.1, "InitProducerId": 0.05, "fetch": 4.0, "complete transition": 2.0}
+_WEIGHTS = {
+    "expire id": 0.05,
+    "timeout": 0.1,
+    "InitProducerId": 0.05,
+    # Late data, which is what hangs, is data that others overtake.
+    "fetch": 4.0,
+    "complete transition": 4.0,
+    "append data": 0.4,
+    "EndTxn": 1.5,
+}
 # How many kinds are tried by their weights, before whatever is possible is taken.
 _PICKS = 5
 # How far on, at most, for a transaction that stands open.
@@ -45,11 +54,14 @@ def at_random(world: World, chooser: random.Random, fault_chance: float) -> Even
     names, weights = _kinds(world.scenario.faults, chooser.random() < fault_chance)
     if not names:
         return None
-    for name in (*chooser.choices(names, cum_weights=weights, k=_PICKS), *names):
-        subjects = tuple(TRANSITIONS[name].when(world))
-        if subjects:
+    for name in chooser.choices(names, cum_weights=weights, k=_PICKS):
+        if subjects := tuple(TRANSITIONS[name].when(world)):
             return (name, chooser.choice(subjects))
-    return None
+    possible = [name for name in names if any(True for _ in TRANSITIONS[name].when(world))]
+    if not possible:
+        return None
+    name = chooser.choices(possible, [_FAULT_WEIGHTS.get(n, 1.0) * _WEIGHTS.get(n, 1.0) for n in possible])[0]
+    return (name, chooser.choice(tuple(TRANSITIONS[name].when(world))))
 
 
 @lru_cache
