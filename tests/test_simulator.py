@@ -151,6 +151,16 @@ def test_a_killed_leader_is_followed_by_the_replica_in_sync_at_the_next_epoch() 
     assert (leadership.leader, leadership.epoch, leadership.isr) == (2, 1, frozenset({2}))
 
 
+def test_a_replica_joins_the_set_in_sync_only_when_its_leader_knows_it_to_be_alive() -> None:
+    """Else a leader that is cut off would not name the broker that takes over from it, and could not be told."""
+    world = opened(CRASHES, (INIT, ADD))
+    go_on(world, ("kill broker", (2,)), ("fence broker", (2,)), ("publish metadata", (1,)), ("apply to replicas", (1,)))
+    go_on(world, ("elect coordinators", (1,)), ("start broker", (2,)), ("unfence broker", (2,)))
+    assert not can_happen(world, ("expand isr", (P, 2)))
+    go_on(world, ("publish metadata", (1,)), ("expand isr", (P, 2)))
+    assert world.leadership(world.image, P).isr == frozenset({1, 2})
+
+
 def test_an_id_expires_only_at_rest() -> None:
     world = opened(LATE_DATA, (INIT, ADD, *send(1)))
     assert not can_happen(world, ("expire id", (1, A)))

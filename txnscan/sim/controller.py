@@ -76,10 +76,12 @@ def _expandable(world: World) -> Iterable[Subject]:
         if believed is None or believed.epoch != now.epoch or not world.up(now.leader):
             continue
         log, mark = world.logs[key, now.leader], world.high_watermarks[key, now.leader]
+        alive = world.brokers[now.leader].metadata.brokers
         for b in replicas:
             known = world.leadership(world.brokers[b].replicas, key)
-            follows = b not in now.isr and b in world.image.brokers and world.up(b) and known.epoch == now.epoch
-            if follows and common_prefix(log, world.logs[key, b]) >= max(mark, world.epoch_starts[key, now.leader]):
+            follows = b not in now.isr and world.up(b) and known.epoch == now.epoch
+            reached = max(mark, world.epoch_starts[key, now.leader])
+            if follows and b in alive & world.image.brokers and common_prefix(log, world.logs[key, b]) >= reached:
                 yield (key, b)
 
 
@@ -131,7 +133,9 @@ CONTROLLER = (
         "expand isr",
         _expandable,
         _expand,
-        "A follower that has caught up is in sync again; the leader epoch stays (Partition.maybeExpandIsr).",
+        "A follower that has caught up, and that the leader knows to be alive, is in sync again; the leader epoch "
+        "stays. So whoever may take over from a leader is named by that leader's metadata (Partition.maybeExpandIsr, "
+        "isReplicaIsrEligible).",
         of="{0} by broker {1}",
     ),
     Transition(
