@@ -4,7 +4,7 @@ other. What older brokers cannot be asked is indeterminate, and one sentence say
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
@@ -14,7 +14,7 @@ from kafka.protocol.admin import DescribeConfigsResponse
 
 from tests.fakes import FakeCluster, FakeId, broker, producer
 from txnscan import ScanConfig, find_hanging
-from txnscan.cluster import Cluster
+from txnscan.cluster import SNAPSHOT_TRIES, Cluster
 from txnscan.demo import plant
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import OLD_KAFKA_VERSION
@@ -25,7 +25,7 @@ from txnscan.demo.wire import Wire
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.errors import RequestFailed, unsupported
+from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
 from txnscan.remote import Connect
 from txnscan.scan import NoHistory, Scan, scan
@@ -178,8 +178,8 @@ class ConnectToFake:
         """There is nothing to close."""
 
 
-def swept_fake(fake: FakeOld) -> Scan:
-    with Cluster(cast(Connect, ConnectToFake(fake)), threads=0, sleep=lambda _: None) as cluster:
+def swept_fake(fake: FakeOld, sleep: Callable[[float], None] = lambda _: None) -> Scan:
+    with Cluster(cast(Connect, ConnectToFake(fake)), threads=0, sleep=sleep) as cluster:
         return scan(
             ScanConfig("127.0.0.1:9001"),
             cluster,
@@ -194,6 +194,16 @@ def swept_fake(fake: FakeOld) -> Scan:
 def open_on(scanned: Scan) -> dict[int, tuple[str, str]]:
     """Verdict and reason by partition of `data`."""
     return {index: verdict for (_, index, _), verdict in verdicts(scanned).items()}
+
+
+def test_what_a_broker_lacks_for_good_is_not_waited_for_and_what_may_pass_is() -> None:
+    waits: list[float] = []
+    swept_fake(FakeOld(dict.fromkeys((1, 2, 3), COORDINATOR_APIS)), waits.append)
+    assert waits == []
+    loading = FakeOld({})
+    loading.list_errors[1] = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    swept_fake(loading, waits.append)
+    assert len(waits) == SNAPSHOT_TRIES - 1
 
 
 def test_brokers_that_have_every_api_are_warned_of_by_no_one() -> None:

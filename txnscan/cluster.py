@@ -18,7 +18,7 @@ from txnscan.kafka.acls import DESCRIBE_CONFIGS, Permission, explained, lacks
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import probe_ids
 from txnscan.kafka.describe_configs import transaction_max_timeout_ms
-from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported_api
 from txnscan.kafka.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, ScanError, Snapshot
 from txnscan.remote import Connect
@@ -131,10 +131,14 @@ class Cluster:
     def snapshot(
         self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
     ) -> Snapshot:
-        """The coordinators' side, with its coverage. Taken anew while coverage may still become complete."""
+        """The coordinators' side, with its coverage. Taken anew while coverage may still become complete.
+
+        What a broker does not support now, it will not support in a moment.
+        """
         for attempt in range(1, SNAPSHOT_TRIES + 1):
             snapshot = self._snapshot(open_producer_ids, open_topics, on_progress)
-            if not snapshot.coverage_errors or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES:
+            passing = [error for error in snapshot.coverage_errors if unsupported_api(error.error) is None]
+            if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES:
                 break
             self.sleep(_RETRY_WAIT_S * attempt)
         return snapshot
