@@ -104,7 +104,8 @@ def test_a_marker_that_old_brokers_owe_is_pending_at_the_same_epoch_until_it_is_
     try:
         (judged,) = [j for j in swept(old).transactions if j.observation.topic == pending.topic]
         assert (judged.judgement.verdict, judged.judgement.reason) == ("pending_marker", "decided")
-        assert judged.judgement.outcome == "committed"
+        # At one epoch for all, a late record of the transaction before would look the same.
+        assert judged.judgement.outcome is None
         (owner,) = judged.evidence.coordinators
         assert owner.producer_epoch == judged.observation.producer_epoch == pending.producer_epoch
     finally:

@@ -277,7 +277,7 @@ class Judgement:
     """A verdict with its reason and one sentence in plain words.
 
     late: the transaction is older than the threshold (obligation T). A candidate in KIP-664's sense is hanging and
-    late. outcome: "committed" or "not_committed" where a coordinator has decided and still says so, else None.
+    late. outcome: "committed" or "not_committed" where a coordinator has decided, and its epoch proves of what.
     """
 
     verdict: Verdict

@@ -123,12 +123,14 @@ def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
 
 
 def outcome(e: Evidence) -> str | None:
-    """What the coordinator that owes the marker has decided, or None where the partition is unproven.
+    """What the coordinator that owes the marker has decided, or None where that need not be about what is open here.
 
-    Under transactions v1 every transaction of a producer has the same epoch: what a lagging replica still shows as open
-    may be one that ended before, another way.
+    Under transactions v1 every transaction of a producer has the same epoch: what a lagging replica still shows may
+    have ended before, another way, and a late record may have come after the marker. Where the end raised the epoch
+    (v2, and every fence), the partition refuses what is late.
     """
-    if partition_unproven(e):
+    decided = held_by(e, *_PREPARED)
+    if partition_unproven(e) or any(view.producer_epoch <= e.observation.producer_epoch for view in decided):
         return None
     return "committed" if held_by(e, "PrepareCommit") else "not_committed"
 

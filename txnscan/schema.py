@@ -163,7 +163,7 @@ TRANSACTION = (
     Column(
         "outcome",
         "STRING",
-        "committed or not_committed where a coordinator has decided and still says so, else null",
+        "committed or not_committed where a coordinator has decided and its epoch proves of what, else null",
         _judgement("outcome"),
     ),
     Column(

@@ -27,7 +27,7 @@ _WEIGHTS = {
     "EndTxn": 1.5,
 }
 # How many kinds are tried by their weights, before whatever is possible is taken.
-_PICKS = 5
+_PICKS = 20
 # How far on, at most, for a transaction that stands open.
 _FURTHER = 25
 _FAULT_WEIGHTS = {"start broker": 8.0, "resume broker": 8.0, "link broker again": 4.0}
@@ -54,7 +54,7 @@ def at_random(world: World, chooser: random.Random, fault_chance: float) -> Even
     names, weights = _kinds(world.scenario.faults, chooser.random() < fault_chance)
     if not names:
         return None
-    for name in chooser.choices(names, cum_weights=weights, k=_PICKS):
+    for name in dict.fromkeys(chooser.choices(names, cum_weights=weights, k=_PICKS)):
         if subjects := tuple(TRANSITIONS[name].when(world)):
             return (name, chooser.choice(subjects))
     possible = [name for name in names if any(True for _ in TRANSITIONS[name].when(world))]
@@ -92,7 +92,8 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
         if not something_open(world):
             go_on(1, 0.05)
     pilot = _Wandering(chooser, chooser.choice((0.0, 0.1, 0.25, 0.5)), chooser.choice((0.0, 0.1, 0.3)))
-    turns = chooser.choice((None, chooser.getrandbits(32)))
+    # Threads that take turns cost more than all else, so one history in four has them.
+    turns = chooser.choice((None, None, None, chooser.getrandbits(32)))
     simulation = Simulation(world.copy(), pilot, in_turns(turns))
     try:
         found = sweep(simulation, protocol.cluster_class, protocol.engine_class)

@@ -9,6 +9,7 @@ beside it as `decided`: the ground truth.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
@@ -25,6 +26,8 @@ from txnscan.sim.records import (
     Txn,
     common_prefix,
 )
+
+_coordinator_partition = lru_cache(coordinator_partition)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ class World:
 
     def coordinator_of(self, transactional_id: str) -> int:
         """The `__transaction_state` partition of an id."""
-        return coordinator_partition(transactional_id, len(self.scenario.coordinators))
+        return _coordinator_partition(transactional_id, len(self.scenario.coordinators))
 
     def up(self, broker_id: int) -> bool:
         """Whether a broker's process runs, and so acts and answers."""
@@ -190,6 +193,8 @@ class World:
         if believed is None:
             return self.high_watermarks.get((key, broker_id), 0)
         log = self.logs[key, broker_id]
+        if self.high_watermarks[key, broker_id] == len(log):
+            return len(log)
         # A leader counts a replica as soon as it has asked the controller to let it in (the maximal in-sync set).
         isr = believed.isr | self.let_in.get((key, broker_id), frozenset())
         everywhere = min(
