@@ -20,7 +20,7 @@ from txnscan.model import Broker, Judged, Key, NarrowRow, ReadBatch, Verdict
 from txnscan.probe import read_narrow, read_wide
 from txnscan.scan import NoHistory, Scan, scan
 from txnscan.sim.answers import answer
-from txnscan.sim.records import NOBODY, Marker, still_open
+from txnscan.sim.records import Data, Marker, Txn, still_open
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen
 from txnscan.sim.truth import hanging, open_in, settled
@@ -204,25 +204,26 @@ def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) ->
 
 
 def torn(found: Scan, end: World) -> list[Wrong]:
-    """Outcomes that contradict the marker that ends the transaction, has ended it, or will."""
-    told = [judged for judged in found.transactions if judged.judgement.outcome is not None]
-    if not told:
-        return []
-    future = settled(end)
+    """Outcomes that contradict what was decided about the transactions whose data stands open there."""
     return [
-        _wrong(judged, f"it ends with a {'COMMIT' if committed else 'ABORT'} marker")
-        for judged in told
-        for committed in _ending(future, *_identity(judged))
-        if committed != (judged.judgement.outcome == "committed")
+        _wrong(judged, f"{txn} was decided otherwise")
+        for judged in found.transactions
+        if judged.judgement.outcome is not None
+        for txn in _begun_at(end, *_identity(judged))
+        if txn in end.decided and end.decided[txn] != (judged.judgement.outcome == "committed")
     ]
 
 
-def _ending(world: World, key: Key, producer_id: int, start_offset: int) -> list[bool]:
-    """Whether the first marker of this producer id after the offset commits; nothing where there is none."""
-    leader = world.leadership(world.image, key).leader
-    log = world.logs[key, leader] if leader != NOBODY else ()
-    markers = (record for _, record in log[start_offset:] if isinstance(record, Marker))
-    return [marker.committed for marker in markers if marker.producer_id == producer_id][:1]
+def _begun_at(world: World, key: Key, producer_id: int, start_offset: int) -> set[Txn]:
+    """The transactions whose data a replica has from this offset on, up to the marker that ends it."""
+    begun = set()
+    for replica in world.places[key]:
+        for _, record in world.logs[key, replica][start_offset:]:
+            if isinstance(record, Marker) and record.producer_id == producer_id:
+                break
+            if isinstance(record, Data) and record.producer_id == producer_id:
+                begun.add(record.txn)
+    return begun
 
 
 def something_open(world: World) -> bool:
