@@ -204,14 +204,17 @@ def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) ->
 
 
 def torn(found: Scan, end: World) -> list[Wrong]:
-    """Outcomes that contradict what was decided about the transactions whose data stands open there."""
-    return [
-        _wrong(judged, f"{txn} was decided otherwise")
-        for judged in found.transactions
-        if judged.judgement.outcome is not None
-        for txn in _begun_at(end, *_identity(judged))
-        if txn in end.decided and end.decided[txn] != (judged.judgement.outcome == "committed")
-    ]
+    """Outcomes that contradict what was decided about the transactions whose data stands open there.
+
+    Late data may have joined a later transaction, which then decides about both; one that decided so is enough.
+    """
+    wrong = []
+    for judged in found.transactions:
+        if judged.judgement.outcome is not None:
+            decisions = {end.decided[txn] for txn in _begun_at(end, *_identity(judged)) if txn in end.decided}
+            if decisions and (judged.judgement.outcome == "committed") not in decisions:
+                wrong.append(_wrong(judged, "its transaction was decided otherwise"))
+    return wrong
 
 
 def _begun_at(world: World, key: Key, producer_id: int, start_offset: int) -> set[Txn]:
