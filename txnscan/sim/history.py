@@ -20,7 +20,7 @@ from txnscan.model import Broker, Judged, Key, NarrowRow, ReadBatch, Verdict
 from txnscan.probe import read_narrow, read_wide
 from txnscan.scan import NoHistory, Scan, scan
 from txnscan.sim.answers import answer
-from txnscan.sim.records import Data, Marker, Txn, still_open
+from txnscan.sim.records import NOBODY, Data, Marker, Txn, still_open
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen
 from txnscan.sim.truth import hanging, open_in, settled
@@ -204,17 +204,28 @@ def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) ->
 
 
 def torn(found: Scan, end: World) -> list[Wrong]:
-    """Outcomes that contradict what was decided about the transactions whose data stands open there.
+    """Outcomes that contradict both what was decided about the data that stands open and the marker that ends it.
 
-    Late data may have joined a later transaction, which then decides about both; one that decided so is enough.
+    Late data may join a later transaction, which ends it its own way; a marker that is skipped leaves the end to one.
     """
+    told = [judged for judged in found.transactions if judged.judgement.outcome is not None]
+    future = settled(end) if told else end
     wrong = []
-    for judged in found.transactions:
-        if judged.judgement.outcome is not None:
-            decisions = {end.decided[txn] for txn in _begun_at(end, *_identity(judged)) if txn in end.decided}
-            if decisions and (judged.judgement.outcome == "committed") not in decisions:
-                wrong.append(_wrong(judged, "its transaction was decided otherwise"))
+    for judged in told:
+        identity, committed = _identity(judged), judged.judgement.outcome == "committed"
+        known = {end.decided[txn] for txn in _begun_at(end, *identity) if txn in end.decided}
+        known |= set(_ending(future, *identity))
+        if known and committed not in known:
+            wrong.append(_wrong(judged, "its transaction was decided otherwise"))
     return wrong
+
+
+def _ending(world: World, key: Key, producer_id: int, start_offset: int) -> list[bool]:
+    """Whether the first marker of this producer id after the offset commits; nothing where there is none."""
+    leader = world.leadership(world.image, key).leader
+    log = world.logs[key, leader] if leader != NOBODY else ()
+    markers = (record for _, record in log[start_offset:] if isinstance(record, Marker))
+    return [marker.committed for marker in markers if marker.producer_id == producer_id][:1]
 
 
 def _begun_at(world: World, key: Key, producer_id: int, start_offset: int) -> set[Txn]:
