@@ -11,12 +11,13 @@ import pytest
 
 from tests.prove.conformance import Numbers, cluster_of, conform, observed
 from tests.prove.scripts import SCRIPTS
-from tests.prove.stage import OLD_V1, SETTINGS, Setting, settle
+from tests.prove.stage import OF_ITSELF, OLD_V1, SETTINGS, Setting
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
 from txnscan.demo.wire import Wire
 from txnscan.sim.answers import answer
 from txnscan.sim.scenarios import opened
+from txnscan.sim.transitions import settle
 from txnscan.sim.world import Scenario
 
 BY_NAME = {script.name: script for script in SCRIPTS}
@@ -60,7 +61,7 @@ def test_what_is_observed_differs_as_soon_as_a_simulated_broker_does_something_e
     begun = (("InitProducerId", (1, "a")), ("AddPartitionsToTxn", (1, "a", ("p", 0))))
     ends = [opened(scenario, (*begun, ("EndTxn", (1, "a", commit, 1)))) for commit in (True, False)]
     for world in ends:
-        settle(world)
+        settle(world, OF_ITSELF)
     one, two = (
         observed(lambda b, r, of=world: answer(of, b, r), (1, 2), [("p", 0)], ["a"], Numbers()) for world in ends
     )

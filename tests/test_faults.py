@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from kafka.protocol.admin import DeleteTopicsRequest
 
+from tests.prove.faults.admin import delete_topic
 from txnscan import ScanConfig, find_hanging
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic
@@ -161,13 +161,7 @@ def test_a_broker_that_hangs_costs_its_own_answers_alone(world: World) -> None:
 def test_a_topic_deleted_during_a_sweep_is_indeterminate_and_the_rest_is_answered(world: World) -> None:
     doomed = plant.orphan(world.wire, "doomed")
 
-    def delete() -> None:
-        request = DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=10_000, max_version=5)
-        controller = world.wire.view([]).brokers[0].broker_id
-        assert [topic.error_code for topic in world.wire.send(controller, request).responses] == [0]
-        wait_until(lambda: not world.wire.view(["doomed"]).partitions, "the topic was gone")
-
-    scan = swept(world, at_stage("first read", delete))
+    scan = swept(world, at_stage("first read", lambda: delete_topic(world.wire, "doomed")))
     assert verdict(scan, doomed) == ("indeterminate", "partition")
     assert verdict(scan, world.orphan) == ("hanging", "orphan")
     assert any(error.topic == "doomed" for error in scan.errors)

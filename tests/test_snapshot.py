@@ -93,6 +93,18 @@ def test_a_topic_that_is_gone_is_not_hidden_and_takes_no_notice_from_one_that_is
     assert (asked.hidden_topic is not None) is hides
 
 
+def test_a_topic_that_a_broker_leaves_out_of_its_answer_may_be_hidden(cluster: FakeCluster) -> None:
+    cluster.lead("p", [1])
+
+    def without_p(broker_id: int, answer: Any) -> Any:
+        answer.topics = [topic for topic in answer.topics if topic.name != "p"]
+        return answer
+
+    cluster.edit["Metadata"] = without_p
+    asked = ask_coordinators(cluster.send, 1, {}, OPEN, frozenset({"p"}), WHO)
+    assert asked.hidden_topic == "broker 1 left p out of its answer"
+
+
 def answers_of(
     broker_id: int,
     codes: Mapping[int, int] | None = None,
@@ -228,7 +240,7 @@ def test_a_partition_that_moved_between_the_two_agreements_is_not_covered(
 def test_a_leader_that_was_not_asked_covers_nothing(cluster: FakeCluster) -> None:
     agreement = agree(cluster)
     probes = probe_ids(4, map(str, itertools.count()).__next__)
-    answers = [ask_coordinators(cluster.send, b, probes, OPEN) for b in (2, 3)]
+    answers = [ask_coordinators(cluster.send, b, probes, OPEN, frozenset()) for b in (2, 3)]
     assert uncovered(conclude(answers, agreement, agreement, OPEN)) == {0, 3}
 
 

@@ -65,7 +65,7 @@ def ask_coordinators(
     broker_id: int,
     probes: Mapping[str, int],
     open_producer_ids: frozenset[int],
-    open_topics: frozenset[str] = frozenset(),
+    open_topics: frozenset[str],
     principal: str = UNKNOWN_PRINCIPAL,
 ) -> CoordinatorAnswers:
     """Asks one broker, in the order that the proof needs. Never raises: what failed is in the answer.
@@ -98,10 +98,16 @@ def _hidden_topic(send: Send, broker_id: int, topics: frozenset[str], principal:
     """Why this broker may leave one of these topics out of what it describes, or None when it shows them all."""
     if not topics:
         return None
-    for topic, error in read_metadata(send, broker_id, topics).topic_errors:
+    view = read_metadata(send, broker_id, topics)
+    errors, shown = dict(view.topic_errors), {partition.topic for partition in view.partitions}
+    for topic in sorted(topics):
+        error = errors.get(topic)
         if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
             needed = Permission("Describe", "Topic", topic)
             return f"broker {broker_id} does not show {topic}: {explained(error, needed, principal)}"
+        # Any other error is told to those who may know of the topic alone.
+        if error is None and topic not in shown:
+            return f"broker {broker_id} left {topic} out of its answer"
     return None
 
 

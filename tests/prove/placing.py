@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka.protocol.admin import (
-    AlterPartitionReassignmentsRequest,
-    ElectLeadersRequest,
-    IncrementalAlterConfigsRequest,
-)
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from tests.prove.moves import elect, reassign
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.wait import wait_until
@@ -21,7 +18,6 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 # replica on broker 3, which scripts stop so that a partition takes no writes: Kafka 3.5 would load it again for that.
 COORDINATORS = {"moves": (1, 2), "stays": (1,), "forgets": (3,)}
 _LOG_CONFIGS = {"cleanup.policy": "compact", "compression.type": "uncompressed"}
-_PREFERRED = 0
 _TOPIC = 2
 _SET = 0
 
@@ -34,13 +30,13 @@ def heal(cluster: KafkaCluster, wire: Wire) -> None:
         # A topic is born with as many replicas everywhere.
         create_topic(wire, TRANSACTION_STATE_TOPIC, [[1, 2]] * len(COORDINATORS), _LOG_CONFIGS)
         for k, replicas in enumerate(COORDINATORS.values()):
-            _reassign(wire, (TRANSACTION_STATE_TOPIC, k), replicas)
+            _place(wire, (TRANSACTION_STATE_TOPIC, k), replicas)
     wait_until(lambda: _in_sync(wire), "every coordinator's log was in sync")
     for k, replicas in enumerate(COORDINATORS.values()):
         key = (TRANSACTION_STATE_TOPIC, k)
         lead(cluster, wire, key, replicas)
         # The second replica is preferred, so that a move to it is one change of the partition, and not two.
-        _reassign(wire, key, (*replicas[1::-1], *replicas[2:]))
+        _place(wire, key, (*replicas[1::-1], *replicas[2:]))
 
 
 def set_log_min_isr(wire: Wire, min_isr: int) -> None:
@@ -48,7 +44,7 @@ def set_log_min_isr(wire: Wire, min_isr: int) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = resource.AlterableConfig(name="min.insync.replicas", config_operation=_SET, value=str(min_isr))
     topic = resource(resource_type=_TOPIC, resource_name=TRANSACTION_STATE_TOPIC, configs=[config])
-    wire.send(wire.view([]).brokers[0].broker_id, IncrementalAlterConfigsRequest(resources=[topic]))
+    wire.send(wire.any_broker(), IncrementalAlterConfigsRequest(resources=[topic]))
 
 
 def _in_sync(wire: Wire) -> bool:
@@ -60,7 +56,7 @@ def replicas_of(wire: Wire, topic: str) -> dict[int, Any]:
     """The partitions of a topic, with their replicas, as Metadata shows them."""
     asked = MetadataRequest.MetadataRequestTopic(name=topic)
     request = MetadataRequest(topics=[asked], allow_auto_topic_creation=False)
-    (shown,) = wire.send(wire.view([]).brokers[0].broker_id, request).topics
+    (shown,) = wire.send(wire.any_broker(), request).topics
     return {p.partition_index: p for p in shown.partitions}
 
 
@@ -69,27 +65,15 @@ def lead(cluster: KafkaCluster, wire: Wire, key: Key, replicas: tuple[int, ...])
 
     def led() -> bool:
         if wire.partition(*key).leader != replicas[0]:
-            _elect(wire, key)
+            elect(wire, [key])
         return wire.partition(*key).leader == replicas[0]
 
-    _reassign(wire, key, replicas)
+    _place(wire, key, replicas)
     wait_until(led, f"broker {replicas[0]} led {key[0]}-{key[1]}")
     cluster.wait_for_leader(*key, replicas[0])
 
 
-def _reassign(wire: Wire, key: Key, replicas: tuple[int, ...]) -> None:
+def _place(wire: Wire, key: Key, replicas: tuple[int, ...]) -> None:
     """Asks for these replicas, where they are not so already."""
-    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     if tuple(replicas_of(wire, key[0])[key[1]].replica_nodes) != replicas:
-        wanted = topic.ReassignablePartition(partition_index=key[1], replicas=list(replicas))
-        request = AlterPartitionReassignmentsRequest(
-            timeout_ms=30_000, topics=[topic(name=key[0], partitions=[wanted])]
-        )
-        wire.send(wire.view([]).brokers[0].broker_id, request)
-
-
-def _elect(wire: Wire, key: Key) -> None:
-    """Asks for the first replica to lead. What is refused may be asked again."""
-    topic = ElectLeadersRequest.TopicPartitions(topic=key[0], partitions=[key[1]])
-    request = ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=[topic], timeout_ms=10_000)
-    wire.send(wire.view([]).brokers[0].broker_id, request)
+        reassign(wire, {key: replicas})

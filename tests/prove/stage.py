@@ -22,7 +22,7 @@ from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.scenarios import rest
 from txnscan.sim.table import Event
-from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
+from txnscan.sim.transitions import can_happen, happen, settle
 from txnscan.sim.world import Scenario, World
 
 # Timed-out transactions are looked for often, and broker 3 forgets the ids that it coordinates within seconds.
@@ -38,12 +38,11 @@ BROKER_PROPERTIES = {
     }
 }
 # What happens in a cluster that is left alone, before any timeout or expiry.
-_OF_ITSELF = (
+OF_ITSELF = (
     *("fetch", "complete transition", "publish metadata", "apply to replicas", "elect coordinators", "load"),
     *("fence broker", "unfence broker", "expand isr"),
     *("marker unanswered", "marker acknowledged", "skip marker", "write marker", "write completion"),
 )
-_EVENTS_MAX = 2_000
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Stage:
                 raise NotPossible(f"the simulator cannot do {event}")
             happen(self.world, event)
             rest(self.world)
-        settle(self.world)
+        settle(self.world, OF_ITSELF)
 
     def log_key(self, who: str) -> Key:
         """The `__transaction_state` partition of a transactional id."""
@@ -98,16 +97,6 @@ class Stage:
     def coordinator(self, who: str) -> int:
         """The simulated coordinator of a transactional id."""
         return self.world.leadership(self.world.image, self.log_key(who)).leader
-
-
-def settle(world: World) -> None:
-    """Lets everything happen that follows of itself, until nothing does."""
-    for _ in range(_EVENTS_MAX):
-        event = next(((name, s) for name in _OF_ITSELF for s in TRANSITIONS[name].when(world)), None)
-        if event is None:
-            return
-        happen(world, event)
-    raise NotPossible("the simulated cluster does not come to rest")
 
 
 def opened_stage(

@@ -44,7 +44,7 @@ def create_topic(
         ],
         timeout_ms=30_000,
     )
-    answer = wire.send(_any_broker(wire), request).topics[0]
+    answer = wire.send(wire.any_broker(), request).topics[0]
     if answer.error_code != ErrorCode.NONE:
         why = answer.error_message or error_name(answer.error_code)
         raise DemoError(f"topic {topic} could not be created: {why}")
@@ -76,7 +76,7 @@ def _alter(wire: Wire, operation: int, value: str | None) -> None:
     request = IncrementalAlterConfigsRequest(
         resources=[resource(resource_type=_BROKER, resource_name=_ALL_BROKERS, configs=[config])]
     )
-    answer = wire.send(_any_broker(wire), request).responses[0]
+    answer = wire.send(wire.any_broker(), request).responses[0]
     if answer.error_code != ErrorCode.NONE:
         raise DemoError(f"{VERIFICATION} could not be changed: {answer.error_message}")
 
@@ -97,8 +97,3 @@ def _source(wire: Wire, broker_id: int) -> int | None:
     )
     results: Any = wire.send(broker_id, DescribeConfigsRequest(resources=[resource])).results
     return next((int(config.config_source) for result in results for config in result.configs), None)
-
-
-def _any_broker(wire: Wire) -> int:
-    """A broker that is up; it passes on what is the controller's business."""
-    return wire.view([]).brokers[0].broker_id

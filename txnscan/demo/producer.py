@@ -109,7 +109,7 @@ class Producer:
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._timeout_ms if self.transactional_id is not None else 2**31 - 1,
         )
-        asked = self.coordinator() if self.transactional_id is not None else self._wire.view([]).brokers[0].broker_id
+        asked = self.coordinator() if self.transactional_id is not None else self._wire.any_broker()
         answer = self._wire.send(asked, request)
         _agreed("InitProducerId", answer.error_code)
         return Identity(answer.producer_id, answer.producer_epoch)
@@ -222,7 +222,7 @@ class Producer:
             request = FindCoordinatorRequest(
                 key_type=_TRANSACTION_KEY, coordinator_keys=[key], min_version=_FIND_COORDINATOR
             )
-            self._wire.send(self._wire.view([]).brokers[0].broker_id, request)
+            self._wire.send(self._wire.any_broker(), request)
             raise RequestFailed(f"{TRANSACTION_STATE_TOPIC} does not exist yet")
         leader = partitions[coordinator_partition(key, len(partitions))].leader
         if leader < 0:

@@ -69,6 +69,10 @@ class Wire:
                 failure = failed
         raise failure
 
+    def any_broker(self) -> int:
+        """A broker that is up; it passes on what is the controller's business. Raises RequestFailed."""
+        return self.view([]).brokers[0].broker_id
+
     def partition(self, topic: str, partition: int) -> Partition:
         """That partition with its leader; the leader is awaited. Raises DemoError."""
         return wait_until(lambda: self._led(topic, partition), f"{topic}-{partition} had a leader")

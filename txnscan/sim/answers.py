@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.model import Key
 from txnscan.sim.records import Image, producer_state
 from txnscan.sim.world import World
 
@@ -212,5 +212,3 @@ _ANSWERS = {
     "DescribeAcls": _describe_acls,
     "DescribeConfigs": _describe_configs,
 }
-# Every answer of a coordinator is about this topic.
-__all__ = ["CLUSTER_ID", "TRANSACTION_STATE_TOPIC", "answer"]

@@ -16,13 +16,11 @@ from txnscan.config import ScanConfig
 from txnscan.engine import OnProgress, Row
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.model import Broker, Judged, Key, NarrowRow, ReadBatch, Verdict
+from txnscan.model import Broker, Judged, Key, NarrowRow, ReadBatch, Snapshot, Verdict
 from txnscan.probe import read_narrow, read_wide
 from txnscan.scan import NoHistory, Scan, scan
 from txnscan.sim.answers import answer
 from txnscan.sim.records import NOBODY, Data, Marker, Txn, still_open
-from txnscan.sim.table import Event
-from txnscan.sim.transitions import happen
 from txnscan.sim.truth import hanging, open_in, settled
 from txnscan.sim.turns import Turns
 from txnscan.sim.world import World
@@ -109,11 +107,13 @@ class SimulatedEngine(ThreadsEngine):
         on_progress: OnProgress,
     ) -> list[Row]:
         """See Engine."""
-        send = self.simulation.send
-        rows: list[Any] = []
-        for batch in batches:
-            rows += read_narrow(batch, send, lambda: NOW_MS) if row_type is NarrowRow else read_wide(batch, send)
-        return rows
+        if row_type is NarrowRow:
+            return self.read_narrow(batches)  # type: ignore[return-value]
+        return [row for batch in batches for row in read_wide(batch, self.simulation.send)]  # type: ignore[misc]
+
+    def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
+        """The proven reads of a sweep."""
+        return [row for batch in batches for row in read_narrow(batch, self.simulation.send, lambda: NOW_MS)]
 
 
 class SimulatedCluster(Cluster):
@@ -129,6 +129,16 @@ class SimulatedCluster(Cluster):
             random_token=lambda: f"probe-{next(numbers)}",
         )
         self._turns = simulation.turns
+
+    def snapshot(
+        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
+    ) -> Snapshot:
+        """See Cluster."""
+        return self.believed(super().snapshot(open_producer_ids, open_topics, on_progress))
+
+    def believed(self, snapshot: Snapshot) -> Snapshot:
+        """What the sweep makes of a snapshot: all that it proves, and no more."""
+        return snapshot
 
     def _in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         if self._turns is None:
@@ -268,10 +278,3 @@ def overlooked(end: World) -> list[Wrong]:
 def _wrong(judged: Judged, why: str) -> Wrong:
     judgement = judged.judgement
     return Wrong(*_identity(judged), judgement.verdict.value, judgement.reason.value, why)
-
-
-def replay(world: World, events: Iterable[Event]) -> World:
-    """The world, after these events."""
-    for event in events:
-        happen(world, event)
-    return world

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from txnscan.agreement import Agreement
-from txnscan.engine import OnProgress, Row
 from txnscan.kafka.describe_producers import describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import (
@@ -21,12 +20,14 @@ from txnscan.model import (
     Judged,
     NarrowRow,
     Observation,
+    OpenProducer,
     Partition,
     ReadBatch,
     Reason,
     Snapshot,
     Verdict,
 )
+from txnscan.probe import narrow_failed
 from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation
 
 
@@ -63,28 +64,20 @@ _BEYOND_DOUBT = 1 << 40
 class _DescribeAlone(SimulatedEngine):
     """L dropped: whatever DescribeProducers says is taken for the leader's committed state."""
 
-    def read(
-        self,
-        read: Callable[[ReadBatch], Iterable[Row]],
-        batches: Sequence[ReadBatch],
-        row_type: type[Row],
-        on_progress: OnProgress,
-    ) -> list[Row]:
-        """See Engine."""
-        if row_type is not NarrowRow:
-            return super().read(read, batches, row_type, on_progress)
-        rows: list[Any] = []
+    def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
+        """See SimulatedEngine."""
+        rows: list[NarrowRow] = []
         for batch in batches:
             try:
                 described = describe_producers(self.simulation.send, batch.leader, batch.partitions)
             except RequestFailed as failed:
-                rows += [_trusted(p, (), failed.error) for p in batch.partitions]
+                rows += [narrow_failed(p, failed.error, NOW_MS) for p in batch.partitions]
             else:
                 rows += [_trusted(p, described[p.key].open_producers, described[p.key].error) for p in batch.partitions]
         return rows
 
 
-def _trusted(partition: Partition, open_producers: Any, error: str | None) -> NarrowRow:
+def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], error: str | None) -> NarrowRow:
     return NarrowRow(
         topic=partition.topic,
         topic_id=partition.topic_id,
@@ -101,49 +94,32 @@ def _trusted(partition: Partition, open_producers: Any, error: str | None) -> Na
 class _AboveTheHighWatermark(SimulatedEngine):
     """Part of L dropped: data above the high watermark counts, though it may still be truncated."""
 
-    def read(
-        self,
-        read: Callable[[ReadBatch], Iterable[Row]],
-        batches: Sequence[ReadBatch],
-        row_type: type[Row],
-        on_progress: OnProgress,
-    ) -> list[Row]:
-        """See Engine."""
-        rows: list[Any] = super().read(read, batches, row_type, on_progress)
-        if row_type is NarrowRow:
-            rows = [row if row.error is not None else replace(row, high_watermark=_BEYOND_DOUBT) for row in rows]
-        return rows
+    def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
+        """See SimulatedEngine."""
+        rows = super().read_narrow(batches)
+        return [row if row.error is not None else replace(row, high_watermark=_BEYOND_DOUBT) for row in rows]
 
 
 class _WhateverIsListed(SimulatedCluster):
     """V dropped: what no listing shows is taken for absent."""
 
-    def snapshot(
-        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
-    ) -> Snapshot:
-        """See Cluster."""
-        found = super().snapshot(open_producer_ids, open_topics, on_progress)
+    def believed(self, snapshot: Snapshot) -> Snapshot:
+        """See SimulatedCluster."""
         return replace(
-            found,
-            views=tuple(_believed(view) for view in found.views),
-            coordinators_proven=found.coordinators_planned,
+            snapshot,
+            views=tuple(replace(view, coverage_error=None, split_error=None) for view in snapshot.views),
+            coordinators_proven=snapshot.coordinators_planned,
             coverage_errors=(),
             split_errors=(),
         )
 
 
-def _believed(view: CoordinatorView) -> CoordinatorView:
-    return replace(view, coverage_error=None, split_error=None)
-
-
 class _NothingHidden(SimulatedCluster):
     """A dropped: ids that the principal may not see are taken for absent."""
 
-    def snapshot(
-        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
-    ) -> Snapshot:
-        """See Cluster."""
-        return replace(super().snapshot(open_producer_ids, open_topics, on_progress), visibility_error=None)
+    def believed(self, snapshot: Snapshot) -> Snapshot:
+        """See SimulatedCluster."""
+        return replace(snapshot, visibility_error=None)
 
 
 class _ReadOnce(SimulatedEngine):
@@ -151,18 +127,10 @@ class _ReadOnce(SimulatedEngine):
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation)
-        self.first: list[Any] | None = None
+        self.first: list[NarrowRow] | None = None
 
-    def read(
-        self,
-        read: Callable[[ReadBatch], Iterable[Row]],
-        batches: Sequence[ReadBatch],
-        row_type: type[Row],
-        on_progress: OnProgress,
-    ) -> list[Row]:
-        """See Engine."""
-        if row_type is not NarrowRow:
-            return super().read(read, batches, row_type, on_progress)
+    def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
+        """See SimulatedEngine."""
         wanted = {partition.key for batch in batches for partition in batch.partitions}
         if self.first is not None and wanted <= {row.key for row in self.first if row.error is None}:
             # The leader's name and epoch are those of now: what is dropped is the look alone.
@@ -172,7 +140,7 @@ class _ReadOnce(SimulatedEngine):
                 for row in self.first
                 if row.key in wanted
             ]
-        rows: list[Any] = super().read(read, batches, row_type, on_progress)
+        rows = super().read_narrow(batches)
         self.first = [*(self.first or []), *rows]
         return rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from txnscan.sim.table import Event
-from txnscan.sim.transitions import TRANSITIONS, happen
+from txnscan.sim.transitions import happen, settle
 from txnscan.sim.world import Scenario, World
 
 P = ("p", 0)
@@ -198,5 +198,4 @@ def opened(scenario: Scenario, opening: tuple[Event, ...] = ()) -> World:
 
 def rest(world: World) -> None:
     """Lets replicas catch up and appends be acknowledged."""
-    while event := next(((n, s) for n in _OF_ITSELF for s in TRANSITIONS[n].when(world)), None):
-        happen(world, event)
+    settle(world, _OF_ITSELF)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from txnscan.sim.controller import BROKER, CONTROLLER
 from txnscan.sim.coordinator import COORDINATOR
@@ -19,6 +19,11 @@ TABLES: dict[str, tuple[Transition, ...]] = {
     "brokers": BROKER,
 }
 TRANSITIONS = {transition.name: transition for table in TABLES.values() for transition in table}
+_SETTLING_STEPS_MAX = 2_000
+
+
+class NeverSettles(Exception):
+    """The simulator goes round in circles: a defect of the simulator."""
 
 
 def possible(world: World) -> Iterator[Event]:
@@ -42,3 +47,13 @@ def can_happen(world: World, event: Event) -> bool:
     transition = TRANSITIONS[name]
     allowed = transition.fault is None or transition.fault in world.scenario.faults
     return allowed and subject in tuple(transition.when(world))
+
+
+def settle(world: World, names: Sequence[str]) -> None:
+    """Lets the first of these transitions that is possible happen, until none is. Raises NeverSettles."""
+    for _ in range(_SETTLING_STEPS_MAX):
+        event = next(((name, subject) for name in names for subject in TRANSITIONS[name].when(world)), None)
+        if event is None:
+            return
+        happen(world, event)
+    raise NeverSettles(f"{names} after {_SETTLING_STEPS_MAX} steps")

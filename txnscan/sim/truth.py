@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.records import NOBODY, TransactionLogRecord, still_open
-from txnscan.sim.transitions import TRANSITIONS, happen
+from txnscan.sim.transitions import happen, settle
 from txnscan.sim.world import World
 
 # In this order each settles before the next: brokers and leaders, replicas, caches, then what coordinators owe.
@@ -36,11 +36,6 @@ _ENDING = (
     "write completion",
     "timeout",
 )
-_STEPS_MAX = 2_000
-
-
-class NeverSettles(Exception):
-    """The simulator goes round in circles: a defect of the simulator."""
 
 
 def settled(world: World) -> World:
@@ -51,13 +46,13 @@ def settled(world: World) -> World:
     future = world.copy()
     future.in_flight = ()
     _withdraw_unacknowledged_adds(future)
-    _settle(future, _HEALING)
-    _settle(future, _HEALING + _ENDING)
+    settle(future, _HEALING)
+    settle(future, _HEALING + _ENDING)
     for key, _ in future.scenario.partitions[len(future.scenario.topics) :]:
         leadership = future.leadership(future.image, key)
         if leadership.leader != NOBODY:
             happen(future, ("move leader", (key, leadership.leader)))
-    _settle(future, _HEALING + _ENDING)
+    settle(future, _HEALING + _ENDING)
     return future
 
 
@@ -75,15 +70,6 @@ def _withdraw_unacknowledged_adds(world: World) -> None:
             # A deposed coordinator's record may be truncated already, or another leader's stand in its place.
             if len(log) > at and log[at][1] == added:
                 world.logs[key, replica] = (*log[:at], (log[at][0], before), *log[at + 1 :])
-
-
-def _settle(world: World, names: tuple[str, ...]) -> None:
-    for _ in range(_STEPS_MAX):
-        event = next(((name, subject) for name in names for subject in TRANSITIONS[name].when(world)), None)
-        if event is None:
-            return
-        happen(world, event)
-    raise NeverSettles(f"{names} after {_STEPS_MAX} steps")
 
 
 def open_in(world: World, key: Key) -> dict[int, int]:

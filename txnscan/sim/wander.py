@@ -57,11 +57,12 @@ def at_random(world: World, chooser: random.Random, fault_chance: float) -> Even
     for name in dict.fromkeys(chooser.choices(names, cum_weights=weights, k=_PICKS)):
         if subjects := tuple(TRANSITIONS[name].when(world)):
             return (name, chooser.choice(subjects))
-    possible = [name for name in names if any(True for _ in TRANSITIONS[name].when(world))]
+    possible = {name: subjects for name in names if (subjects := tuple(TRANSITIONS[name].when(world)))}
     if not possible:
         return None
-    name = chooser.choices(possible, [_FAULT_WEIGHTS.get(n, 1.0) * _WEIGHTS.get(n, 1.0) for n in possible])[0]
-    return (name, chooser.choice(tuple(TRANSITIONS[name].when(world))))
+    weights = tuple(_FAULT_WEIGHTS.get(n, 1.0) * _WEIGHTS.get(n, 1.0) for n in possible)
+    name = chooser.choices(tuple(possible), weights)[0]
+    return (name, chooser.choice(possible[name]))
 
 
 @lru_cache

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
-from kafka.protocol.admin import AlterPartitionReassignmentsRequest, DeleteTopicsRequest, ElectLeadersRequest
+from kafka.protocol.admin import DeleteTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from tests.prove.moves import elect, reassign
 from txnscan.demo.errors import DemoError
 from txnscan.demo.wait import wait_until
 from txnscan.demo.wire import Wire
 from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.model import Key
 
-_PREFERRED = 0
 # Later ones name topics by their ids as well.
 _DELETE_TOPICS = 5
 
@@ -26,7 +25,7 @@ def rotate(wire: Wire, keys: Collection[Key]) -> None:
     wanted = {key: _rotated(replicas, brokers) for key, (_, replicas) in _placed(wire).items() if key in keys}
     if not wanted:
         return
-    _reassign(wire, wanted)
+    reassign(wire, wanted)
 
     def moved() -> bool:
         placed = _placed(wire)
@@ -36,7 +35,7 @@ def rotate(wire: Wire, keys: Collection[Key]) -> None:
         placed = _placed(wire)
         if all(placed[key][0] == replicas[0] for key, replicas in wanted.items()):
             return True
-        _elect(wire, wanted)
+        elect(wire, wanted)
         return False
 
     wait_until(moved, "replicas had moved")
@@ -46,7 +45,7 @@ def rotate(wire: Wire, keys: Collection[Key]) -> None:
 def delete_topic(wire: Wire, topic: str) -> None:
     """Deletes it, and waits until no broker knows it any more."""
     request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000, max_version=_DELETE_TOPICS)
-    (answer,) = wire.send(_any_broker(wire), request).responses
+    (answer,) = wire.send(wire.any_broker(), request).responses
     if answer.error_code != ErrorCode.NONE:
         raise DemoError(f"topic {topic} could not be deleted: {error_name(answer.error_code)}")
     for broker in wire.brokers:
@@ -61,49 +60,10 @@ def _rotated(replicas: Sequence[int], brokers: Sequence[int]) -> list[int]:
 
 def _placed(wire: Wire) -> dict[Key, tuple[int, list[int]]]:
     """Leader and replicas of every partition."""
-    answer = wire.send(_any_broker(wire), MetadataRequest(topics=None))
+    answer = wire.send(wire.any_broker(), MetadataRequest(topics=None))
     return {
         (t.name, p.partition_index): (p.leader_id, list(p.replica_nodes)) for t in answer.topics for p in t.partitions
     }
-
-
-def _reassign(wire: Wire, wanted: Mapping[Key, Sequence[int]]) -> None:
-    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-    request = AlterPartitionReassignmentsRequest(
-        timeout_ms=30_000,
-        topics=[
-            topic(
-                name=name,
-                partitions=[
-                    topic.ReassignablePartition(partition_index=index, replicas=list(wanted[name, index]))
-                    for index in indexes
-                ],
-            )
-            for name, indexes in _by_topic(wanted).items()
-        ],
-    )
-    answer = wire.send(_any_broker(wire), request)
-    codes = {answer.error_code, *(p.error_code for t in answer.responses for p in t.partitions)}
-    if codes != {int(ErrorCode.NONE)}:
-        raise DemoError(f"partitions could not be reassigned: {', '.join(map(error_name, codes))}")
-
-
-def _elect(wire: Wire, wanted: Iterable[Key]) -> None:
-    """Asks for the first replica of each partition to lead. What is refused may be asked again."""
-    topic = ElectLeadersRequest.TopicPartitions
-    request = ElectLeadersRequest(
-        election_type=_PREFERRED,
-        topic_partitions=[topic(topic=name, partitions=indexes) for name, indexes in _by_topic(wanted).items()],
-        timeout_ms=10_000,
-    )
-    wire.send(_any_broker(wire), request)
-
-
-def _by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
-    indexes = defaultdict(list)
-    for topic, index in keys:
-        indexes[topic].append(index)
-    return indexes
 
 
 def _is_gone(wire: Wire, broker_id: int, topic: str) -> bool:
@@ -111,7 +71,3 @@ def _is_gone(wire: Wire, broker_id: int, topic: str) -> bool:
         topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
     return all(t.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for t in wire.send(broker_id, request).topics)
-
-
-def _any_broker(wire: Wire) -> int:
-    return wire.view([]).brokers[0].broker_id
