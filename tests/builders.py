@@ -84,6 +84,7 @@ def scan(*transactions: Judged, **changes: Any) -> Scan:
         started_at_ms=NOW_MS,
         finished_at_ms=NOW_MS + 500,
         late_after_ms=LATE_AFTER_MS,
+        max_timeout_ms=15 * MINUTE_MS,
         brokers=3,
         partitions_planned=2,
         partitions_failed=0,

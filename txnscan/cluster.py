@@ -80,7 +80,8 @@ class Cluster:
         self._client.learn(named)
         self._brokers.update((broker.broker_id, broker) for broker in named)
 
-    def _in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """What the call gives for each item, in their order."""
         return list(self._pool.map(call, items) if self._pool is not None else map(call, items))
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
@@ -112,7 +113,7 @@ class Cluster:
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
         """What all brokers agree on about these topics, now."""
-        return read_agreement(self.send, tuple(self._brokers), topics, self._in_parallel, self._learn, self._principal)
+        return read_agreement(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn, self._principal)
 
     def max_timeout_ms(self) -> tuple[int, tuple[ScanError, ...]]:
         """The longest `transaction.max.timeout.ms` of all brokers; one that will not say counts with the default."""
@@ -124,7 +125,7 @@ class Cluster:
                 error = explained(failed.error, DESCRIBE_CONFIGS, self._principal)
                 return ScanError("configs", f"{error}; {_DEFAULT_MAX_TIMEOUT_MS} ms is assumed", broker_id)
 
-        answers = self._in_parallel(ask, sorted(self._brokers))
+        answers = self.in_parallel(ask, sorted(self._brokers))
         timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, ScanError) else answer for answer in answers]
         return max(timeouts), tuple(answer for answer in answers if isinstance(answer, ScanError))
 
@@ -158,7 +159,7 @@ class Cluster:
             on_progress(done, len(broker_ids))
             return answers
 
-        answers = self._in_parallel(ask, broker_ids)
+        answers = self.in_parallel(ask, broker_ids)
         after = self.agreement([TRANSACTION_STATE_TOPIC])
         return conclude(answers, before, after, open_producer_ids)
 

@@ -277,7 +277,8 @@ class Judgement:
     """A verdict with its reason and one sentence in plain words.
 
     late: the transaction is older than the threshold (obligation T). A candidate in KIP-664's sense is hanging and
-    late. outcome: "committed" or "not_committed" where a coordinator has decided, and its epoch proves of what.
+    late. outcome: "committed" or "not_committed" where it is known what was decided about this data, "maybe_committed"
+    or "unknown" where it hangs and that is not known (`outcome.py`), else None. outcome_reason: why, in a clause.
     """
 
     verdict: Verdict
@@ -286,6 +287,7 @@ class Judgement:
     age_ms: int
     outcome: str | None
     explanation: str
+    outcome_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""The story of a sweep, whatever the engine: plan, read wide, read, ask the coordinators, read again, judge.
+"""The story of a sweep, whatever the engine: plan, read wide, read, ask the coordinators, read again, judge; and of
+what hangs, what was decided about it.
 
 The order of the steps is the proof (see `rules.py`). Each step's results are plain values in this process before the
 next begins.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from txnscan import __version__
@@ -16,8 +17,10 @@ from txnscan.cluster import Cluster
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig
 from txnscan.engine import Engine
 from txnscan.kafka.errors import API_SINCE, unsupported_api
+from txnscan.log_reads import read_outcomes
 from txnscan.model import Context, Judged, Key, NarrowRow, Observation, ScanError, Snapshot, Verdict
 from txnscan.observe import observe, suspects, with_history
+from txnscan.outcome import Told, outcome
 from txnscan.reads import Reader
 
 # Told of a stage's name, and how much of it is done, of how much.
@@ -54,7 +57,8 @@ class NoHistory:
 class Scan:
     """A finished sweep: what was planned, what was seen, and a judgement on every open transaction.
 
-    proven: the topic id of each partition whose leader's answer the last read of it proved.
+    max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. proven: the topic id of each partition
+    whose leader's answer the last read of it proved.
     """
 
     sweep_id: str
@@ -63,6 +67,7 @@ class Scan:
     started_at_ms: int
     finished_at_ms: int
     late_after_ms: int
+    max_timeout_ms: int
     brokers: int
     partitions_planned: int
     partitions_failed: int
@@ -152,6 +157,7 @@ def scan(
     observations = with_history(observations, lambda o: seen.get(identity(o)))
     judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
     progress("judge", 1, 1)
+    judged = _with_outcomes(cluster, judged, lambda done, total: progress("read decisions", done, total))
 
     errors = (
         *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
@@ -167,6 +173,7 @@ def scan(
         started_at_ms=started_at_ms,
         finished_at_ms=now_ms(),
         late_after_ms=late_after_ms,
+        max_timeout_ms=max_timeout_ms,
         brokers=len(view.brokers),
         partitions_planned=wide.planned,
         partitions_failed=wide.planned - wide.answered,
@@ -182,6 +189,19 @@ def scan(
         settings=config.settings,
         version=__version__,
     )
+
+
+def _with_outcomes(cluster: Cluster, judged: Sequence[Judged], on_progress: Callable[[int, int], None]) -> list[Judged]:
+    """The same, and of what hangs also what was decided about it."""
+    hanging = [j for j in judged if j.judgement.verdict is Verdict.HANGING]
+    found = {identity(e.observation): outcome(e) for e in read_outcomes(cluster, hanging, on_progress)}
+    return [_told(j, found.get(identity(j.observation))) for j in judged]
+
+
+def _told(judged: Judged, told: Told | None) -> Judged:
+    if told is None:
+        return judged
+    return replace(judged, judgement=replace(judged.judgement, outcome=told.outcome.value, outcome_reason=told.why))
 
 
 def identity(o: Observation) -> Identity:

@@ -163,8 +163,12 @@ TRANSACTION = (
     Column(
         "outcome",
         "STRING",
-        "committed or not_committed where a coordinator has decided and its epoch proves of what, else null",
+        "What was decided about this data: committed, not_committed, or where it hangs and that is not known "
+        "maybe_committed or unknown; null where nothing is decided yet or nothing is known to hang",
         _judgement("outcome"),
+    ),
+    Column(
+        "outcome_reason", "STRING", "How the outcome of what hangs is known, or why not", _judgement("outcome_reason")
     ),
     Column(
         "transactional_id",
@@ -408,6 +412,13 @@ SWEEPS = Table(
             "BIGINT",
             "Age from which a transaction counts as late",
             lambda s, _: s.late_after_ms,
+            True,
+        ),
+        Column(
+            "max_timeout_ms",
+            "BIGINT",
+            "The longest transaction.max.timeout.ms of the brokers",
+            lambda s, _: s.max_timeout_ms,
             True,
         ),
         Column(

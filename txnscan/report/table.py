@@ -92,7 +92,7 @@ def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str
     """A producer's transaction on many partitions is one story, in the order of its first."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for t in transactions:
-        told = ("verdict", "reason", "producer_id", "producer_epoch", "explanation")
+        told = ("verdict", "reason", "producer_id", "producer_epoch", "explanation", "outcome_reason")
         groups.setdefault(tuple(t[name] for name in told), []).append(t)
     return list(groups.values())
 
@@ -105,6 +105,9 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]]) -> 
     )
     _print(console, title)
     _print(console, Text(printable(first["explanation"])), indent=2)
+    if first["outcome_reason"] is not None:
+        outcome = first["outcome"].replace("_", " ")
+        _print(console, Text(f"Outcome {outcome}: {printable(first['outcome_reason'])}."), indent=2)
     for transaction in group[:_PARTITIONS_SHOWN]:
         _print(console, where(transaction), indent=2)
     if len(group) > _PARTITIONS_SHOWN:

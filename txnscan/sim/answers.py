@@ -6,13 +6,16 @@ Answers carry kafka-python's field names, which is all that the modules of `kafk
 from __future__ import annotations
 
 import uuid
+import zlib
+from collections.abc import Iterator
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.model import Key
-from txnscan.sim.records import Image, producer_state
+from txnscan.sim import encode
+from txnscan.sim.records import Data, Image, Log, TransactionLogRecord, producer_state
 from txnscan.sim.world import World
 
 CLUSTER_ID = "simulated"
@@ -135,6 +138,59 @@ def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level:
     )
 
 
+def _fetch(world: World, broker_id: int, request: Any) -> Any:
+    (topic,) = request.topics
+    (asked,) = topic.partitions
+    key = (topic.topic, asked.partition)
+    believed = world.leads(broker_id, key)
+    code = ErrorCode.NONE
+    if believed is None:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    elif asked.current_leader_epoch != believed.epoch:
+        newer = asked.current_leader_epoch > believed.epoch
+        code = ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
+    mark = world.high_watermarks.get((key, broker_id), 0)
+    records = b""
+    if code is ErrorCode.NONE:
+        log = world.logs[key, broker_id][:mark]
+        records = b"".join(_stored(log, asked.fetch_offset))
+    shown = SimpleNamespace(error_code=int(code), high_watermark=mark, records=records)
+    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(topic=topic.topic, partitions=[shown])])
+
+
+def _stored(log: Log, start: int) -> Iterator[bytes]:
+    """The batches of a log from an offset on; of a transaction log, what the cleaner has left."""
+    dropped = _cleaned(log)
+    for offset, (_, record) in enumerate(log):
+        if offset < start or offset in dropped:
+            continue
+        if isinstance(record, Data):
+            yield encode.batch(
+                offset, [(None, b"")], producer_id=record.producer_id, producer_epoch=record.producer_epoch
+            )
+        elif isinstance(record, TransactionLogRecord):
+            held = record.metadata
+            value = encode.transaction_log_value(held, _LONG_AGO_MS) if held is not None else None
+            yield encode.batch(offset, [(encode.transaction_log_key(record.transactional_id), value)])
+
+
+def _cleaned(log: Log) -> set[int]:
+    """Offsets that the cleaner has dropped: those of records with a later one of the same id in what it went over.
+
+    It may have gone up to any offset; which one is taken from the log itself, so that the same world answers alike.
+    """
+    reached = zlib.crc32(repr(log).encode()) % (len(log) + 1)
+    seen: set[str] = set()
+    dropped = set()
+    for offset in reversed(range(reached)):
+        record = log[offset][1]
+        if isinstance(record, TransactionLogRecord):
+            if record.transactional_id in seen:
+                dropped.add(offset)
+            seen.add(record.transactional_id)
+    return dropped
+
+
 def _list_transactions(world: World, broker_id: int, request: Any) -> Any:
     served = {k: c for (b, k), c in world.coordinators.items() if b == broker_id}
     if any(coordinator.loading for coordinator in served.values()):
@@ -207,6 +263,7 @@ _ANSWERS = {
     "Metadata": _metadata,
     "DescribeProducers": _describe_producers,
     "ListOffsets": _list_offsets,
+    "Fetch": _fetch,
     "ListTransactions": _list_transactions,
     "DescribeTransactions": _describe_transactions,
     "DescribeAcls": _describe_acls,

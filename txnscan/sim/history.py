@@ -140,9 +140,10 @@ class SimulatedCluster(Cluster):
         """What the sweep makes of a snapshot: all that it proves, and no more."""
         return snapshot
 
-    def _in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """See Cluster."""
         if self._turns is None:
-            return super()._in_parallel(call, items)
+            return super().in_parallel(call, items)
         return self._turns.in_parallel(call, items)
 
 
@@ -214,20 +215,33 @@ def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) ->
 
 
 def torn(found: Scan, end: World) -> list[Wrong]:
-    """Outcomes that contradict both what was decided about the data that stands open and the marker that ends it.
-
-    Late data may join a later transaction, which ends it its own way; a marker that is skipped leaves the end to one.
-    """
-    told = [judged for judged in found.transactions if judged.judgement.outcome is not None]
+    """Outcomes that the truth contradicts."""
+    told = [judged for judged in found.transactions if judged.judgement.outcome in ("committed", "not_committed")]
     future = settled(end) if told else end
     wrong = []
     for judged in told:
-        identity, committed = _identity(judged), judged.judgement.outcome == "committed"
-        known = {end.decided[txn] for txn in _begun_at(end, *identity) if txn in end.decided}
-        known |= set(_ending(future, *identity))
-        if known and committed not in known:
+        hangs = judged.judgement.verdict is Verdict.HANGING
+        right = _right_of_what_hangs(judged, future) if hangs else _right_of_what_ends(judged, end, future)
+        if not right:
             wrong.append(_wrong(judged, "its transaction was decided otherwise"))
     return wrong
+
+
+def _right_of_what_hangs(judged: Judged, future: World) -> bool:
+    """A COMMIT marker must show nothing that was not committed, an ABORT marker must drop nothing that was."""
+    known = {future.decided.get(txn) for txn in _begun_at(future, *_identity(judged))}
+    return known <= {True} if judged.judgement.outcome == "committed" else True not in known
+
+
+def _right_of_what_ends(judged: Judged, end: World, future: World) -> bool:
+    """An outcome contradicts neither what was decided about the data that stands open, nor the marker that ends it.
+
+    Late data may join a later transaction, which ends it its own way; a marker that is skipped leaves the end to one.
+    """
+    identity = _identity(judged)
+    known = {end.decided[txn] for txn in _begun_at(end, *identity) if txn in end.decided}
+    known |= set(_ending(future, *identity))
+    return not known or (judged.judgement.outcome == "committed") in known
 
 
 def _ending(world: World, key: Key, producer_id: int, start_offset: int) -> list[bool]:

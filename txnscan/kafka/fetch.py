@@ -1,0 +1,120 @@
+"""Fetch (api key 1): the record batches of a partition, from its leader, up to the high watermark.
+
+With `currentLeaderEpoch` set (v9, Kafka 2.1) a broker answers only where it leads at exactly that epoch. From v13 on
+topics are named by their ids; v12 is the last that names them. ACLs: Read on the topic. A consumer gets what is below
+the high watermark, control batches included. Source: `KafkaApis.handleFetchRequest`, `Partition.fetchRecords`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.errors import CorruptRecordError, KafkaError
+from kafka.protocol.consumer import FetchRequest
+from kafka.record import MemoryRecords
+
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+from txnscan.model import Partition
+
+_MIN_VERSION = 9
+_MAX_VERSION = 12
+_CONSUMER = -1
+_MAGIC = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A record batch: its offsets, what its header says of its producer, and its records as (offset, key, value).
+
+    records: None where they were not asked for.
+    """
+
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    is_control: bool
+    is_transactional: bool
+    records: tuple[tuple[int, bytes | None, bytes | None], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The batches from an offset on, as many as fit, and the high watermark: where a reader is done."""
+
+    batches: tuple[Batch, ...]
+    high_watermark: int
+
+    def next_offset(self, offset: int) -> int:
+        """Where to go on, having asked from this offset."""
+        return max([offset, *(batch.last_offset + 1 for batch in self.batches)])
+
+
+def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, records: bool) -> Fetched:
+    """The batches that hold this offset and the following ones. At least one, even if it is larger than `bytes_max`.
+
+    records: whether to decode what is in the batches, and not their headers alone.
+    Raises RequestFailed: also where the broker does not lead the partition at its leader epoch any more, where the
+    offset is not in the log, and where a batch is damaged.
+    """
+    topic = FetchRequest.FetchTopic
+    request = FetchRequest(
+        replica_id=_CONSUMER,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=bytes_max,
+        isolation_level=0,
+        topics=[
+            topic(
+                topic=partition.topic,
+                partitions=[
+                    topic.FetchPartition(
+                        partition=partition.partition,
+                        current_leader_epoch=partition.leader_epoch,
+                        fetch_offset=offset,
+                        partition_max_bytes=bytes_max,
+                    )
+                ],
+            )
+        ],
+        forgotten_topics_data=[],
+        min_version=_MIN_VERSION,
+        max_version=_MAX_VERSION,
+    )
+    response = send(partition.leader, request)
+    if response.error_code != ErrorCode.NONE:
+        raise RequestFailed(error_name(response.error_code))
+    answers = [answer for topic_answer in present(response.responses) for answer in present(topic_answer.partitions)]
+    if len(answers) != 1:
+        raise RequestFailed(f"the broker answered for {len(answers)} partitions when asked for one")
+    (answer,) = answers
+    if answer.error_code != ErrorCode.NONE:
+        raise RequestFailed(error_name(answer.error_code))
+    return Fetched(tuple(_batches(bytes(answer.records or b""), records)), answer.high_watermark)
+
+
+def _batches(data: bytes, records: bool) -> list[Batch]:
+    """The whole batches in it: the last may be cut off, which is no error of a Fetch answer."""
+    try:
+        return [_batch(batch, records) for batch in MemoryRecords(data)]
+    except (KafkaError, ValueError, IndexError, struct.error) as damaged:
+        raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
+
+
+def _batch(batch: Any, records: bool) -> Batch:
+    if batch.magic != _MAGIC:
+        raise CorruptRecordError(f"its format is version {batch.magic}, which knows no producers")
+    if not batch.validate_crc():
+        raise CorruptRecordError(f"the batch at offset {batch.base_offset} fails its checksum")
+    return Batch(
+        base_offset=batch.base_offset,
+        last_offset=batch.last_offset,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        is_control=batch.is_control_batch,
+        is_transactional=batch.is_transactional,
+        records=tuple((r.offset, r.key, r.value) for r in batch) if records else None,
+    )

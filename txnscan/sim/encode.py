@@ -1,0 +1,80 @@
+"""Records as brokers store and send them: what a simulated Fetch answers with."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from kafka.record import MemoryRecordsBuilder
+
+from txnscan.model import Key
+from txnscan.sim.records import TransactionMetadata
+from txnscan.transaction_log import State
+
+_BATCH_BYTES_MAX = 1 << 20
+_TIMEOUT_MS = 60_000
+_CLIENT_VERSION_TAG = 2
+
+
+def batch(
+    base_offset: int,
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    timestamp_ms: int = 0,
+) -> bytes:
+    """A record batch of keys and values; transactional where a producer id is given."""
+    producer = (
+        {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": 0, "transactional": True}
+        if producer_id >= 0
+        else {}
+    )
+    builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=_BATCH_BYTES_MAX, **producer)
+    for key, value in records:
+        builder.append(timestamp=timestamp_ms, key=key, value=value)
+    builder.close()
+    # The base offset is not part of what the checksum covers: a broker writes it over the producer's.
+    return struct.pack(">q", base_offset) + bytes(builder.buffer())[8:]
+
+
+def transaction_log_key(name: str) -> bytes:
+    """`TransactionLogKey.json`."""
+    encoded = name.encode()
+    return struct.pack(">hh", 0, len(encoded)) + encoded
+
+
+def transaction_log_value(metadata: TransactionMetadata, time_ms: int) -> bytes:
+    """`TransactionLogValue.json`, version 1."""
+    status = [state.value for state in State].index(metadata.state)
+    head = struct.pack(">hqhib", 1, metadata.producer_id, metadata.producer_epoch, _TIMEOUT_MS, status)
+    return b"".join((head, _partitions(metadata), struct.pack(">qq", time_ms, time_ms), _tags(metadata)))
+
+
+def _partitions(metadata: TransactionMetadata) -> bytes:
+    if metadata.state == "Empty":
+        return b"\x00"
+    held: set[Key] = set() if metadata.state.startswith("Complete") else set(metadata.partitions)
+    topics = sorted({topic for topic, _ in held})
+    encoded = _varint(len(topics) + 1)
+    for topic in topics:
+        indexes = sorted(index for name, index in held if name == topic)
+        name = topic.encode()
+        encoded += _varint(len(name) + 1) + name + _varint(len(indexes) + 1)
+        encoded += b"".join(struct.pack(">i", index) for index in indexes) + b"\x00"
+    return encoded
+
+
+def _tags(metadata: TransactionMetadata) -> bytes:
+    if metadata.client_version < 2:
+        return b"\x00"
+    return bytes((1, _CLIENT_VERSION_TAG, 2)) + struct.pack(">h", metadata.client_version)
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)

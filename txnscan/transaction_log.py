@@ -1,0 +1,154 @@
+"""`__transaction_state`, record by record: what a coordinator has written down of a transactional id. Pure.
+
+Key and value are those of `TransactionLogKey.json` and `TransactionLogValue.json`. Value version 1 (written from
+transaction.version 1 on) is flexible, and carries in a tag which transactions version the client spoke. Prepare* holds
+the whole list of partitions, with an epoch raised already where the end raises it; Complete* holds none.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+
+from txnscan.model import Key
+
+_KEY_VERSION = 0
+_VALUE_VERSION_MAX = 1
+_FLEXIBLE = 1
+_CLIENT_VERSION_TAG = 2
+_PRODUCER_ID = struct.Struct(">hq")
+
+
+class State(StrEnum):
+    """`TransactionState`, in the order of the ids that the log has for them."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+_STATES = tuple(State)
+
+
+class UnknownRecord(ValueError):
+    """A record that this version cannot read; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTransaction:
+    """A record of `__transaction_state`: what was written of an id at an offset.
+
+    client_version: the transactions version of the client, 2 where the end raised the epoch; 0 where it is not told.
+    """
+
+    offset: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: State
+    partitions: frozenset[Key]
+    client_version: int
+    start_time_ms: int
+    updated_ms: int
+
+
+def transactional_id(key: bytes) -> str | None:
+    """The id that a record is about; None for a key of another kind, which brokers skip too. Raises UnknownRecord."""
+    reader = _Reader(key)
+    if reader.number(">h") != _KEY_VERSION:
+        return None
+    return reader.string()
+
+
+def producer_id(value: bytes) -> int:
+    """The producer id of a value, without decoding the rest. Raises UnknownRecord."""
+    if len(value) < _PRODUCER_ID.size:
+        raise UnknownRecord("a record is cut short")
+    version, found = _PRODUCER_ID.unpack_from(value)
+    _check_version(version)
+    return int(found)
+
+
+def decode(offset: int, name: str, value: bytes) -> LoggedTransaction:
+    """The record of an id. Raises UnknownRecord for what is damaged, or of a later version than this one knows."""
+    reader = _Reader(value)
+    version = reader.number(">h")
+    _check_version(version)
+    flexible = version >= _FLEXIBLE
+    pid, epoch, _timeout_ms, status = (reader.number(form) for form in (">q", ">h", ">i", ">b"))
+    if not 0 <= status < len(_STATES):
+        raise UnknownRecord(f"a status of {status} is not known")
+    partitions = reader.partitions(flexible)
+    updated_ms, start_time_ms = reader.number(">q"), reader.number(">q")
+    tags = reader.tags() if flexible else {}
+    return LoggedTransaction(
+        offset=offset,
+        transactional_id=name,
+        producer_id=pid,
+        producer_epoch=epoch,
+        state=_STATES[status],
+        partitions=partitions,
+        client_version=_Reader(tags[_CLIENT_VERSION_TAG]).number(">h") if _CLIENT_VERSION_TAG in tags else 0,
+        start_time_ms=start_time_ms,
+        updated_ms=updated_ms,
+    )
+
+
+def _check_version(version: int) -> None:
+    if not 0 <= version <= _VALUE_VERSION_MAX:
+        raise UnknownRecord(f"a value of version {version} is not known")
+
+
+class _Reader:
+    """Reads from the front of some bytes; raises UnknownRecord where they end too soon."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, size: int) -> bytes:
+        if not 0 <= size <= len(self._data) - self._at:
+            raise UnknownRecord("a record is cut short")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def number(self, form: str) -> int:
+        return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])
+
+    def unsigned_varint(self) -> int:
+        value = shift = 0
+        while shift < 35:
+            byte = self.number(">B")
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise UnknownRecord("a number is too long")
+
+    def string(self, flexible: bool = False) -> str:
+        size = self.unsigned_varint() - 1 if flexible else self.number(">h")
+        try:
+            return self.take(size).decode()
+        except UnicodeDecodeError:
+            raise UnknownRecord("a name is not UTF-8") from None
+
+    def _count(self, flexible: bool) -> int:
+        """The length of an array, 0 for null."""
+        return max(self.unsigned_varint() - 1 if flexible else self.number(">i"), 0)
+
+    def partitions(self, flexible: bool) -> frozenset[Key]:
+        found: set[Key] = set()
+        for _ in range(self._count(flexible)):
+            topic = self.string(flexible)
+            found |= {(topic, self.number(">i")) for _ in range(self._count(flexible))}
+            if flexible:
+                self.tags()
+        return frozenset(found)
+
+    def tags(self) -> dict[int, bytes]:
+        return {self.unsigned_varint(): self.take(self.unsigned_varint()) for _ in range(self.unsigned_varint())}
