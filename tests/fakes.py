@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from kafka.protocol.admin import (
     DescribeTransactionsResponse,
     ListTransactionsResponse,
 )
-from kafka.protocol.consumer import ListOffsetsResponse
+from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse
 from kafka.protocol.metadata import MetadataResponse
 
 from txnscan.kafka.acls import AclRule
@@ -26,10 +27,15 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, OpenProducer, Partition
 
 ADDRESS = "127.0.0.1"
+OFFSET_OUT_OF_RANGE = 1
+# Base offset, length, leader epoch, magic, checksum and attributes come before it.
+LAST_OFFSET_DELTA_AT = 8 + 4 + 4 + 1 + 4 + 2
 ProducersTopic = DescribeProducersResponse.TopicResponse
 ProducersPartition = ProducersTopic.PartitionResponse
 OffsetsTopic = ListOffsetsResponse.ListOffsetsTopicResponse
 OffsetsPartition = OffsetsTopic.ListOffsetsPartitionResponse
+FetchedTopic = FetchResponse.FetchableTopicResponse
+FetchedPartition = FetchedTopic.PartitionData
 AclResource = DescribeAclsResponse.DescribeAclsResource
 DescribedId = DescribeTransactionsResponse.TransactionState
 MetadataTopic = MetadataResponse.MetadataResponseTopic
@@ -59,8 +65,10 @@ class FakePartition:
     high_watermark: int = 200
     log_start: int = 0
     producers: list[OpenProducer] = field(default_factory=list)
-    # Error codes to answer with, by "producers", "high watermark", "last stable" and "log start".
+    # Error codes to answer with, by "producers", "high watermark", "last stable", "log start" and "fetch".
     errors: dict[str, int] = field(default_factory=dict)
+    # Record batches with their base offsets, in the order of the log.
+    log: list[tuple[int, bytes]] = field(default_factory=list)
     last_stable: int | None = None
     topic_id: uuid.UUID | None = None
 
@@ -73,6 +81,16 @@ class FakePartition:
         if self.last_stable is not None:
             return self.last_stable
         return min([p.start_offset for p in self.producers if p.start_offset >= 0] or [self.high_watermark])
+
+    def write(self, batch: bytes) -> None:
+        """Appends a batch, all of which is replicated."""
+        self.log.append((base_offset(batch), batch))
+        self.high_watermark = last_offset(batch) + 1
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        """The batches from this offset on: the first is whole, and the last may be cut off."""
+        held = [data for base, data in self.log if last_offset(data) >= offset and base < self.high_watermark]
+        return b"".join(held)[: max(bytes_max, *map(len, held[:1]), 0)]
 
 
 @dataclass
@@ -93,7 +111,7 @@ class FakeCluster:
     unreachable: brokers that fail every request. cached: which `__transaction_state` partitions each broker answers
     for; others get NOT_COORDINATOR. probe_codes: the error code for ids unknown to a broker, by (broker, partition).
     rules: on transactional ids, by broker; None for a broker that refuses to tell. hides: whether a broker refuses to
-    describe an id.
+    describe an id. fetch_max_bytes: the brokers' own limit.
     """
 
     def __init__(self, brokers: Iterable[int] = (1, 2, 3)) -> None:
@@ -107,6 +125,7 @@ class FakeCluster:
         self.list_errors: dict[int, int] = {}
         self.rules: dict[int, list[AclRule] | None] = {}
         self.hides: Callable[[int, str], bool] = lambda broker_id, name: False
+        self.fetch_max_bytes = 1 << 20
         self.edit: dict[str, Edit] = {}
         self.fail_when: Callable[[int, Any, list[Asked]], bool] = lambda broker_id, request, asked: False
         # Another cluster that a broker believes in, for its Metadata.
@@ -190,14 +209,34 @@ class FakeCluster:
 
     def _offset(self, broker_id: int, topic: str, asked: Any, which: str) -> Any:
         held = self.partitions[topic, asked.partition_index]
-        code = held.errors.get(which, 0)
-        if broker_id != held.leader:
-            code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        elif asked.current_leader_epoch != held.epoch and asked.current_leader_epoch != -1:
-            newer = asked.current_leader_epoch > held.epoch
-            code = int(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
+        code = leadership_error(held, broker_id, asked.current_leader_epoch) or held.errors.get(which, 0)
         offset = -1 if code else held.offset(which)
         return OffsetsPartition(partition_index=asked.partition_index, error_code=code, offset=offset)
+
+    def _answer_Fetch(self, broker_id: int, request: Any) -> Any:
+        return FetchResponse(
+            error_code=0,
+            responses=[
+                FetchedTopic(topic=t.topic, partitions=[self._fetched(broker_id, t.topic, p) for p in t.partitions])
+                for t in request.topics
+            ],
+        )
+
+    def _fetched(self, broker_id: int, topic: str, asked: Any) -> Any:
+        held = self.partitions[topic, asked.partition]
+        code = leadership_error(held, broker_id, asked.current_leader_epoch) or held.errors.get("fetch", 0)
+        if not code and not held.log_start <= asked.fetch_offset <= held.high_watermark:
+            code = OFFSET_OUT_OF_RANGE
+        if code:
+            return FetchedPartition(partition_index=asked.partition, error_code=code, high_watermark=-1, records=None)
+        return FetchedPartition(
+            partition_index=asked.partition,
+            error_code=0,
+            high_watermark=held.high_watermark,
+            last_stable_offset=held.offset("last stable"),
+            log_start_offset=held.log_start,
+            records=held.read(asked.fetch_offset, min(asked.partition_max_bytes, self.fetch_max_bytes)),
+        )
 
     def _answer_ListTransactions(self, broker_id: int, request: Any) -> Any:
         code = self.list_errors.get(broker_id, 0)
@@ -266,6 +305,26 @@ def producer_state(shown: OpenProducer) -> Any:
         coordinator_epoch=shown.coordinator_epoch,
         current_txn_start_offset=shown.start_offset,
     )
+
+
+def leadership_error(held: FakePartition, broker_id: int, leader_epoch: int) -> int:
+    """What a broker says that does not lead the partition at this leader epoch; 0 where it does."""
+    if broker_id != held.leader:
+        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if leader_epoch in (held.epoch, -1):
+        return 0
+    newer = leader_epoch > held.epoch
+    return int(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def base_offset(batch: bytes) -> int:
+    """The first offset of a record batch, as its header has it."""
+    return int(struct.unpack_from(">q", batch)[0])
+
+
+def last_offset(batch: bytes) -> int:
+    """The last one."""
+    return base_offset(batch) + int(struct.unpack_from(">i", batch, LAST_OFFSET_DELTA_AT)[0])
 
 
 def offset_kind(request: Any) -> str:

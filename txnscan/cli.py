@@ -1,7 +1,8 @@
 """The command line: parse, call, exit status.
 
 0 done; 1 failed; 2 usage; with --fail-on hanging 3 when there are candidates; with --fail-on incomplete 4 when not
-everything was observed. JSON goes to stdout alone; progress, warnings and errors go to stderr.
+everything was observed; 5 when an apply was only partly done. JSON goes to stdout alone; progress, warnings and errors
+go to stderr.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from rich.console import Console
 
 from txnscan import __version__
 from txnscan.cluster import ClusterUnreachable
-from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_pattern, printable
+from txnscan.files import check_writable, read_text, write_whole
 from txnscan.scan import Scan
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_HANGING = 3
 EXIT_INCOMPLETE = 4
+EXIT_PARTLY_DONE = 5
 # 128 + SIGINT, as shells have it.
 EXIT_INTERRUPTED = 130
 
@@ -244,6 +247,116 @@ def show(
 
 
 @app.command()
+def plan(
+    tables: Annotated[
+        str, typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the plan.", show_default=False)],
+    sweep_id: Annotated[str | None, typer.Option("--sweep-id", help="Of this sweep. Default: the last one.")] = None,
+    cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="Of this cluster's last sweep.")] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="REGEX", help="Only topics whose whole name matches. May be repeated."),
+    ] = None,
+    include_consumer_offsets: Annotated[
+        bool, typer.Option("--include-consumer-offsets", help="Also partitions of __consumer_offsets.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="Markers in one plan, at most.")] = 20,
+    master: Annotated[str | None, typer.Option("--master", help="Spark master; default local[*].")] = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Plan what to do about what hangs: a file of markers to write, and of what is refused and why."""
+    with _errors_in_one_line():
+        patterns = tuple(topic or ())
+        for pattern in patterns:
+            parse_pattern(pattern)
+        check_writable(out, "--out")
+        from txnscan.report.resolution import plan_object, print_plan
+        from txnscan.resolve.guard import Limits
+        from txnscan.resolve.plan import to_json
+        from txnscan.resolve.run import plan_sweep
+        from txnscan.session import spark_session
+
+        with _progress() as progress:
+            progress("start Spark", 0, 1)
+            spark = spark_session(master)
+            progress("plan", 0, 1)
+            limits = Limits(topics=patterns, consumer_offsets=include_consumer_offsets, actions_max=limit)
+            made = plan_sweep(spark, tables, limits, sweep_id=sweep_id, cluster_id=cluster_id)
+        write_whole(out, to_json(made), "--out")
+        if format is Format.JSON:
+            from txnscan.report.json import dumps
+
+            typer.echo(dumps(plan_object(made)))
+        else:
+            print_plan(Console(highlight=False), made, str(out))
+
+
+@app.command()
+def apply(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A file of `txnscan plan`.", show_default=False)],
+    bootstrap_server: BootstrapServer,
+    tables: Annotated[
+        str,
+        typer.Option(
+            "--tables", metavar="LOCATION", help="The tables that the plan was made from.", show_default=False
+        ),
+    ],
+    command_config: CommandConfig = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Send the markers, or do everything up to that.")
+    ] = False,
+    complete_commits: Annotated[
+        bool, typer.Option("--complete-commits", help="Write COMMIT markers where the commit is proven.")
+    ] = False,
+    accept_unknown_outcome: Annotated[
+        bool,
+        typer.Option("--accept-unknown-outcome", help="Write ABORT markers where nothing tells of a commit or abort."),
+    ] = False,
+    max_plan_age: Annotated[
+        str, typer.Option("--max-plan-age", metavar="DURATION", help="An older plan is refused.")
+    ] = "1h",
+    master: Annotated[str | None, typer.Option("--master", help="Spark master; default local[*].")] = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Do a plan and nothing else: prove each transaction again, write its marker, look. Sends nothing by default."""
+    with _errors_in_one_line():
+        from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
+        from txnscan.resolve.plan import from_json
+        from txnscan.resolve.run import apply_to
+
+        config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
+        max_age_ms = parse_duration_ms(max_plan_age, "--max-plan-age")
+        made = from_json(read_text(plan_file, "PLAN"))
+        _warn_of_readable_secrets(config)
+        given = {COMPLETE_COMMITS: complete_commits, ACCEPT_UNKNOWN: accept_unknown_outcome}
+        from txnscan.session import spark_session
+
+        with _progress() as progress:
+            progress("start Spark", 0, 1)
+            spark = spark_session(master)
+            progress("apply" if execute else "rehearse", 0, 1)
+            applied = apply_to(
+                spark,
+                config,
+                made,
+                execute=execute,
+                options=[option for option, wanted in given.items() if wanted],
+                max_age_ms=max_age_ms,
+            )
+        from txnscan.report.resolution import applied_object, print_applied
+
+        if format is Format.JSON:
+            from txnscan.report.json import dumps
+
+            typer.echo(dumps(applied_object(applied)))
+        else:
+            print_applied(Console(highlight=False), applied)
+    if execute and not applied.complete:
+        raise typer.Exit(EXIT_PARTLY_DONE)
+
+
+@app.command()
 def simulate(
     story: Annotated[
         str | None,
@@ -349,6 +462,7 @@ def _warn_of_readable_secrets(config: ScanConfig) -> None:
 def _errors_in_one_line() -> Iterator[None]:
     """Every failure that a user can do something about is one line on stderr."""
     from txnscan.demo.errors import DemoError
+    from txnscan.resolve.apply import JournalLost
     from txnscan.session import SparkUnavailable, in_one_line, is_of_spark
 
     try:
@@ -357,7 +471,7 @@ def _errors_in_one_line() -> Iterator[None]:
         _fail(str(error), EXIT_USAGE)
     except ClusterUnreachable as error:
         _fail(f"--bootstrap-server: {error}", EXIT_FAILED)
-    except (SparkUnavailable, DemoError) as error:
+    except (SparkUnavailable, DemoError, JournalLost) as error:
         _fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)

@@ -58,7 +58,7 @@ class ScanConfig:
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
         object.__setattr__(self, "topic", (self.topic,) if isinstance(self.topic, str) else tuple(self.topic))
-        object.__setattr__(self, "_patterns", tuple(_pattern(text) for text in self.topic))
+        object.__setattr__(self, "_patterns", tuple(parse_pattern(text) for text in self.topic))
         if self.late_after is not None:
             parse_duration_ms(self.late_after, "--late-after")
         if self.engine not in ENGINES:
@@ -120,7 +120,8 @@ class ScanConfig:
             raise ConfigError("--command-config", str(error)) from None
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def parse_pattern(text: str) -> re.Pattern[str]:
+    """A regular expression for topics. Raises ConfigError."""
     try:
         return re.compile(text)
     except re.error as error:

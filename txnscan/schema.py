@@ -27,7 +27,7 @@ class Column:
     name: str
     type: str
     meaning: str
-    value: Callable[[Scan, Any], Any]
+    value: Callable[[Any, Any], Any]
     required: bool = False
 
 
@@ -40,8 +40,8 @@ class Table:
     columns: tuple[Column, ...]
     checks: tuple[tuple[str, str], ...] = ()
 
-    def rows(self, scan: Scan, items: Any) -> list[dict[str, Any]]:
-        """The rows of these items of a sweep."""
+    def rows(self, scan: Scan | None, items: Any) -> list[dict[str, Any]]:
+        """The rows of these items, of a sweep where they are of one."""
         return [{column.name: column.value(scan, item) for column in self.columns} for item in items]
 
 
@@ -338,7 +338,12 @@ INCIDENTS = Table(
             "When the sweep that proved it is no longer open was finished",
             lambda s, _: None,
         ),
-        Column("resolved_how", "STRING", "ended, or topic_recreated", lambda s, _: None),
+        Column(
+            "resolved_how",
+            "STRING",
+            "ended by itself or somebody, topic_recreated, or abort_marker or commit_marker where apply wrote it",
+            lambda s, _: None,
+        ),
     ),
     (("seen_in_order", "last_seen_at >= first_seen_at"), ("sweeps_positive", "sweeps >= 1")),
 )
@@ -437,5 +442,81 @@ SWEEPS = Table(
     ),
 )
 
+
+def _of(name: str) -> Callable[[Any, Any], Any]:
+    return lambda _, item: getattr(item, name)
+
+
+def _at(name: str) -> Callable[[Any, Any], Any]:
+    return lambda _, item: timestamp(getattr(item, name))
+
+
+RESOLUTIONS = Table(
+    "resolutions",
+    "The journal of apply: what was planned, each intent before its marker was sent, and each outcome after",
+    (
+        Column(
+            "attempt_id",
+            "STRING",
+            "An intent and its outcome have the same; of a plan, its digest",
+            _of("attempt_id"),
+            True,
+        ),
+        Column("cluster_id", "STRING", "The cluster's id", _of("cluster_id"), True),
+        Column("sweep_date", "DATE", "UTC date of the step", lambda _, item: timestamp(item.at_ms).date(), True),
+        Column("at", "TIMESTAMP", "When the step was written down", _at("at_ms"), True),
+        Column("step", "STRING", "planned, intent or outcome", _of("step"), True),
+        Column(
+            "status",
+            "STRING",
+            "Of an outcome: resolved, gone, refused, raced, failed, not_resolved or unknown",
+            _of("status"),
+        ),
+        Column("plan_digest", "STRING", "The plan that this belongs to", _of("plan_digest"), True),
+        Column("sweep_id", "STRING", "The sweep that the plan was made of", _of("sweep_id"), True),
+        Column("incident_id", "STRING", "The incident that this is about", _of("incident_id"), True),
+        *(
+            Column(c.name, c.type, c.meaning, _of(c.name), True)
+            for c in TRANSACTION
+            if c.name
+            in (
+                "topic",
+                "topic_id",
+                "partition",
+                "producer_id",
+                "producer_epoch",
+                "coordinator_epoch",
+                "start_offset",
+                "reason",
+            )
+        ),
+        Column("outcome", "STRING", "What the plan knew of the decision about the data", _of("outcome"), True),
+        Column("marker", "STRING", "COMMIT or ABORT", _of("marker"), True),
+        Column("detail", "STRING", "What came of it, in one sentence", _of("detail")),
+        Column("actor", "STRING", "Process that did it: host, and process id", _of("actor"), True),
+        Column("txnscan_version", "STRING", "Version of txnscan that did it", _of("version"), True),
+    ),
+    (("step_known", "step IN ('planned', 'intent', 'outcome')"), ("marker_known", "marker IN ('COMMIT', 'ABORT')")),
+)
+
+APPLY_LOCKS = Table(
+    "apply_locks",
+    "Which apply is under way on a cluster: one at a time",
+    (
+        Column("cluster_id", "STRING", "The cluster's id", _of("cluster_id"), True),
+        Column(
+            "sweep_date",
+            "DATE",
+            "UTC date on which the row was made",
+            lambda _, item: timestamp(item.at_ms).date(),
+            True,
+        ),
+        Column("holder", "STRING", "The apply that is under way, null when none is", _of("holder")),
+        Column("actor", "STRING", "Its process: host, and process id", _of("actor")),
+        Column("held_since", "TIMESTAMP", "Since when", _at("at_ms")),
+        Column("expires_at", "TIMESTAMP", "When it counts as dead unless it renews this", _at("expires_ms")),
+    ),
+)
+
 # In the order of writing: the sweeps row last makes the others visible.
-TABLES = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, INCIDENTS, SWEEPS)
+TABLES = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, INCIDENTS, RESOLUTIONS, APPLY_LOCKS, SWEEPS)

@@ -26,6 +26,7 @@ from txnscan.schema import (
     CANDIDATES,
     INCIDENTS,
     OPEN_TRANSACTIONS,
+    RESOLUTIONS,
     SCAN_ERRORS,
     SCHEMA_VERSION,
     SWEEPS,
@@ -46,7 +47,7 @@ _ARROW = {
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
 }
-_CONFLICT_TRIES = 5
+CONFLICT_TRIES = 5
 
 
 class Tables:
@@ -124,16 +125,20 @@ class Tables:
         self._append(scan, OPEN_TRANSACTIONS, scan.transactions)
         self._append(scan, CANDIDATES, scan.candidates)
         self._append(scan, SCAN_ERRORS, scan.errors)
-        for attempt in stamina.retry_context(on=_is_conflict, attempts=_CONFLICT_TRIES, timeout=None):
+        for attempt in stamina.retry_context(on=is_conflict, attempts=CONFLICT_TRIES, timeout=None):
             with attempt:
                 self._merge_incidents(scan)
         self._append(scan, SWEEPS, [scan])
 
     def _append(self, scan: Scan, table: Table, items: Sequence[Any]) -> None:
+        self.append(table, items, scan, once=scan.sweep_id)
+
+    def append(self, table: Table, items: Sequence[Any], scan: Scan | None = None, *, once: str) -> None:
+        """Appends a row for each item. What is appended twice with the same `once` is appended once."""
         if not items:
             return
         writer = frame(self._spark, scan, table, items).coalesce(1).write.format("delta").mode("append")
-        writer = writer.option("txnAppId", f"txnscan-{scan.sweep_id}").option("txnVersion", 1)
+        writer = writer.option("txnAppId", f"txnscan-{once}").option("txnVersion", 1)
         if _CATALOG_SCHEMA.fullmatch(self._location):
             writer.saveAsTable(self.name(table))
         else:
@@ -179,6 +184,7 @@ class Tables:
         """
         if not scan.proven:
             return []
+        ours = self._resolved_by_apply(scan.cluster_id)
         rows = self._unresolved(scan.cluster_id).select("incident_id", "topic", "topic_id", "partition").collect()
         still_open = {
             incident_id(scan.cluster_id, judged)
@@ -186,10 +192,29 @@ class Tables:
             if judged.judgement.verdict is not Verdict.GONE
         }
         return [
-            (row["incident_id"], "ended" if scan.proven[key] == row["topic_id"] else "topic_recreated")
+            (
+                row["incident_id"],
+                _how(row["incident_id"], ours) if scan.proven[key] == row["topic_id"] else "topic_recreated",
+            )
             for row in rows
             if (key := (row["topic"], row["partition"])) in scan.proven and row["incident_id"] not in still_open
         ]
+
+    def _resolved_by_apply(self, cluster_id: str) -> Mapping[str, str]:
+        """The markers that apply has written, by incident."""
+        written = self.rows(RESOLUTIONS).where((F.col("cluster_id") == cluster_id) & (F.col("status") == "resolved"))
+        return {row["incident_id"]: row["marker"] for row in written.select("incident_id", "marker").collect()}
+
+    def rows(self, table: Table) -> DataFrame:
+        """The table. Raises ConfigError when there are no tables at the location."""
+        try:
+            return self._spark.table(self.name(table))
+        except PySparkException:
+            raise ConfigError("--tables", f"there are no tables of txnscan at {self._location}") from None
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._spark
 
     # --- what a sweep left
 
@@ -204,23 +229,24 @@ class Tables:
 
         Raises ConfigError when there are no tables at the location.
         """
-        try:
-            sweeps = self._spark.table(self.name(SWEEPS))
-            if cluster_id is not None:
-                sweeps = sweeps.where(F.col("cluster_id") == cluster_id)
-            if sweep_id is not None:
-                sweeps = sweeps.where(F.col("sweep_id") == sweep_id)
-            rows = sweeps.orderBy(F.desc("started_at")).limit(1).collect()
-        except PySparkException:
-            raise ConfigError("--tables", f"there are no tables of txnscan at {self._location}") from None
+        sweeps = self.rows(SWEEPS)
+        if cluster_id is not None:
+            sweeps = sweeps.where(F.col("cluster_id") == cluster_id)
+        if sweep_id is not None:
+            sweeps = sweeps.where(F.col("sweep_id") == sweep_id)
+        rows = sweeps.orderBy(F.desc("started_at")).limit(1).collect()
         return rows[0].asDict() if rows else None
 
 
-def frame(spark: SparkSession, scan: Scan, table: Table, items: Sequence[Any]) -> DataFrame:
+def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[Any]) -> DataFrame:
     """The rows of a sweep as a DataFrame with the table's columns."""
     schema = pa.schema([pa.field(column.name, _arrow(column)) for column in table.columns])
     rows = [{name: plain(value) for name, value in row.items()} for row in table.rows(scan, items)]
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _how(incident: str, written: Mapping[str, str]) -> str:
+    return f"{written[incident].lower()}_marker" if incident in written else "ended"
 
 
 def _absolute(location: str) -> str:
@@ -258,6 +284,6 @@ def _create_statement(name: str, table: Table) -> str:
     )
 
 
-def _is_conflict(error: Exception) -> bool:
-    """Another sweep wrote at the same time."""
+def is_conflict(error: Exception) -> bool:
+    """Somebody else wrote at the same time."""
     return "Concurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error)

@@ -20,7 +20,7 @@ from txnscan.demo.node import (
 from txnscan.demo.ports import HOST, choose_ports, is_listening
 from txnscan.demo.process import GuardedProcess
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
+from txnscan.demo.wire import TIMEOUT_MS_MAX, Wire
 from txnscan.kafka.metadata import read_metadata
 from txnscan.model import Broker
 
@@ -130,7 +130,11 @@ class KafkaCluster:
 
     def wire(self) -> Wire:
         """New connections to the brokers. Close them."""
-        return Wire(self.brokers, transactions_v2=has_transactions_v2(self.version))
+        return Wire(
+            self.brokers,
+            transactions_v2=has_transactions_v2(self.version),
+            transaction_timeout_ms=int(self._properties.get("transaction.max.timeout.ms", TIMEOUT_MS_MAX)),
+        )
 
     def data_of(self, broker_id: int) -> Path:
         """The directory with a broker's partitions."""

@@ -32,8 +32,6 @@ from txnscan.model import TRANSACTION_STATE_TOPIC
 
 T = TypeVar("T")
 
-# The longest that brokers allow with their default transaction.max.timeout.ms.
-TIMEOUT_MS_MAX = 900_000
 PRODUCE_V1 = 11
 PRODUCE_V2 = 12
 _END_V1 = 4
@@ -77,7 +75,8 @@ class Producer:
     """One producer. Its methods return when the broker has agreed, and raise ProducerError when it refused.
 
     identity: what it writes as, and None before `init_producer_id`; may be set to anything.
-    v2: whether to use transactions v2; as the brokers do when None.
+    timeout_ms: of its transactions; the longest that the brokers allow when None. v2: whether to use transactions v2;
+    as the brokers do when None.
     """
 
     def __init__(
@@ -85,14 +84,14 @@ class Producer:
         wire: Wire,
         transactional_id: str | None = None,
         *,
-        timeout_ms: int = TIMEOUT_MS_MAX,
+        timeout_ms: int | None = None,
         v2: bool | None = None,
         deadline_s: float = _DEADLINE_S,
     ) -> None:
         self.transactional_id = transactional_id
         self.identity: Identity | None = None
         self._wire = wire
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = timeout_ms if timeout_ms is not None else wire.transaction_timeout_ms
         self._v2 = wire.transactions_v2 if v2 is None else v2
         self._deadline_s = deadline_s
         self._sequences: dict[tuple[str, int], int] = {}

@@ -21,12 +21,15 @@ from txnscan.model import Broker, ClusterView, Partition
 _SETTINGS = ConnectionSettings(client_id="txnscan-demo", request_timeout_ms=10_000, connection_setup_timeout_ms=3_000)
 # A connection that lay idle for longer is not used again. A broker takes longer than this to end and come back.
 _IDLE_S_MAX = 0.5
+# The brokers' default transaction.max.timeout.ms.
+TIMEOUT_MS_MAX = 900_000
 
 
 class Wire:
     """`send(broker_id, request)` to the given brokers. For one thread at a time.
 
-    transactions_v2: whether the brokers run transactions v2, for who writes through this.
+    transactions_v2: whether the brokers run transactions v2, for who writes through this. transaction_timeout_ms: the
+    longest that they allow.
     Close it, or use it as a context manager.
     """
 
@@ -36,9 +39,11 @@ class Wire:
         settings: ConnectionSettings = _SETTINGS,
         *,
         transactions_v2: bool = True,
+        transaction_timeout_ms: int = TIMEOUT_MS_MAX,
     ) -> None:
         self.brokers = tuple(brokers)
         self.transactions_v2 = transactions_v2
+        self.transaction_timeout_ms = transaction_timeout_ms
         self._settings = settings
         self._clients: dict[int, Client] = {}
         self._used_at_s: dict[int, float] = {}

@@ -33,18 +33,19 @@ def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = Fal
     transactions = found["transactions"]
     shown = [t for t in transactions if every or t["verdict"] in _SHOWN]
     for text in headline(found["sweep"]):
-        _print(console, text)
+        print_text(console, text)
     for group in _grouped(sorted(shown, key=_urgency)):
-        _print(console, Text())
+        print_text(console, Text())
         _print_transaction(console, group)
     if found["errors"]:
-        _print(console, Text())
+        print_text(console, Text())
         _print_errors(console, found["errors"])
     for warning in found["sweep"]["warnings"]:
-        _print(console, Text(f"warning: {printable(warning)}", style="yellow"))
+        print_text(console, Text(f"warning: {printable(warning)}", style="yellow"))
 
 
-def _print(console: Console, text: Text, indent: int = 0) -> None:
+def print_text(console: Console, text: Text, indent: int = 0) -> None:
+    """Prints a sentence: on a terminal wrapped under its indentation, in a pipe whole on one line."""
     width = max(console.width - indent, 20)
     for line in text.wrap(console, width) if console.is_terminal else [text]:
         line.rstrip()
@@ -103,15 +104,15 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]]) -> 
         (f"{first['verdict']} ({first['reason']})", _STYLES.get(first["verdict"], "green")),
         f"  producer id {first['producer_id']}, epoch {first['producer_epoch']}",
     )
-    _print(console, title)
-    _print(console, Text(printable(first["explanation"])), indent=2)
+    print_text(console, title)
+    print_text(console, Text(printable(first["explanation"])), indent=2)
     if first["outcome_reason"] is not None:
         outcome = first["outcome"].replace("_", " ")
-        _print(console, Text(f"Outcome {outcome}: {printable(first['outcome_reason'])}."), indent=2)
+        print_text(console, Text(f"Outcome {outcome}: {printable(first['outcome_reason'])}."), indent=2)
     for transaction in group[:_PARTITIONS_SHOWN]:
-        _print(console, where(transaction), indent=2)
+        print_text(console, where(transaction), indent=2)
     if len(group) > _PARTITIONS_SHOWN:
-        _print(console, Text(f"and {_plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"), indent=2)
+        print_text(console, Text(f"and {_plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"), indent=2)
 
 
 def where(t: Mapping[str, Any]) -> Text:
@@ -131,7 +132,7 @@ def where(t: Mapping[str, Any]) -> Text:
 
 def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None:
     """The same error on many partitions is one line."""
-    _print(console, Text("Not observed:", style="yellow"))
+    print_text(console, Text("Not observed:", style="yellow"))
     alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for error in errors:
         alike.setdefault((error["stage"], error["broker"], error["error"]), []).append(error)
@@ -140,9 +141,9 @@ def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None
         first = group[0]
         more = f" and {len(group) - 1} more" if len(group) > 1 else ""
         line = f"{first['stage']}: {_place(first)}{more}: {first['error']}"
-        _print(console, Text(printable(line)), indent=2)
+        print_text(console, Text(printable(line)), indent=2)
     if len(most_first) > _ERRORS_SHOWN:
-        _print(console, Text(f"and {len(most_first) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
+        print_text(console, Text(f"and {len(most_first) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
 
 
 def _place(error: Mapping[str, Any]) -> str:

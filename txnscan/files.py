@@ -1,0 +1,36 @@
+"""Files that the user names. Every complaint names the option, and a file is written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from txnscan.config import ConfigError, printable
+
+
+def read_text(path: Path, option: str) -> str:
+    """The file's text. Raises ConfigError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(option, f"{printable(str(path))} is not a text file") from None
+    except OSError as error:
+        raise ConfigError(option, f"{printable(str(path))} cannot be read: {error.strerror}") from None
+
+
+def check_writable(path: Path, option: str) -> None:
+    """That a file can be written there, before anything is done for it. Raises ConfigError."""
+    folder = path.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise ConfigError(option, f"{printable(str(path))} cannot be written; name a file in a folder that is there")
+
+
+def write_whole(path: Path, text: str, option: str) -> None:
+    """Writes the file, in place of one that is there. Raises ConfigError."""
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+            file.write(text)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise ConfigError(option, f"{printable(str(path))} cannot be written: {error.strerror}") from None

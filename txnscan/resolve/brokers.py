@@ -1,0 +1,96 @@
+"""The brokers as apply needs them: a whole proof of a partition, one marker, one look, on connections of their own.
+
+A marker goes out as the first and only request of a new client, so that nothing can send it again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+from txnscan.cluster import Cluster, ClusterUnreachable
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
+from txnscan.engine.threads import ThreadsEngine
+from txnscan.kafka.client import Client
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.model import Broker, Judged
+from txnscan.reads import Reader
+from txnscan.remote import Connect, wall_clock_ms
+from txnscan.resolve.apply import Look
+from txnscan.resolve.plan import Action
+from txnscan.scan import NoHistory, scan
+
+
+class LiveBrokers:
+    """See `apply.Brokers`. Raises ClusterUnreachable from `cluster_id`."""
+
+    def __init__(self, config: ScanConfig) -> None:
+        self._config = config
+        self._settings = config.connection()
+        self._bootstrap = parse_bootstrap_servers(config.bootstrap_servers)
+        self._known: dict[int, Broker] = {}
+
+    def _cluster(self) -> Cluster:
+        return Cluster(Connect(f"apply-{uuid.uuid4()}", self._settings, self._bootstrap))
+
+    @property
+    def principal(self) -> str:
+        """See Brokers."""
+        return self._settings.principal
+
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        with self._cluster() as cluster:
+            return cluster.view([]).cluster_id
+
+    def _narrowed(self, action: Action) -> ScanConfig:
+        return replace(self._config, topic_names=(action.topic,), partitions=(action.partition,), engine="threads")
+
+    def prove(self, action: Action) -> Judged | None:
+        """See Brokers."""
+        try:
+            with self._cluster() as cluster:
+                found = scan(
+                    self._narrowed(action),
+                    cluster,
+                    ThreadsEngine(),
+                    sweep_id=f"apply-{uuid.uuid4()}",
+                    now_ms=wall_clock_ms,
+                    history=NoHistory(),
+                    progress=lambda stage, done, total: None,
+                )
+                self._known |= {broker.broker_id: broker for broker in cluster.connect.brokers}
+        except (ClusterUnreachable, ConfigError) as error:
+            raise RequestFailed(str(error), sent=False) from None
+        if found.partitions_failed:
+            raise RequestFailed(found.errors[0].error, sent=False)
+        return next((j for j in found.transactions if j.observation.producer_id == action.producer_id), None)
+
+    def write(self, leader: int, marker: MarkerToWrite) -> int:
+        """See Brokers."""
+        if leader not in self._known:
+            raise RequestFailed(f"broker {leader} is not in the cluster's metadata", sent=False)
+        with Client(self._settings, [self._known[leader]]) as client:
+            return marker.answered(client.send(leader, marker.request()))
+
+    def look(self, action: Action) -> Look:
+        """See Brokers."""
+        try:
+            with self._cluster() as cluster:
+                cluster.view([action.topic])
+                reader = Reader(cluster, ThreadsEngine(), self._config)
+                row = reader.narrow([(action.topic, action.partition)], lambda done, total: None)[
+                    action.topic, action.partition
+                ]
+        except ClusterUnreachable as error:
+            return Look(error=str(error))
+        if row.error is not None:
+            return Look(error=row.error)
+        return Look(
+            is_open=any(
+                (p.producer_id, p.start_offset) == (action.producer_id, action.start_offset) for p in row.open_producers
+            ),
+            last_stable_offset=row.last_stable_offset,
+            high_watermark=row.high_watermark,
+        )

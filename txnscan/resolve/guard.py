@@ -1,0 +1,231 @@
+"""What may be resolved, and how: the guards, in order, over what sweeps have stored of a hanging transaction. Pure.
+
+A marker at the wrong time tears the data of a live application, so everything here refuses unless it is sure:
+- only what a sweep has proven to hang, as late by this scanner's own clock: record times are the client's;
+- in two sweeps at least, with a threshold that no live transaction outlives;
+- never where the id that owned it is still at its epoch: its producer could write to this partition between the proof
+  and the marker, which would then end what it wrote. Fence it first (InitProducerId), then sweep again;
+- never an abort where a commit may be of this data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from txnscan.model import Reason, Verdict
+from txnscan.outcome import Outcome
+
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+SWEEPS_MIN = 2
+ACTIONS_MAX = 20
+COMPLETE_COMMITS = "--complete-commits"
+ACCEPT_UNKNOWN = "--accept-unknown-outcome"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A hanging transaction as the tables have it: the row of its sweep, and its incident's.
+
+    owner_epoch: the epoch of the id that has its producer id, None for an orphan. first_seen_ms, swept_at_ms: by the
+    scanner's clock. sweeps: how many saw it hanging. late_after_ms, max_timeout_ms: the sweep's threshold and the
+    longest `transaction.max.timeout.ms` of the brokers.
+    """
+
+    incident_id: str
+    topic: str
+    topic_id: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    verdict: str
+    reason: str
+    outcome: str
+    outcome_reason: str
+    transactional_id: str | None
+    owner_epoch: int | None
+    blocked_records: int | None
+    explanation: str
+    first_seen_ms: int
+    swept_at_ms: int
+    sweeps: int
+    late_after_ms: int
+    max_timeout_ms: int
+
+    @property
+    def where(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def watched_ms(self) -> int:
+        """For how long this scanner itself knows it to be open."""
+        return self.swept_at_ms - self.first_seen_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the user allows. topics: regular expressions for whole names; all topics where there are none."""
+
+    topics: tuple[str, ...] = ()
+    consumer_offsets: bool = False
+    actions_max: int = ACTIONS_MAX
+    sweeps_min: int = SWEEPS_MIN
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """When `refuses`, `why` says it in one sentence, with what to do where something can be done."""
+
+    name: str
+    refuses: Callable[[Stored, Limits], bool]
+    why: Callable[[Stored, Limits], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A marker that no guard refuses. needs: the option of apply without which it is not sent, or None."""
+
+    commit: bool
+    needs: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The guard that refused, and why."""
+
+    guard: str
+    why: str
+
+
+def guarded(stored: Stored, limits: Limits) -> Allowed | Refused:
+    """What may be done about one hanging transaction, whatever else is planned."""
+    for guard in GUARDS:
+        if guard.refuses(stored, limits):
+            return Refused(guard.name, guard.why(stored, limits))
+    if stored.outcome == Outcome.COMMITTED:
+        return Allowed(commit=True, needs=COMPLETE_COMMITS)
+    return Allowed(commit=False, needs=None if stored.outcome == Outcome.NOT_COMMITTED else ACCEPT_UNKNOWN)
+
+
+def guarded_together(stored: Sequence[Stored], limits: Limits) -> list[Allowed | Refused]:
+    """The same for many, in order, and no more than the limit."""
+    decided: list[Allowed | Refused] = []
+    allowed = 0
+    for one in stored:
+        answer = guarded(one, limits)
+        if isinstance(answer, Allowed):
+            allowed += 1
+            if allowed > limits.actions_max:
+                answer = Refused(
+                    "too_many", f"{limits.actions_max} are planned already; raise --limit, or plan again after this"
+                )
+        decided.append(answer)
+    return decided
+
+
+# --- the guards, in order ---------------------------------------------------------------------------------------------
+
+
+def _not_hanging(s: Stored, limits: Limits) -> bool:
+    return s.verdict != Verdict.HANGING
+
+
+def _owner_may_write(s: Stored, limits: Limits) -> bool:
+    return s.reason == Reason.LIVE_EPOCH or (s.owner_epoch is not None and s.owner_epoch <= s.producer_epoch)
+
+
+def _unknown_reason(s: Stored, limits: Limits) -> bool:
+    return s.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED)
+
+
+def _low_threshold(s: Stored, limits: Limits) -> bool:
+    return s.late_after_ms < s.max_timeout_ms
+
+
+def _too_young(s: Stored, limits: Limits) -> bool:
+    return s.watched_ms <= s.late_after_ms
+
+
+def _seen_too_rarely(s: Stored, limits: Limits) -> bool:
+    return s.sweeps < max(limits.sweeps_min, SWEEPS_MIN)
+
+
+def _consumer_offsets(s: Stored, limits: Limits) -> bool:
+    return s.topic == CONSUMER_OFFSETS_TOPIC and not limits.consumer_offsets
+
+
+def _not_listed(s: Stored, limits: Limits) -> bool:
+    return bool(limits.topics) and not any(re.fullmatch(pattern, s.topic) for pattern in limits.topics)
+
+
+def _maybe_committed(s: Stored, limits: Limits) -> bool:
+    unknown = s.outcome not in (Outcome.COMMITTED, Outcome.NOT_COMMITTED)
+    return s.outcome == Outcome.MAYBE_COMMITTED or (s.reason == Reason.MAYBE_COMMITTED and unknown)
+
+
+def _outcome_not_told(s: Stored, limits: Limits) -> bool:
+    return s.outcome not in tuple(Outcome)
+
+
+def _owner(s: Stored) -> str:
+    return f"'{s.transactional_id}'" if s.transactional_id is not None else "its owner"
+
+
+GUARDS: tuple[Guard, ...] = (
+    Guard("not_hanging", _not_hanging, lambda s, _: f"it is {s.verdict}, not hanging"),
+    Guard(
+        "live_owner",
+        _owner_may_write,
+        lambda s, _: (
+            f"{_owner(s)} is still at epoch {s.producer_epoch} and can write here: fence it first (let its application "
+            "call initTransactions, or use kafka-transactions.sh forceTerminateTransaction), then sweep again"
+        ),
+    ),
+    Guard("unknown_reason", _unknown_reason, lambda s, _: f"nothing is known of what to do about '{s.reason}'"),
+    Guard(
+        "low_threshold",
+        _low_threshold,
+        lambda s, _: (
+            f"it was swept with --late-after {s.late_after_ms} ms, below the brokers' transaction.max.timeout.ms of "
+            f"{s.max_timeout_ms} ms: sweep with a longer one"
+        ),
+    ),
+    Guard(
+        "too_young",
+        _too_young,
+        lambda s, _: (
+            f"this scanner has seen it open for {s.watched_ms} ms, and {s.late_after_ms} ms are needed (record times "
+            "do not count here): sweep again later"
+        ),
+    ),
+    Guard(
+        "seen_too_rarely",
+        _seen_too_rarely,
+        lambda s, limits: (
+            f"it was seen hanging in {s.sweeps} sweep{'s' if s.sweeps != 1 else ''}, and "
+            f"{max(limits.sweeps_min, SWEEPS_MIN)} are needed: sweep again"
+        ),
+    ),
+    Guard(
+        "consumer_offsets",
+        _consumer_offsets,
+        lambda s, _: f"it holds offsets of consumer groups; plan with --include-consumer-offsets to include {s.topic}",
+    ),
+    Guard("topic_not_listed", _not_listed, lambda s, _: "no --topic of the plan matches its topic"),
+    Guard("outcome_not_told", _outcome_not_told, lambda s, _: "its sweep did not look for its outcome: sweep again"),
+    Guard(
+        "maybe_committed",
+        _maybe_committed,
+        lambda s, _: (
+            f"its data may be committed, so an abort could delete it, and a commit is not proven: {s.outcome_reason}"
+        ),
+    ),
+)
+
+
+def guard_names() -> Iterable[str]:
+    """The names of all guards, for documentation."""
+    return (*(guard.name for guard in GUARDS), "too_many")

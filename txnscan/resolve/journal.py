@@ -1,0 +1,158 @@
+"""The journal of apply in the tables: each intent before its marker, each outcome after.
+
+Rows are only ever appended, each in a transaction of its own that is done before the next step begins.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from txnscan import __version__
+from txnscan.remote import wall_clock_ms
+from txnscan.resolve.apply import Attempt, JournalLost, Status
+from txnscan.resolve.guard import Stored
+from txnscan.resolve.lock import Lock, this_process
+from txnscan.resolve.plan import Action, Plan, PlanRefused
+from txnscan.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
+from txnscan.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A row of the journal."""
+
+    attempt_id: str
+    cluster_id: str
+    at_ms: int
+    step: str
+    status: str | None
+    plan_digest: str
+    sweep_id: str
+    incident_id: str
+    topic: str
+    topic_id: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    reason: str
+    outcome: str
+    marker: str
+    detail: str | None
+    actor: str
+    version: str = __version__
+
+
+_ACTION_COLUMNS = (
+    *("incident_id", "topic", "topic_id", "partition", "producer_id", "producer_epoch", "coordinator_epoch"),
+    *("start_offset", "reason", "outcome", "marker"),
+)
+
+
+class TablesJournal:
+    """See `apply.Journal`. lock: of the one apply on the cluster, entered by the caller; None where nothing is sent."""
+
+    def __init__(self, tables: Tables, lock: Lock | None = None, *, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+        self._tables = tables
+        self._lock = lock
+        self._now_ms = now_ms
+
+    def hold(self) -> None:
+        """See Journal."""
+        if self._lock is None:
+            raise JournalLost("this apply does not hold the lock")
+        self._lock.hold()
+
+    def planned(self, plan: Plan) -> None:
+        """Stores that this plan was made from these tables."""
+        entries = [self._entry(plan, action, "planned", plan.digest) for action in plan.actions]
+        self._tables.append(RESOLUTIONS, entries, once=f"{plan.digest}-planned")
+
+    def check_planned(self, plan: Plan) -> None:
+        """That this very plan was made from these tables. Raises PlanRefused."""
+        rows = self._rows().where((F.col("plan_digest") == plan.digest) & (F.col("step") == "planned"))
+        if plan.actions and not rows.take(1):
+            raise PlanRefused("it was not made from the tables at --tables; plan again from these")
+
+    def attempts(self, cluster_id: str) -> Sequence[Attempt]:
+        """See Journal."""
+        rows = self._rows().where(F.col("cluster_id") == cluster_id)
+        steps = rows.where(F.col("step") != "planned").withColumn("at_ms", F.unix_millis("at")).orderBy("at")
+        found = [row.asDict() for row in steps.collect()]
+        outcomes = {row["attempt_id"]: row["status"] for row in found if row["step"] == "outcome"}
+        return [
+            Attempt(row["attempt_id"], row["at_ms"], _action(row), outcomes.get(row["attempt_id"]))
+            for row in found
+            if row["step"] == "intent"
+        ]
+
+    def intend(self, plan: Plan, action: Action) -> str:
+        """See Journal."""
+        attempt_id = str(uuid.uuid4())
+        self._append(self._entry(plan, action, "intent", attempt_id))
+        return attempt_id
+
+    def conclude(self, plan: Plan, attempt_id: str, action: Action, status: Status, detail: str) -> None:
+        """See Journal."""
+        self._append(self._entry(plan, action, "outcome", attempt_id, status.value, detail))
+
+    def _append(self, entry: _Entry) -> None:
+        self._tables.append(RESOLUTIONS, [entry], once=f"{entry.attempt_id}-{entry.step}")
+
+    def _rows(self) -> DataFrame:
+        return self._tables.rows(RESOLUTIONS)
+
+    def _entry(
+        self,
+        plan: Plan,
+        action: Action,
+        step: str,
+        attempt_id: str,
+        status: str | None = None,
+        detail: str | None = None,
+    ) -> _Entry:
+        return _Entry(
+            attempt_id=attempt_id,
+            cluster_id=plan.cluster_id,
+            at_ms=self._now_ms(),
+            step=step,
+            status=status,
+            plan_digest=plan.digest,
+            sweep_id=plan.sweep_id,
+            detail=detail,
+            actor=str(this_process()),
+            **{name: getattr(action, name) for name in _ACTION_COLUMNS},
+        )
+
+
+def _action(row: dict[str, Any]) -> Action:
+    """The action of a row, as far as the journal keeps it."""
+    kept = {name: row[name] for name in _ACTION_COLUMNS}
+    return Action(**kept, needs=None, transactional_id=None, blocked_records=None, why="")
+
+
+def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
+    """What the tables have of each transaction that this finished sweep called hanging, in the order of partitions."""
+    sweeps = tables.rows(SWEEPS).select(
+        "sweep_id", "late_after_ms", "max_timeout_ms", F.unix_millis("finished_at").alias("swept_at_ms")
+    )
+    incidents = tables.rows(INCIDENTS).select(
+        *("cluster_id", "incident_id", "topic", "topic_id", "partition", "producer_id", "start_offset", "sweeps")
+    )
+    hanging = (
+        tables.rows(OPEN_TRANSACTIONS)
+        .where((F.col("sweep_id") == sweep_id) & (F.col("verdict") == "hanging"))
+        .withColumn("first_seen_ms", F.unix_millis("first_seen_at"))
+        .withColumn("owner_epoch", F.col("coordinator_producer_epoch"))
+        .join(sweeps, "sweep_id")
+        .join(incidents, ["cluster_id", "topic", "topic_id", "partition", "producer_id", "start_offset"])
+        .orderBy("topic", "partition", "start_offset", "producer_id")
+    )
+    return [Stored(**row.asDict()) for row in hanging.select(*(f.name for f in fields(Stored))).collect()]

@@ -1,0 +1,147 @@
+"""One apply at a time on a cluster: a lease in the tables.
+
+It is one row for each cluster, taken with a MERGE, of which Delta lets one of two at the same time succeed. Whoever
+ends without giving it back loses it when it runs out, or at once where its process is seen to be gone: on the same
+machine, in the same space of process ids.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import stamina
+from pyspark.sql import functions as F
+
+from txnscan.config import ConfigError
+from txnscan.remote import wall_clock_ms
+from txnscan.resolve.apply import JournalLost
+from txnscan.schema import APPLY_LOCKS, timestamp
+from txnscan.tables import CONFLICT_TRIES, Tables, frame, is_conflict
+
+LEASE_MS = 300_000
+
+
+class ApplyRunning(ConfigError):
+    """Another apply is under way on the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process: its host, its id, and the space that the id is of, "" where the system does not tell."""
+
+    host: str
+    pid: int
+    space: str
+
+    def __str__(self) -> str:
+        return f"{self.host} process {self.pid}" + (f" of {self.space}" if self.space else "")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is known to have ended."""
+        here = this_process()
+        if not self.space or (self.host, self.space) != (here.host, here.space) or self.pid == here.pid:
+            return False
+        return not Path(f"/proc/{self.pid}").exists()
+
+
+def this_process() -> Process:
+    """The process that this runs in."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        space = ""
+    return Process(socket.gethostname(), os.getpid(), space)
+
+
+def parse_process(text: str) -> Process | None:
+    """The process that this is the text of."""
+    match = re.fullmatch(r"(\S+) process (\d+)(?: of (\S+))?", text)
+    return Process(match[1], int(match[2]), match[3] or "") if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The row of the lock."""
+
+    cluster_id: str
+    at_ms: int
+    holder: str | None
+    actor: str
+    expires_ms: int
+
+
+class Lock:
+    """The lease of one apply on a cluster. Use it as a context manager: raises ApplyRunning when another one has it."""
+
+    def __init__(
+        self, tables: Tables, cluster_id: str, *, now_ms: Callable[[], int] = wall_clock_ms, lease_ms: int = LEASE_MS
+    ) -> None:
+        self._tables = tables
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+        self._lease_ms = lease_ms
+        self._me = str(uuid.uuid4())
+        self._renewed_ms = 0
+
+    def __enter__(self) -> Lock:
+        other = self._take()
+        if other is not None:
+            raise ApplyRunning("--tables", other)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._merge(_Row(self._cluster_id, self._now_ms(), None, str(this_process()), self._now_ms()), over=self._me)
+
+    def hold(self) -> None:
+        """Renews the lease once half of it has run out. Raises JournalLost when somebody else has taken it."""
+        if self._now_ms() - self._renewed_ms < self._lease_ms / 2:
+            return
+        other = self._take()
+        if other is not None:
+            raise JournalLost(f"this apply was too slow and lost its turn: {other}")
+
+    def _take(self) -> str | None:
+        """Takes or renews the lease, or says who has it."""
+        before = self._row()
+        process = parse_process(before["actor"]) if before is not None else None
+        dead = before["holder"] if before is not None and process is not None and process.is_gone else None
+        now_ms = self._now_ms()
+        row = _Row(self._cluster_id, now_ms, self._me, str(this_process()), now_ms + self._lease_ms)
+        self._merge(row, over=dead or self._me)
+        after = self._row()
+        if after is not None and after["holder"] == self._me:
+            self._renewed_ms = now_ms
+            return None
+        who = after["actor"] if after is not None else "unknown"
+        wait = f"wait for it, or, where it is dead, {self._lease_ms // 1000} s"
+        return f"another apply is under way on this cluster ({who}): {wait}"
+
+    def _row(self) -> dict[str, Any] | None:
+        rows = self._tables.rows(APPLY_LOCKS).where(F.col("cluster_id") == self._cluster_id).collect()
+        return rows[0].asDict() if rows else None
+
+    def _merge(self, row: _Row, *, over: str) -> None:
+        """Writes the row, if nobody has the lock, or this holder has it, or its lease has run out."""
+        view = f"txnscan_lock_{self._me.replace('-', '_')}"
+        source = frame(self._tables.spark, None, APPLY_LOCKS, [row]).withColumn("over", F.lit(over))
+        source.withColumn("now", F.lit(timestamp(row.at_ms))).createOrReplaceTempView(view)
+        names = [column.name for column in APPLY_LOCKS.columns]
+        updated = [name for name in names if name not in ("cluster_id", "sweep_date")]
+        name = self._tables.name(APPLY_LOCKS)
+        for attempt in stamina.retry_context(on=is_conflict, attempts=CONFLICT_TRIES, timeout=None):
+            with attempt:
+                self._tables.spark.sql(
+                    f"MERGE INTO {name} AS t USING {view} AS s ON t.cluster_id = s.cluster_id "
+                    "WHEN MATCHED AND (t.holder IS NULL OR t.holder = s.over OR t.expires_at < s.now) THEN "
+                    f"UPDATE SET {', '.join(f't.{n} = s.{n}' for n in updated)} "
+                    f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{n}' for n in names)})"
+                )

@@ -1,0 +1,265 @@
+"""The plan: a file that a person can read and a scheduler can keep. What would be done, and why not. Pure.
+
+It holds each marker as it would be sent, and each hanging transaction that is left alone with the guard that refused
+it. A digest over all of it shows that nobody has edited it since; apply does exactly this plan, of this cluster, while
+it is fresh, or nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from txnscan.config import ConfigError
+from txnscan.model import Reason
+from txnscan.outcome import Outcome
+from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
+
+FORMAT = 1
+MAX_AGE_MS = 3_600_000
+_PLAN_BYTES_MAX = 64 * 1024 * 1024
+_EPOCH_MAX = 32_767
+_INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One marker to write. `reason`, `outcome`: what must still hold when it is written. needs: an option of apply."""
+
+    incident_id: str
+    topic: str
+    topic_id: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    reason: str
+    outcome: str
+    marker: str
+    needs: str | None
+    transactional_id: str | None
+    blocked_records: int | None
+    why: str
+
+    @property
+    def commit(self) -> bool:
+        return self.marker == "COMMIT"
+
+    @property
+    def where(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A hanging transaction that is left alone: the guard that refused it, and why."""
+
+    incident_id: str
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    reason: str
+    outcome: str
+    guard: str
+    why: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done about the hanging transactions of one sweep. Times are epoch milliseconds."""
+
+    cluster_id: str
+    sweep_id: str
+    planned_at_ms: int
+    late_after_ms: int
+    version: str
+    actions: tuple[Action, ...]
+    refused: tuple[Refusal, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over everything in it."""
+        return _digest(_body(self))
+
+
+def make_plan(
+    stored: Sequence[Stored], limits: Limits, *, cluster_id: str, sweep_id: str, planned_at_ms: int, version: str
+) -> Plan:
+    """The plan for the hanging transactions of a sweep."""
+    decided = list(zip(stored, guarded_together(stored, limits), strict=True))
+    return Plan(
+        cluster_id=cluster_id,
+        sweep_id=sweep_id,
+        planned_at_ms=planned_at_ms,
+        late_after_ms=max((one.late_after_ms for one in stored), default=0),
+        version=version,
+        actions=tuple(_action(one, answer) for one, answer in decided if isinstance(answer, Allowed)),
+        refused=tuple(_refusal(one, answer) for one, answer in decided if isinstance(answer, Refused)),
+    )
+
+
+def _action(stored: Stored, allowed: Allowed) -> Action:
+    told = stored.outcome.replace("_", " ")
+    return Action(
+        **{f.name: getattr(stored, f.name) for f in fields(Action) if f.name not in ("marker", "needs", "why")},
+        marker="COMMIT" if allowed.commit else "ABORT",
+        needs=allowed.needs,
+        why=f"{stored.explanation} Outcome {told}: {stored.outcome_reason}.",
+    )
+
+
+def _refusal(stored: Stored, refused: Refused) -> Refusal:
+    return Refusal(
+        **{f.name: getattr(stored, f.name) for f in fields(Refusal) if f.name not in ("guard", "why")},
+        guard=refused.guard,
+        why=refused.why,
+    )
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def to_json(plan: Plan) -> str:
+    """The file's text."""
+    body = _body(plan)
+    return json.dumps({**body, "digest": _digest(body)}, indent=2) + "\n"
+
+
+def _body(plan: Plan) -> dict[str, Any]:
+    return {
+        "txnscan_plan": FORMAT,
+        **{f.name: getattr(plan, f.name) for f in fields(Plan) if f.name not in ("actions", "refused")},
+        "actions": [_row(action) for action in plan.actions],
+        "refused": [_row(refusal) for refusal in plan.refused],
+    }
+
+
+def _row(item: Action | Refusal) -> dict[str, Any]:
+    return {f.name: getattr(item, f.name) for f in fields(item)}
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class PlanRefused(ConfigError):
+    """A plan that apply does not touch. `str()` says why, and what to do."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("plan", why)
+
+
+def from_json(text: str) -> Plan:
+    """The plan of a file. Raises PlanRefused for anything but a whole, unedited plan of this format."""
+    if len(text) > _PLAN_BYTES_MAX:
+        raise PlanRefused("the file is too large to be one")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise PlanRefused("the file is not JSON; make one with `txnscan plan --out`") from None
+    if not isinstance(found, dict) or "txnscan_plan" not in found:
+        raise PlanRefused("the file is not a plan of txnscan; make one with `txnscan plan --out`")
+    if found["txnscan_plan"] != FORMAT:
+        raise PlanRefused(f"its format is {found['txnscan_plan']!r} and this version reads {FORMAT}; plan again")
+    digest = found.pop("digest", None)
+    if digest != _digest(found):
+        raise PlanRefused("it was edited since it was made, or cut short; plan again")
+    plan = _whole(found)
+    _check(plan)
+    return plan
+
+
+def _whole(found: Mapping[str, Any]) -> Plan:
+    """Every field there, of its type, and none besides."""
+    head = {name: value for name, value in found.items() if name != "txnscan_plan"}
+    rows = {"actions": Action, "refused": Refusal}
+    for name, row_type in rows.items():
+        if not isinstance(head.get(name), list):
+            raise PlanRefused(f"it holds no list of {name}; plan again")
+        head[name] = tuple(_typed(row_type, row, name) for row in head[name])
+    plan: Plan = _typed(Plan, head, "plan")
+    return plan
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "str | None": (str, type(None)),
+    "int | None": (int, type(None)),
+    "tuple[Action, ...]": (tuple,),
+    "tuple[Refusal, ...]": (tuple,),
+}
+
+
+def _typed(row_type: Any, row: Any, what: str) -> Any:
+    wanted = {f.name: _TYPES[str(f.type)] for f in fields(row_type)}
+    if not isinstance(row, dict) or row.keys() != wanted.keys():
+        raise PlanRefused(f"an entry of {what} does not have the fields that it should; plan again")
+    for name, types in wanted.items():
+        if not isinstance(row[name], types) or isinstance(row[name], bool):
+            raise PlanRefused(f"{name} in {what} is {type(row[name]).__name__}; plan again")
+    return row_type(**row)
+
+
+def _check(plan: Plan) -> None:
+    """Values that no plan has, however its digest came about. Raises PlanRefused."""
+    seen = set()
+    for action in plan.actions:
+        for name, why in _impossible(action):
+            raise PlanRefused(f"{name} of {action.topic!r}: {why}")
+        identity = (action.topic, action.partition, action.producer_id)
+        if identity in seen:
+            raise PlanRefused(f"{action.where} stands in it twice for producer id {action.producer_id}")
+        seen.add(identity)
+
+
+def _impossible(a: Action) -> list[tuple[str, str]]:
+    ranges = {
+        "partition": (0, _INT_MAX),
+        "producer_id": (0, _LONG_MAX),
+        "producer_epoch": (0, _EPOCH_MAX),
+        "coordinator_epoch": (-1, _INT_MAX),
+        "start_offset": (0, _LONG_MAX),
+    }
+    wrong = [
+        (name, f"{getattr(a, name)} is not between {low} and {high}")
+        for name, (low, high) in ranges.items()
+        if not low <= getattr(a, name) <= high
+    ]
+    needs = {
+        Outcome.COMMITTED: ("COMMIT", COMPLETE_COMMITS),
+        Outcome.NOT_COMMITTED: ("ABORT", None),
+        Outcome.UNKNOWN: ("ABORT", ACCEPT_UNKNOWN),
+    }
+    if _TOPIC.fullmatch(a.topic) is None:
+        wrong.append(("topic", "it is no legal name of a topic"))
+    if a.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED):
+        wrong.append(("reason", f"{a.reason!r} is not one that is acted on"))
+    elif a.outcome not in needs or needs[Outcome(a.outcome)] != (a.marker, a.needs):
+        wrong.append(("marker", f"{a.marker!r} does not follow from outcome {a.outcome!r}"))
+    elif a.reason == Reason.MAYBE_COMMITTED and a.outcome == Outcome.UNKNOWN:
+        wrong.append(("marker", "what may be committed is never aborted"))
+    return wrong
+
+
+def check_plan(plan: Plan, *, cluster_id: str, now_ms: int, max_age_ms: int) -> None:
+    """That the plan is of this cluster, and fresh. Raises PlanRefused."""
+    if plan.cluster_id != cluster_id:
+        raise PlanRefused(f"it is of cluster {plan.cluster_id}, and the brokers are of {cluster_id}")
+    age_ms = now_ms - plan.planned_at_ms
+    if age_ms > max_age_ms:
+        raise PlanRefused(f"it is {age_ms // 1000} s old, and {max_age_ms // 1000} s are allowed; sweep and plan again")
+    if age_ms < -60_000:
+        raise PlanRefused(f"it is dated {-age_ms // 1000} s ahead of this clock; set the clocks, and plan again")
