@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from txnscan.model import Context, CoordinatorView, Evidence, Judged, Observation
+from txnscan.resolve.guard import Limits, Stored
+from txnscan.resolve.plan import Plan, make_plan
 from txnscan.rules import judge_observation
 from txnscan.scan import Scan
 
@@ -101,3 +103,43 @@ def scan(*transactions: Judged, **changes: Any) -> Scan:
         version="0.1.0",
     )
     return replace(base, **changes)
+
+
+def stored(**changes: Any) -> Stored:
+    """The same transaction as the tables have it, hanging by a stale epoch, not committed: nothing forbids an abort."""
+    base = Stored(
+        incident_id="incident-1",
+        topic="p",
+        topic_id="t0",
+        partition=0,
+        producer_id=7,
+        producer_epoch=3,
+        coordinator_epoch=0,
+        start_offset=100,
+        verdict="hanging",
+        reason="stale_epoch",
+        outcome="not_committed",
+        outcome_reason="'X' never committed anything at epoch 3",
+        transactional_id="X",
+        owner_epoch=9,
+        blocked_records=5,
+        explanation="Transactional id 'X' went on to epoch 9 (Empty).",
+        first_seen_ms=NOW_MS - 60 * MINUTE_MS,
+        swept_at_ms=NOW_MS,
+        sweeps=2,
+        late_after_ms=LATE_AFTER_MS,
+        max_timeout_ms=15 * MINUTE_MS,
+    )
+    return replace(base, **changes)
+
+
+def plan(*transactions: Stored, limits: Limits | None = None) -> Plan:
+    """The plan for these of the sweep above, made at its time."""
+    return make_plan(
+        transactions,
+        limits or Limits(),
+        cluster_id="cluster-1",
+        sweep_id="sweep-1",
+        planned_at_ms=NOW_MS,
+        version="0.1.0",
+    )

@@ -67,8 +67,8 @@ class FakePartition:
     producers: list[OpenProducer] = field(default_factory=list)
     # Error codes to answer with, by "producers", "high watermark", "last stable", "log start" and "fetch".
     errors: dict[str, int] = field(default_factory=dict)
-    # Record batches with their base offsets, in the order of the log.
-    log: list[tuple[int, bytes]] = field(default_factory=list)
+    # Record batches, in the order of their offsets.
+    log: list[bytes] = field(default_factory=list)
     last_stable: int | None = None
     topic_id: uuid.UUID | None = None
 
@@ -84,13 +84,13 @@ class FakePartition:
 
     def write(self, batch: bytes) -> None:
         """Appends a batch, all of which is replicated."""
-        self.log.append((base_offset(batch), batch))
+        self.log.append(batch)
         self.high_watermark = last_offset(batch) + 1
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         """The batches from this offset on: the first is whole, and the last may be cut off."""
-        held = [data for base, data in self.log if last_offset(data) >= offset and base < self.high_watermark]
-        return b"".join(held)[: max(bytes_max, *map(len, held[:1]), 0)]
+        held = [data for data in self.log if last_offset(data) >= offset and base_offset(data) < self.high_watermark]
+        return b"".join(held)[: max([bytes_max, *map(len, held[:1])])]
 
 
 @dataclass

@@ -65,6 +65,11 @@ def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_ka
         assert "blocks 5 records from read_committed consumers" in block
     assert "get 5 of 5 records of payments-fine and 0 of 5 of payments-solo" in said
     assert re.search(r"Healthy traffic: [1-9]\d* transactions ended during the sweep, 0 of them", said)
+    assert "COMMIT payments-solo-0; needs --complete-commits" in said
+    assert "ABORT clicks-0; needs --accept-unknown-outcome" in said
+    assert re.search(r"refunds-1  live_epoch.*\n +live_owner: ", said)
+    assert said.count("would send  ") == 5 and "5 of 5 would be done; nothing was sent" in said
+    assert (tmp_path / "plan.json").is_file()
     assert (tmp_path / "tables" / "sweeps" / "_delta_log").is_dir()
     assert not any(is_listening(port) for port in ports(said))
     assert [path.name for path in tmp_path.glob("txnscan-demo-*")] == []

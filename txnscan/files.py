@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from txnscan.config import ConfigError, printable
@@ -21,16 +21,21 @@ def read_text(path: Path, option: str) -> str:
 
 def check_writable(path: Path, option: str) -> None:
     """That a file can be written there, before anything is done for it. Raises ConfigError."""
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+    if path.exists() and not path.is_file():
+        raise ConfigError(option, f"{printable(str(path))} is no regular file; name one")
+    if not path.parent.is_dir() or not os.access(path.resolve().parent, os.W_OK):
         raise ConfigError(option, f"{printable(str(path))} cannot be written; name a file in a folder that is there")
 
 
 def write_whole(path: Path, text: str, option: str) -> None:
-    """Writes the file, in place of one that is there. Raises ConfigError."""
+    """Writes the file, in place of one that is there: whole, or not at all. Raises ConfigError."""
+    target = path.resolve()
+    written = target.with_name(f".{target.name}-{os.getpid()}")
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        with written.open("x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
-        Path(file.name).replace(path)
+        written.replace(target)
     except OSError as error:
+        with suppress(OSError):
+            written.unlink()
         raise ConfigError(option, f"{printable(str(path))} cannot be written: {error.strerror}") from None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -35,6 +35,13 @@ from txnscan.demo.plant import (
 from txnscan.demo.wire import Wire
 from txnscan.report.table import headline, where
 from txnscan.session import require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Long enough for a sweep to find live transactions alive, short enough to watch longer than any of them may live.
+_TIMEOUT_MS = 45_000
+_PROPERTIES = {"transaction.max.timeout.ms": str(_TIMEOUT_MS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +74,24 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
     hold: keep the brokers until Ctrl-C. Raises DemoError, SparkUnavailable and what a sweep raises.
     """
     require_pyspark()
+    from txnscan.demo.resolution import plan_and_rehearse
+    from txnscan.session import spark_session
+
     say = _teller(console)
     directory = Path(tempfile.mkdtemp(prefix="txnscan-demo-"))
     try:
-        with _terminated_as_interrupted(), KafkaCluster(directory, base_port=base_port, say=say) as cluster:
+        brokers = KafkaCluster(directory, base_port=base_port, say=say, properties=_PROPERTIES)
+        with _terminated_as_interrupted(), brokers as cluster:
             console.print(f"Three Apache Kafka {cluster.version} brokers run at {cluster.bootstrap_servers}")
             with cluster.wire() as wire, HealthyTraffic(cluster) as traffic:
+                # First, so that what is live is not past its timeout before it is looked at.
+                say("Starting Spark")
+                spark = spark_session(say=say)
                 scene = plant_all(cluster, wire, say)
-                _sweep_and_show(cluster, wire, scene, traffic, tables, console, progress)
+                config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{_TIMEOUT_MS}ms")
+                _sweep_and_show(spark, cluster, wire, config, scene, traffic, console, progress)
+                hanging = [p for p in scene.planted if p.topic != "backfill"]
+                plan_and_rehearse(spark, wire, config, hanging, console, say)
             if hold:
                 _hold(cluster, console)
     finally:
@@ -82,24 +99,23 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
 
 
 def _sweep_and_show(
+    spark: SparkSession,
     cluster: KafkaCluster,
     wire: Wire,
+    config: ScanConfig,
     scene: Scene,
     traffic: HealthyTraffic,
-    tables: str,
     console: Console,
     progress: Any,
 ) -> None:
     from txnscan.api import sweep
     from txnscan.report.json import scan_object
-    from txnscan.session import spark_session
 
     say = _teller(console)
-    say("Starting Spark and sweeping, while healthy transactions go on")
-    spark = spark_session(say=say)
+    say("Sweeping, while healthy transactions go on")
     before = traffic.count
     with progress() as stages:
-        found = sweep(spark, ScanConfig(cluster.bootstrap_servers, tables=tables), progress=stages).scan
+        found = sweep(spark, config, progress=stages).scan
     ended = traffic.count
     say("Asking Kafka's own find-hanging, broker by broker")
     kafka = [report for broker_id in cluster.broker_ids for report in find_hanging(cluster, broker_id)]
@@ -117,8 +133,9 @@ def _sweep_and_show(
     )
     console.print()
     console.print(*headline(shown["sweep"]), sep="\n", end="\n\n")
-    console.print(Text(f"The tables are in {Path(tables).absolute()}. Look at them again:"))
-    console.print(Text(f"  {sys.argv[0]} show --tables {tables}"), soft_wrap=True)
+    console.print(Text(f"The tables are in {Path(str(config.tables)).absolute()}. Look at them again:"))
+    console.print(Text(f"  {sys.argv[0]} show --tables {config.tables}"), soft_wrap=True)
+    console.print()
 
 
 def _show(

@@ -85,7 +85,9 @@ class HealthyTraffic:
                 turn += 1
 
     def _new_producer(self, wire: Wire, number: int) -> Producer:
-        producer = Producer(wire, f"{self.topic}-service-{number}", timeout_ms=_TIMEOUT_MS)
+        producer = Producer(
+            wire, f"{self.topic}-service-{number}", timeout_ms=min(_TIMEOUT_MS, wire.transaction_timeout_ms)
+        )
         producer.init_producer_id()
         return producer
 

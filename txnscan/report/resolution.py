@@ -26,7 +26,8 @@ _STYLES = {
 def print_plan(console: Console, plan: Plan, path: str) -> None:
     """What would be done, and what is refused and why."""
     print_text(
-        console, Text(f"Plan {plan.digest[:12]} of sweep {plan.sweep_id}, cluster {printable(plan.cluster_id)}:")
+        console,
+        Text(f"Plan {plan.digest[:12]} of sweep {printable(plan.sweep_id)}, cluster {printable(plan.cluster_id)}:"),
     )
     if not plan.actions:
         print_text(console, Text("nothing is to be done."), indent=2)
@@ -36,7 +37,9 @@ def print_plan(console: Console, plan: Plan, path: str) -> None:
         print_text(console, Text())
         print_text(console, Text("Refused:", style="yellow"))
     for refusal in plan.refused:
-        title = Text.assemble((_where(refusal), "bold"), f"  {refusal.reason}, from offset {refusal.start_offset}")
+        title = Text.assemble(
+            (_where(refusal), "bold"), f"  {printable(refusal.reason)}, from offset {refusal.start_offset}"
+        )
         print_text(console, title, indent=2)
         print_text(console, Text(f"{refusal.guard}: {printable(refusal.why)}."), indent=4)
     print_text(console, Text())

@@ -23,8 +23,12 @@ from txnscan.model import Judged, Verdict
 from txnscan.resolve.plan import Action, Plan
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")
-# Answers after which the marker may stand in the log all the same.
-_MAYBE_WRITTEN = (ErrorCode.REQUEST_TIMED_OUT, 20)  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+# Answers that say that the marker was appended, and no more.
+_APPENDED = (ErrorCode.REQUEST_TIMED_OUT, 20)  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+# Answers of a broker that may have stopped to lead after it had appended the marker (`DelayedProduce.tryComplete`).
+_MAYBE_APPENDED = (
+    *(-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR),
+)
 _RACED = (47, 52)  # INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED
 
 
@@ -74,6 +78,7 @@ class Attempt:
     """An intent in the journal, and what came of it: None when that was never written down."""
 
     attempt_id: str
+    plan_digest: str
     intent_at_ms: int
     action: Action
     status: str | None
@@ -170,7 +175,7 @@ def apply_plan(
         if result is None:
             result = _execute(plan, action, brokers, journal, on_step) if execute else _rehearse(action, brokers)
         results.append(result)
-        if ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name in result.detail:
+        if result.status is Status.FAILED and ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name in result.detail:
             stopped = "not tried, because the one before it was refused for want of an ACL"
     return results
 
@@ -184,7 +189,9 @@ def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: 
             return Result(
                 action, Status.REFUSED, "an earlier apply was interrupted here, and nothing is known of it yet"
             )
-        if attempt.intent_at_ms < plan.planned_at_ms or attempt.status in UNSENT:
+        # Clocks may differ, so what this very plan has sent counts whenever that was.
+        since = attempt.plan_digest == plan.digest or attempt.intent_at_ms >= plan.planned_at_ms
+        if not since or attempt.status in UNSENT:
             continue
         if attempt.status == Status.RESOLVED:
             return Result(action, Status.GONE, "an earlier apply has resolved it")
@@ -276,8 +283,9 @@ def _send(action: Action, judged: Judged, brokers: Brokers) -> Result:
     name = error_name(code)
     if code == ErrorCode.NONE:
         return _after(action, judged, brokers.look(action), "the marker was written", Status.NOT_RESOLVED)
-    if code in _MAYBE_WRITTEN:
-        return _after(action, judged, brokers.look(action), f"the broker answered {name}", Status.UNKNOWN)
+    if code in (*_APPENDED, *_MAYBE_APPENDED):
+        otherwise = Status.UNKNOWN if code in _APPENDED else Status.FAILED
+        return _after(action, judged, brokers.look(action), f"the broker answered {name}", otherwise)
     if code in _RACED:
         return Result(
             action, Status.RACED, f"the broker answered {name}: somebody else moved first. Sweep and plan again"

@@ -43,8 +43,8 @@ class Stored:
     start_offset: int
     verdict: str
     reason: str
-    outcome: str
-    outcome_reason: str
+    outcome: str | None
+    outcome_reason: str | None
     transactional_id: str | None
     owner_epoch: int | None
     blocked_records: int | None

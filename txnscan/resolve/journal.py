@@ -88,7 +88,7 @@ class TablesJournal:
         found = [row.asDict() for row in steps.collect()]
         outcomes = {row["attempt_id"]: row["status"] for row in found if row["step"] == "outcome"}
         return [
-            Attempt(row["attempt_id"], row["at_ms"], _action(row), outcomes.get(row["attempt_id"]))
+            Attempt(row["attempt_id"], row["plan_digest"], row["at_ms"], _action(row), outcomes.get(row["attempt_id"]))
             for row in found
             if row["step"] == "intent"
         ]

@@ -67,7 +67,7 @@ class Refusal:
     producer_epoch: int
     start_offset: int
     reason: str
-    outcome: str
+    outcome: str | None
     guard: str
     why: str
 
@@ -111,7 +111,7 @@ def make_plan(
 
 
 def _action(stored: Stored, allowed: Allowed) -> Action:
-    told = stored.outcome.replace("_", " ")
+    told = str(stored.outcome).replace("_", " ")
     return Action(
         **{f.name: getattr(stored, f.name) for f in fields(Action) if f.name not in ("marker", "needs", "why")},
         marker="COMMIT" if allowed.commit else "ABORT",
@@ -167,14 +167,16 @@ def from_json(text: str) -> Plan:
         raise PlanRefused("the file is too large to be one")
     try:
         found = json.loads(text)
+        digest = _digest({name: value for name, value in found.items() if name != "digest"})
     except (ValueError, RecursionError):
         raise PlanRefused("the file is not JSON; make one with `txnscan plan --out`") from None
+    except AttributeError:
+        found = None
     if not isinstance(found, dict) or "txnscan_plan" not in found:
         raise PlanRefused("the file is not a plan of txnscan; make one with `txnscan plan --out`")
-    if found["txnscan_plan"] != FORMAT:
+    if type(found["txnscan_plan"]) is not int or found["txnscan_plan"] != FORMAT:
         raise PlanRefused(f"its format is {found['txnscan_plan']!r} and this version reads {FORMAT}; plan again")
-    digest = found.pop("digest", None)
-    if digest != _digest(found):
+    if found.pop("digest", None) != digest:
         raise PlanRefused("it was edited since it was made, or cut short; plan again")
     plan = _whole(found)
     _check(plan)
@@ -215,14 +217,14 @@ def _typed(row_type: Any, row: Any, what: str) -> Any:
 
 def _check(plan: Plan) -> None:
     """Values that no plan has, however its digest came about. Raises PlanRefused."""
-    seen = set()
+    seen: set[object] = set()
     for action in plan.actions:
         for name, why in _impossible(action):
             raise PlanRefused(f"{name} of {action.topic!r}: {why}")
-        identity = (action.topic, action.partition, action.producer_id)
-        if identity in seen:
+        identities = {action.incident_id, (action.topic, action.partition, action.producer_id)}
+        if identities & seen:
             raise PlanRefused(f"{action.where} stands in it twice for producer id {action.producer_id}")
-        seen.add(identity)
+        seen |= identities
 
 
 def _impossible(a: Action) -> list[tuple[str, str]]:

@@ -1,0 +1,782 @@
+"""The specification of doing a plan: the order of the steps, what is refused, and one marker whatever happens."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.builders import NOW_MS, P, Q, judged, plan, stored, view
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.model import Judged, Reason, Verdict
+from txnscan.report.json import dumps
+from txnscan.report.resolution import applied_object, print_applied
+from txnscan.resolve.apply import (
+    Attempt,
+    JournalLost,
+    Look,
+    Result,
+    Status,
+    apply_plan,
+    changed,
+    marker_for,
+    settle_interrupted,
+)
+from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
+from txnscan.resolve.lock import Process, parse_process, this_process
+from txnscan.resolve.plan import Action, Plan
+from txnscan.resolve.run import Applied
+
+PLAN = plan(stored())
+(ACTION,) = PLAN.actions
+GONE = Look(is_open=False, last_stable_offset=105, high_watermark=105)
+OPEN = Look(is_open=True, last_stable_offset=100, high_watermark=105)
+UNREADABLE = Look(error="broker 1 cannot be reached")
+
+
+class Crash(BaseException):
+    """The end of the process."""
+
+
+def now(*views: Any, outcome: str | None = "not_committed", reason: Reason | None = None, **changes: Any) -> Judged:
+    """What the brokers show now: without changes, what the plan says."""
+    found = judged(*(views or (view("Empty", 9),)), **changes)
+    return replace(found, judgement=replace(found.judgement, outcome=outcome, reason=reason or found.judgement.reason))
+
+
+def orphaned(**changes: Any) -> Judged:
+    """The same with nobody who has the producer id."""
+    return replace(judged(**changes), judgement=replace(judged(**changes).judgement, outcome="not_committed"))
+
+
+@dataclass
+class FakeBrokers:
+    """Answers as it is told and writes down what it is asked. An exception for an answer is raised."""
+
+    calls: list[str] = field(default_factory=list)
+    proof: Judged | BaseException | None = field(default_factory=now)
+    answers: Sequence[int | BaseException] = (0,)
+    look_: Look = GONE
+    written: list[tuple[int, MarkerToWrite]] = field(default_factory=list)
+    principal: str = "User:ops"
+
+    def prove(self, action: Action) -> Judged | None:
+        self.calls.append("prove")
+        if isinstance(self.proof, BaseException):
+            raise self.proof
+        return self.proof
+
+    def write(self, leader: int, marker: MarkerToWrite) -> int:
+        self.calls.append("write")
+        answer = self.answers[min(len(self.written), len(self.answers) - 1)]
+        self.written.append((leader, marker))
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def look(self, action: Action) -> Look:
+        self.calls.append("look")
+        return self.look_
+
+
+@dataclass
+class FakeJournal:
+    """Keeps attempts as the tables do, and writes down what it is asked. lost_at: the number of the hold that fails."""
+
+    calls: list[str] = field(default_factory=list)
+    kept: list[Attempt] = field(default_factory=list)
+    now_ms: int = NOW_MS
+    lost_at: int | None = None
+    fails_to_conclude: bool = False
+    holds: int = 0
+
+    def attempts(self, cluster_id: str) -> Sequence[Attempt]:
+        assert cluster_id == "cluster-1"
+        return tuple(self.kept)
+
+    def intend(self, plan: Plan, action: Action) -> str:
+        self.calls.append("intend")
+        bare = replace(action, needs=None, transactional_id=None, blocked_records=None, why="")
+        self.kept.append(Attempt(f"attempt-{len(self.kept)}", plan.digest, self.now_ms, bare, None))
+        return self.kept[-1].attempt_id
+
+    def conclude(self, plan: Plan, attempt_id: str, action: Action, status: Status, detail: str) -> None:
+        self.calls.append("conclude")
+        if self.fails_to_conclude:
+            raise Crash
+        self.kept = [replace(one, status=status.value) if one.attempt_id == attempt_id else one for one in self.kept]
+
+    def hold(self) -> None:
+        self.calls.append("hold")
+        self.holds += 1
+        if self.holds == self.lost_at:
+            raise JournalLost("somebody else has taken over")
+
+
+def apply(
+    brokers: FakeBrokers | None = None,
+    journal: FakeJournal | None = None,
+    *,
+    of: Plan = PLAN,
+    execute: bool = True,
+    options: Sequence[str] = (),
+    on_step: Callable[[str, Action], None] = lambda step, action: None,
+) -> list[Result]:
+    return apply_plan(
+        of, brokers or FakeBrokers(), journal or FakeJournal(), execute=execute, options=options, on_step=on_step
+    )
+
+
+def statuses(results: Sequence[Result]) -> list[Status]:
+    return [result.status for result in results]
+
+
+# --- the order --------------------------------------------------------------------------------------------------------
+
+
+def test_each_step_is_written_down_before_the_next_and_the_proof_is_right_before_the_marker() -> None:
+    calls: list[str] = []
+    brokers, journal = FakeBrokers(calls), FakeJournal(calls)
+    (result,) = apply(brokers, journal, on_step=lambda step, action: calls.append(f"({step})"))
+    assert calls == [
+        *("hold", "(intend)", "intend", "(prove)", "prove", "hold", "(send)", "write", "look"),
+        *("(conclude)", "conclude"),
+    ]
+    assert result == Result(
+        ACTION,
+        Status.RESOLVED,
+        "the marker was written and the transaction is gone: the last stable offset went from 100 to 105",
+    )
+    assert [attempt.status for attempt in journal.kept] == ["resolved"]
+
+
+def test_actions_are_done_one_after_the_other_in_the_plans_order() -> None:
+    calls: list[str] = []
+    brokers = FakeBrokers(calls)
+    results = apply(brokers, FakeJournal(calls), of=plan(stored(), stored(incident_id="incident-2", partition=1)))
+    assert [result.action.where for result in results] == ["p-0", "p-1"]
+    assert calls == ["hold", "intend", "prove", "hold", "write", "look", "conclude"] * 2
+    assert [marker.partition for _, marker in brokers.written] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("transaction", "options", "leader", "epochs", "commit"),
+    [
+        ({}, (), 1, (3, 0), False),
+        ({"coordinator_epoch": -1}, (), 1, (3, 0), False),
+        ({"coordinator_epoch": 12}, (), 5, (3, 12), False),
+        ({"producer_epoch": 8}, (), 1, (8, 0), False),
+        ({"outcome": "unknown"}, (ACCEPT_UNKNOWN,), 1, (3, 0), False),
+        ({"outcome": "committed"}, (COMPLETE_COMMITS,), 1, (3, 0), True),
+    ],
+)
+def test_one_marker_goes_to_the_proven_leader_with_the_epochs_that_were_observed(
+    transaction: dict[str, Any], options: tuple[str, ...], leader: int, epochs: tuple[int, int], commit: bool
+) -> None:
+    made = plan(stored(**transaction))
+    shown = {name: transaction[name] for name in ("coordinator_epoch", "producer_epoch") if name in transaction}
+    if "producer_epoch" in shown:
+        shown["second_producer_epoch"] = shown["producer_epoch"]
+    brokers = FakeBrokers(proof=now(leader=leader, outcome=made.actions[0].outcome, **shown))
+    assert statuses(apply(brokers, of=made, options=options)) == [Status.RESOLVED]
+    ((to, marker),) = brokers.written
+    assert to == leader and marker == marker_for(made.actions[0])
+    request = marker.request()
+    (sent,) = type(request).decode(request.encode(version=2, header=False), version=2, header=False).markers
+    assert (sent.producer_id, sent.producer_epoch, sent.coordinator_epoch) == (7, *epochs)
+    assert (sent.transaction_result, sent.transaction_version) == (commit, 0)
+    assert [(topic.name, topic.partition_indexes) for topic in sent.topics] == [("p", [0])]
+
+
+# --- without --execute ------------------------------------------------------------------------------------------------
+
+FAILED_PROOF = RequestFailed("broker 1 cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("proof", "status", "said"),
+    [
+        (now(), Status.WOULD_SEND, "with --execute its ABORT marker is sent"),
+        (None, Status.GONE, "the transaction is not open any more"),
+        (now(second_start_offset=None), Status.GONE, "the transaction is not open any more"),
+        (now(topic_id="t1"), Status.REFUSED, "another transaction is open there now"),
+        (FAILED_PROOF, Status.REFUSED, "it could not be proven again: broker 1 cannot be reached"),
+    ],
+)
+def test_a_rehearsal_proves_and_sends_and_journals_nothing(
+    proof: Judged | BaseException | None, status: Status, said: str
+) -> None:
+    calls: list[str] = []
+    journal = FakeJournal(calls)
+    (result,) = apply(FakeBrokers(calls, proof), journal, execute=False, on_step=lambda *_: calls.append("step"))
+    assert result.status == status and said in result.detail
+    assert calls == ["prove"] and journal.kept == []
+
+
+def test_a_rehearsal_refuses_what_an_apply_would() -> None:
+    tried = FakeJournal(kept=[Attempt("a", "another plan", NOW_MS, ACTION, "unknown")])
+    brokers = FakeBrokers()
+    assert statuses(apply(brokers, tried, execute=False)) == [Status.REFUSED]
+    assert statuses(apply(brokers, of=plan(stored(outcome="committed")), execute=False)) == [Status.REFUSED]
+    assert brokers.calls == []
+
+
+# --- proven again -----------------------------------------------------------------------------------------------------
+
+CHANGED: tuple[tuple[str, Judged, str], ...] = (
+    ("gone", now(second_start_offset=None, second_producer_epoch=None), "it is gone now (ended)"),
+    ("owned again", now(view("Ongoing", 9, (P,))), "it is ongoing now (owned)"),
+    ("late, and owned again", now(view("Ongoing", 9, (P,), start_time_ms=1)), "it is late_ongoing now (owned)"),
+    ("decided", now(view("PrepareCommit", 9, (P,))), "it is pending_marker now (decided)"),
+    ("not proven", now(second_error="NOT_LEADER_OR_FOLLOWER"), "it is indeterminate now (partition)"),
+    ("not covered", now(view("Empty", 9, coverage_error="moved")), "it is indeterminate now (coverage)"),
+    ("behind", now(view("Empty", 2)), "it is indeterminate now (coordinator_behind)"),
+    ("of another topic of that name", now(topic_id="t1"), "another transaction is open there now"),
+    ("of a higher epoch", now(producer_epoch=4, second_producer_epoch=4), "another transaction is open there now"),
+    ("of a lower epoch", now(producer_epoch=2, second_producer_epoch=2), "another transaction is open there now"),
+    ("after another marker", now(coordinator_epoch=1), "another transaction is open there now"),
+    ("before any marker", now(coordinator_epoch=-1), "another transaction is open there now"),
+    ("a later one", now(start_offset=101, second_start_offset=101), "another transaction is open there now"),
+    ("an earlier one", now(start_offset=99, second_start_offset=99), "another transaction is open there now"),
+    ("an orphan now", orphaned(), "it was planned as hanging stale_epoch and is orphan now"),
+    ("of a live owner", now(view("Empty", 3)), "it was planned as hanging stale_epoch and is live_epoch now"),
+    ("maybe committed", now(view("CompleteCommit", 4)), "as hanging stale_epoch and is maybe_committed now"),
+    ("committed", now(outcome="committed"), "it was planned as outcome not_committed and is committed now"),
+    ("not known", now(outcome="unknown"), "it was planned as outcome not_committed and is unknown now"),
+    ("maybe committed, by the log", now(outcome="maybe_committed"), "is maybe_committed now"),
+    ("without an outcome", now(outcome=None), "it was planned as outcome not_committed and is None now"),
+    ("owned at its epoch", now(view("Empty", 3), reason=Reason.STALE_EPOCH), "is still at its epoch and can write"),
+)
+
+
+@pytest.mark.parametrize(("proof", "said"), [one[1:] for one in CHANGED], ids=[one[0] for one in CHANGED])
+def test_each_difference_from_the_plan_is_told_and_nothing_is_sent(proof: Judged, said: str) -> None:
+    why = changed(ACTION, proof)
+    assert why is not None and said in why
+    brokers, journal = FakeBrokers(proof=proof), FakeJournal()
+    (result,) = apply(brokers, journal)
+    gone = proof.judgement.verdict is Verdict.GONE
+    assert result.status == (Status.GONE if gone else Status.REFUSED) and (gone or said in result.detail)
+    assert brokers.calls == ["prove"] and [attempt.status for attempt in journal.kept] == [result.status]
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        now(),
+        now(view("Empty", 4)),
+        now(view("Ongoing", 9, (Q,))),
+        now(leader=2, leader_epoch=6),
+        now(second_high_watermark=900, second_last_stable_offset=103),
+        now(last_timestamp_ms=NOW_MS, first_seen_ms=NOW_MS),
+    ],
+    ids=["the same", "a nearer owner", "busy elsewhere", "another leader", "more data", "not late by this proof"],
+)
+def test_what_a_marker_does_not_depend_on_may_differ(proof: Judged) -> None:
+    assert changed(ACTION, proof) is None
+    assert statuses(apply(FakeBrokers(proof=proof))) == [Status.RESOLVED]
+
+
+def test_an_orphan_has_no_owner_to_compare() -> None:
+    made = plan(stored(reason="orphan", owner_epoch=None, transactional_id=None))
+    assert statuses(apply(FakeBrokers(proof=orphaned()), of=made)) == [Status.RESOLVED]
+
+
+def test_nothing_is_sent_where_nothing_is_open_or_it_cannot_be_proven() -> None:
+    for proof, status in ((None, Status.GONE), (FAILED_PROOF, Status.REFUSED)):
+        brokers, journal = FakeBrokers(proof=proof), FakeJournal()
+        assert statuses(apply(brokers, journal)) == [status]
+        assert brokers.written == [] and [attempt.status for attempt in journal.kept] == [status]
+
+
+# --- what the broker answers ------------------------------------------------------------------------------------------
+
+# After an append the broker waits for the replicas, and where it stops leading meanwhile it answers as if it had never
+# led (`DelayedProduce.tryComplete`, cases A and B): the marker may stand, and the next leader may have it.
+R, N, U, F, C = Status.RESOLVED, Status.NOT_RESOLVED, Status.UNKNOWN, Status.FAILED, Status.RACED
+ANSWERS: tuple[tuple[int, str, tuple[Status, Status, Status]], ...] = (
+    # code, its name, and the status where the look then shows: gone, still open, nothing
+    (0, "the marker was written", (R, N, U)),
+    (7, "REQUEST_TIMED_OUT", (R, U, U)),
+    (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", (R, U, U)),
+    (3, "UNKNOWN_TOPIC_OR_PARTITION", (R, F, U)),
+    (6, "NOT_LEADER_OR_FOLLOWER", (R, F, U)),
+    (56, "KAFKA_STORAGE_ERROR", (R, F, U)),
+    (-1, "UNKNOWN", (R, F, U)),
+    (19, "NOT_ENOUGH_REPLICAS", (F, F, F)),
+    (31, "CLUSTER_AUTHORIZATION_FAILED", (F, F, F)),
+    (47, "INVALID_PRODUCER_EPOCH", (C, C, C)),
+    (52, "TRANSACTION_COORDINATOR_FENCED", (C, C, C)),
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "look", "status"),
+    [
+        pytest.param(*(code, name, look, status), id=f"{name}, then {then}: {status}")
+        for code, name, by_look in ANSWERS
+        for look, then, status in zip((GONE, OPEN, UNREADABLE), ("gone", "open", "unreadable"), by_look, strict=True)
+    ],
+)
+def test_each_answer_of_the_broker_and_what_is_seen_then_is_a_status(
+    code: int, name: str, look: Look, status: Status
+) -> None:
+    brokers, journal = FakeBrokers(answers=[code], look_=look), FakeJournal()
+    (result,) = apply(brokers, journal)
+    assert result.status == status and name in result.detail
+    assert len(brokers.written) == 1 and [attempt.status for attempt in journal.kept] == [status]
+    if status in (Status.UNKNOWN, Status.NOT_RESOLVED):
+        assert ("cannot be read" if look.error else "still open: sweep and plan again") in result.detail
+
+
+def test_a_code_that_nobody_knows_is_no_success() -> None:
+    (result,) = apply(FakeBrokers(answers=[999]))
+    assert result.status == Status.FAILED and "999" in result.detail
+
+
+@pytest.mark.parametrize(
+    ("sent", "look", "status", "calls"),
+    [
+        (False, OPEN, Status.FAILED, ["prove", "write"]),
+        (False, GONE, Status.FAILED, ["prove", "write"]),
+        (True, GONE, Status.RESOLVED, ["prove", "write", "look"]),
+        (True, OPEN, Status.UNKNOWN, ["prove", "write", "look"]),
+        (True, UNREADABLE, Status.UNKNOWN, ["prove", "write", "look"]),
+    ],
+)
+def test_where_no_answer_came_it_counts_whether_the_request_was_sent(
+    sent: bool, look: Look, status: Status, calls: list[str]
+) -> None:
+    brokers = FakeBrokers(answers=[RequestFailed("the connection broke", sent=sent)], look_=look)
+    (result,) = apply(brokers)
+    assert result.status == status and "the connection broke" in result.detail
+    assert brokers.calls == calls
+
+
+def test_it_is_said_when_another_transaction_still_holds_the_last_stable_offset() -> None:
+    (result,) = apply(FakeBrokers(look_=Look(is_open=False, last_stable_offset=102, high_watermark=105)))
+    assert result.status == Status.RESOLVED
+    assert "went from 100 to 102, held by another transaction below the high watermark 105" in result.detail
+
+
+THREE = plan(*(stored(incident_id=f"incident-{n}", partition=n) for n in range(3)))
+
+
+def test_a_missing_acl_stops_the_rest_and_says_what_to_grant() -> None:
+    brokers, journal = FakeBrokers(answers=[0, 31, 0]), FakeJournal()
+    results = apply(brokers, journal, of=THREE)
+    assert statuses(results) == [Status.RESOLVED, Status.FAILED, Status.REFUSED]
+    assert "--allow-principal User:ops --operation Alter" in results[1].detail
+    assert results[2].detail == "not tried, because the one before it was refused for want of an ACL"
+    assert len(brokers.written) == len(journal.kept) == 2
+
+
+@pytest.mark.parametrize("code", [3, 6, 7, 19, 20, 47, 52, 56, -1])
+def test_no_other_answer_stops_the_rest(code: int) -> None:
+    brokers = FakeBrokers(answers=[0, code, 0], look_=GONE)
+    results = apply(brokers, of=THREE)
+    assert len(brokers.written) == 3 and results[2].status == Status.RESOLVED
+
+
+# --- what is not tried ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "options", "tried"),
+    [
+        ("committed", (), False),
+        ("committed", (ACCEPT_UNKNOWN,), False),
+        ("committed", (COMPLETE_COMMITS,), True),
+        ("unknown", (), False),
+        ("unknown", (COMPLETE_COMMITS,), False),
+        ("unknown", (COMPLETE_COMMITS, ACCEPT_UNKNOWN), True),
+        ("not_committed", (), True),
+    ],
+)
+@pytest.mark.parametrize("execute", [True, False])
+def test_a_marker_that_needs_an_option_is_not_sent_without_it(
+    outcome: str, options: tuple[str, ...], tried: bool, execute: bool
+) -> None:
+    made = plan(stored(outcome=outcome))
+    brokers, journal = FakeBrokers(proof=now(outcome=outcome)), FakeJournal()
+    (result,) = apply(brokers, journal, of=made, options=options, execute=execute)
+    if tried:
+        assert result.status == (Status.RESOLVED if execute else Status.WOULD_SEND)
+        return
+    action = made.actions[0]
+    assert result.status == Status.REFUSED and brokers.calls == journal.calls == []
+    assert result.detail == f"its outcome is {outcome}: give {action.needs} to write this {action.marker} marker"
+
+
+BEFORE_MS, AFTER_MS = NOW_MS - 1, NOW_MS + 1
+EARLIER: tuple[tuple[str | None, int, Status, str], ...] = (
+    # what an earlier apply left, when it was begun, and what comes of the action now
+    (None, BEFORE_MS, Status.REFUSED, "an earlier apply was interrupted here"),
+    (None, NOW_MS, Status.REFUSED, "an earlier apply was interrupted here"),
+    (None, AFTER_MS, Status.REFUSED, "an earlier apply was interrupted here"),
+    ("resolved", BEFORE_MS, Status.RESOLVED, "the marker was written"),
+    ("resolved", NOW_MS, Status.GONE, "an earlier apply has resolved it"),
+    ("resolved", AFTER_MS, Status.GONE, "an earlier apply has resolved it"),
+    ("not_resolved", BEFORE_MS, Status.RESOLVED, "the marker was written"),
+    ("not_resolved", NOW_MS, Status.REFUSED, "its marker was sent before (not resolved): sweep and plan again"),
+    ("not_resolved", AFTER_MS, Status.REFUSED, "its marker was sent before (not resolved): sweep and plan again"),
+    ("unknown", BEFORE_MS, Status.RESOLVED, "the marker was written"),
+    ("unknown", NOW_MS, Status.REFUSED, "its marker was sent before (unknown): sweep and plan again"),
+    ("unknown", AFTER_MS, Status.REFUSED, "its marker was sent before (unknown): sweep and plan again"),
+    ("of a later version", AFTER_MS, Status.REFUSED, "its marker was sent before (of a later version)"),
+    *(
+        (status, at_ms, Status.RESOLVED, "the marker was written")
+        for status in ("refused", "gone", "failed", "raced")
+        for at_ms in (BEFORE_MS, NOW_MS, AFTER_MS)
+    ),
+)
+
+
+@pytest.mark.parametrize(("status", "at_ms", "expected", "said"), EARLIER)
+def test_what_an_earlier_apply_of_this_plan_has_sent_is_not_sent_again(
+    status: str | None, at_ms: int, expected: Status, said: str
+) -> None:
+    brokers = FakeBrokers()
+    (result,) = apply(brokers, FakeJournal(kept=[Attempt("a", "another plan", at_ms, ACTION, status)]))
+    assert result.status == expected and said in result.detail
+    assert len(brokers.written) == (expected == Status.RESOLVED)
+    assert brokers.calls == [] or expected == Status.RESOLVED
+
+
+@pytest.mark.parametrize("status", [None, "resolved", "unknown", "not_resolved"])
+def test_attempts_on_other_transactions_do_not_matter(status: str | None) -> None:
+    other = Attempt("a", "another plan", NOW_MS, replace(ACTION, incident_id="incident-2"), status)
+    assert statuses(apply(journal=FakeJournal(kept=[other]))) == [Status.RESOLVED]
+
+
+def test_of_many_attempts_any_that_may_have_sent_the_marker_counts() -> None:
+    kept = [
+        Attempt(f"{n}", "another plan", NOW_MS, ACTION, status)
+        for n, status in enumerate(["refused", "failed", "unknown", "gone"])
+    ]
+    for order in (kept, kept[::-1]):
+        assert statuses(apply(journal=FakeJournal(kept=order))) == [Status.REFUSED]
+
+
+def test_a_planners_clock_that_is_ahead_does_not_make_a_plan_send_twice() -> None:
+    """`check_plan` takes a plan that is dated up to a minute ahead."""
+    brokers, journal = FakeBrokers(look_=OPEN), FakeJournal(now_ms=NOW_MS - 30_000)
+    assert statuses(apply(brokers, journal)) == [Status.NOT_RESOLVED]
+    assert statuses(apply(brokers, journal)) == [Status.REFUSED]
+    assert len(brokers.written) == 1
+
+
+# --- interrupted ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("look", "status", "kept", "said"),
+    [
+        (GONE, Status.RESOLVED, "resolved", "an earlier apply was interrupted; the transaction is gone"),
+        (OPEN, Status.NOT_RESOLVED, "not_resolved", "is still open, and may have been sent its marker: sweep and plan"),
+        (UNREADABLE, Status.UNKNOWN, None, "and the partition cannot be read: broker 1 cannot be reached"),
+    ],
+)
+def test_an_interrupted_attempt_is_looked_at_and_written_down_and_not_sent_again(
+    look: Look, status: Status, kept: str | None, said: str
+) -> None:
+    brokers, journal = FakeBrokers(look_=look), FakeJournal(kept=[Attempt("a", "another plan", NOW_MS, ACTION, None)])
+    (result,) = settle_interrupted("cluster-1", PLAN, brokers, journal)
+    assert result.status == status and said in result.detail
+    assert [attempt.status for attempt in journal.kept] == [kept]
+    assert brokers.calls == ["look"] and journal.calls == ([] if kept is None else ["conclude"])
+    (then,) = apply(brokers, journal)
+    assert then.status == (Status.GONE if look is GONE else Status.REFUSED) and brokers.written == []
+
+
+def test_only_attempts_without_an_outcome_are_looked_at_and_once() -> None:
+    journal = FakeJournal(kept=[Attempt(status, "another plan", NOW_MS, ACTION, status) for status in Status])
+    journal.kept.append(
+        Attempt("open", "another plan", NOW_MS, replace(ACTION, incident_id="incident-2", partition=1), None)
+    )
+    brokers = FakeBrokers()
+    (result,) = settle_interrupted("cluster-1", PLAN, brokers, journal)
+    assert result.action.partition == 1 and brokers.calls == ["look"]
+    assert settle_interrupted("cluster-1", PLAN, brokers, journal) == [] and brokers.calls == ["look"]
+
+
+@pytest.mark.parametrize(
+    ("lost_at", "calls"), [(1, ["hold"]), (2, ["hold", "intend", "prove", "hold"])], ids=["first", "before the marker"]
+)
+def test_an_apply_that_lost_its_turn_sends_nothing(lost_at: int, calls: list[str]) -> None:
+    done: list[str] = []
+    journal = FakeJournal(done, lost_at=lost_at)
+    with pytest.raises(JournalLost):
+        apply(FakeBrokers(done), journal, of=THREE)
+    assert done == calls
+    assert [attempt.status for attempt in journal.kept] == [None] * (lost_at - 1)
+
+
+@pytest.mark.parametrize("step", ["intend", "prove", "send", "conclude"])
+def test_a_crash_before_any_step_leaves_an_intent_without_an_outcome_or_nothing_at_all(step: str) -> None:
+    brokers, journal = FakeBrokers(), FakeJournal()
+
+    def crash(now: str, action: Action) -> None:
+        if now == step:
+            raise Crash
+
+    with pytest.raises(Crash):
+        apply(brokers, journal, on_step=crash)
+    assert [attempt.status for attempt in journal.kept] == ([] if step == "intend" else [None])
+    assert len(brokers.written) == (step == "conclude")
+
+
+def test_a_journal_that_fails_after_the_marker_leaves_an_intent_that_is_settled_later() -> None:
+    brokers, journal = FakeBrokers(), FakeJournal(fails_to_conclude=True)
+    with pytest.raises(Crash):
+        apply(brokers, journal)
+    journal.fails_to_conclude = False
+    assert statuses(apply(brokers, journal)) == [Status.REFUSED]
+    assert statuses(settle_interrupted("cluster-1", PLAN, brokers, journal)) == [Status.RESOLVED]
+    assert statuses(apply(brokers, journal)) == [Status.GONE] and len(brokers.written) == 1
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What happens in one apply of one action.
+
+    crash: the step before which the process ends, "in write" or "in conclude", or None. lost: which hold fails.
+    lands: whether the marker ends the transaction. answer: what the broker answers. readable: whether looks succeed.
+    """
+
+    crash: str | None = None
+    lost: int | None = None
+    lands: bool = True
+    answer: int | str = 0
+    readable: bool = True
+
+
+# Answers of a broker that certainly wrote nothing.
+WROTE_NOTHING = (19, 31, 47, 52, "not sent")
+CRASHES = ("intend", "prove", "send", "in write", "conclude", "in conclude")
+
+
+class World:
+    """A cluster and a journal in which fates happen: what is true here is what proofs and looks show."""
+
+    def __init__(self) -> None:
+        self.journal = FakeJournal()
+        self.open = {action.partition: True for action in TWO.actions}
+        self.sent: dict[int, list[Fate]] = {action.partition: [] for action in TWO.actions}
+        self.fates: dict[int, Fate] = {}
+        self.at = 0
+
+    principal = "User:ops"
+
+    def prove(self, action: Action) -> Judged | None:
+        self.at = action.partition
+        return now(partition=action.partition) if self.open[action.partition] else None
+
+    def write(self, leader: int, marker: MarkerToWrite) -> int:
+        fate = self.fates[marker.partition]
+        self.sent[marker.partition].append(fate)
+        if fate.lands and fate.answer not in WROTE_NOTHING:
+            self.open[marker.partition] = False
+        if fate.crash == "in write":
+            raise Crash
+        if isinstance(fate.answer, str):
+            raise RequestFailed("no answer", sent=fate.answer == "sent")
+        return fate.answer
+
+    def look(self, action: Action) -> Look:
+        if not self.fates[action.partition].readable:
+            return UNREADABLE
+        return OPEN if self.open[action.partition] else GONE
+
+    def apply(self, fates: Sequence[Fate]) -> list[Result] | None:
+        """As `run.apply_to` does it; None where it did not come to its end."""
+        self.fates = dict(enumerate(fates))
+        self.journal.fails_to_conclude = False
+        settle_interrupted("cluster-1", TWO, self, self.journal)
+
+        def on_step(step: str, action: Action) -> None:
+            fate = self.fates[action.partition]
+            self.journal.fails_to_conclude = fate.crash == "in conclude"
+            if fate.crash == step:
+                raise Crash
+            if step == "intend":
+                self.journal.lost_at = self.journal.holds + 1 if fate.lost else None
+
+        self.journal.lost_at = self.journal.holds + 1 if fates[0].lost == 0 else None
+        try:
+            return apply_plan(TWO, self, self.journal, execute=True, options=(), on_step=on_step)
+        except (Crash, JournalLost):
+            return None
+
+
+TWO = plan(*(stored(incident_id=f"incident-{n}", partition=n) for n in range(2)))
+_FATES = st.builds(
+    Fate,
+    crash=st.none() | st.sampled_from(CRASHES),
+    lost=st.sampled_from([None, None, None, 0, 1]),
+    lands=st.booleans(),
+    answer=st.sampled_from([0, 3, 6, 7, 20, 56, -1, "sent", *WROTE_NOTHING]),
+    readable=st.booleans(),
+)
+_APPLIES = st.lists(st.tuples(_FATES, _FATES), min_size=1, max_size=4)
+# What a broker answers both before and after an append. Once the plan is not tried again after these, add them.
+AMBIGUOUS = (3, 6, 56, -1)
+
+
+def check_world(applies: Sequence[Sequence[Fate]]) -> None:
+    """No marker follows one that may stand in the log, and what is told in the end is true."""
+    world = World()
+    for fates in applies:
+        world.apply(fates)
+    results = world.apply([Fate(), Fate()])
+    assert results is not None and len(results) == 2
+    for partition, sent in world.sent.items():
+        maybe_written = [fate for fate in sent if fate.answer not in WROTE_NOTHING or fate.crash == "in write"]
+        unless = [fate for fate in maybe_written if fate.answer in AMBIGUOUS and not fate.lands and not fate.crash]
+        assert len(maybe_written) - len(unless) <= 1, f"{sent} were sent to partition {partition}"
+        landed = [n for n, fate in enumerate(sent) if fate.lands and fate.answer not in WROTE_NOTHING]
+        assert landed in ([], [len(sent) - 1]), f"{sent}: something was sent after a marker that stands"
+        result = results[partition]
+        if result.status in (Status.RESOLVED, Status.GONE):
+            assert not world.open[partition]
+        elif world.open[partition]:
+            assert result.status == Status.REFUSED
+    assert all(attempt.status is not None for attempt in world.journal.kept)
+
+
+@settings(max_examples=1_000)
+@given(_APPLIES)
+@example([(Fate(crash="in write", lands=False), Fate()), (Fate(), Fate())])
+@example([(Fate(answer="sent", lands=False), Fate()), (Fate(), Fate())])
+def test_whatever_happens_in_however_many_applies_each_marker_is_sent_at_most_once(
+    applies: list[tuple[Fate, Fate]],
+) -> None:
+    check_world(applies)
+
+
+def every_fate() -> list[Fate]:
+    answers = (0, 6, 7, 19, 31, 47, "sent", "not sent")
+    crashes = [Fate(crash, None, lands) for crash in CRASHES for lands in (True, False)]
+    answered = [
+        Fate(None, None, lands, answer, seen) for lands in (True, False) for answer in answers for seen in (True, False)
+    ]
+    return [*crashes, *answered, Fate(lost=0), Fate(lost=1)]
+
+
+def test_after_any_fate_of_one_apply_any_fate_of_the_next_sends_no_second_marker() -> None:
+    for first in every_fate():
+        for second in every_fate():
+            check_world([(first, Fate()), (second, Fate(answer=19))])
+
+
+# --- shown ------------------------------------------------------------------------------------------------------------
+
+
+def applied(*results: Result, executed: bool = True, settled: tuple[Result, ...] = ()) -> Applied:
+    return Applied(executed, results, settled)
+
+
+def shown(found: Applied) -> str:
+    output = io.StringIO()
+    print_applied(Console(file=output, width=300, highlight=False), found)
+    return output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "complete"),
+    [
+        ((), True),
+        (("resolved", "gone", "would_send"), True),
+        *((("resolved", s), False) for s in ("refused", "raced", "failed", "not_resolved", "unknown")),
+    ],
+)
+def test_an_apply_is_complete_when_nothing_of_the_plan_is_left_to_do(statuses: tuple[str, ...], complete: bool) -> None:
+    assert applied(*(Result(ACTION, Status(status), "") for status in statuses)).complete is complete
+
+
+def test_what_came_of_each_action_is_shown_and_what_was_left_by_an_earlier_apply_before_it() -> None:
+    text = shown(
+        applied(
+            Result(ACTION, Status.RESOLVED, "it is gone"),
+            Result(ACTION, Status.NOT_RESOLVED, "bad\nnews\x1b[2J"),
+            settled=(Result(ACTION, Status.GONE, "it was gone"),),
+        )
+    )
+    assert text == (
+        "before: gone  ABORT p-0\n  it was gone.\n"
+        "resolved  ABORT p-0\n  it is gone.\n"
+        "not resolved  ABORT p-0\n  bad\\nnews\\x1b[2J.\n"
+        "1 of 2 done.\n"
+    )
+    rehearsed = shown(applied(Result(ACTION, Status.WOULD_SEND, "proven again"), executed=False))
+    assert rehearsed.endswith("1 of 1 would be done; nothing was sent (--execute sends).\n")
+
+
+def test_what_came_of_a_plan_as_json_has_the_action_and_its_status() -> None:
+    found = json.loads(dumps(applied_object(applied(Result(ACTION, Status.RACED, "why"), executed=True))))
+    (result,) = found["results"]
+    assert (found["executed"], found["settled"]) == (True, [])
+    assert (result["status"], result["detail"], result["marker"], result["topic"]) == ("raced", "why", "ABORT", "p")
+
+
+# --- the process that holds the lock ----------------------------------------------------------------------------------
+
+HERE = this_process()
+PID_MAX = 4_194_304
+
+
+@pytest.mark.parametrize(
+    ("text", "process"),
+    [
+        ("host process 7", Process("host", 7, "")),
+        ("host process 7 of boot/pid:[1]", Process("host", 7, "boot/pid:[1]")),
+        ("host process 7 of ", None),
+        ("host process", None),
+        ("host process -7", None),
+        ("host process x", None),
+        ("a host process 7", None),
+        ("host process 7 of boot/pid:[1] and more", None),
+        ("host process 7\n", None),
+        ("", None),
+    ],
+)
+def test_a_process_is_told_from_its_text_or_not_at_all(text: str, process: Process | None) -> None:
+    assert parse_process(text) == process
+    assert process is None or str(process) == text
+
+
+def test_this_process_comes_back_from_its_text() -> None:
+    assert parse_process(str(HERE)) == HERE and HERE.pid == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("process", "gone"),
+    [
+        (HERE, False),
+        (replace(HERE, pid=os.getppid()), False),
+        (replace(HERE, pid=PID_MAX + 1), HERE.space != ""),
+        (replace(HERE, pid=PID_MAX + 1, host="elsewhere"), False),
+        (replace(HERE, pid=PID_MAX + 1, space="another boot/pid:[1]"), False),
+        (replace(HERE, pid=PID_MAX + 1, space=""), False),
+    ],
+    ids=["this one", "its parent", "ended", "on another host", "in another space", "in a space that is not known"],
+)
+def test_a_process_is_gone_only_where_that_can_be_seen_from_here(process: Process, gone: bool) -> None:
+    assert process.is_gone is gone
+
+
+def test_where_the_system_does_not_tell_its_space_no_process_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnscan.resolve.lock.this_process", lambda: Process("host", 1, ""))
+    assert not Process("host", PID_MAX + 1, "").is_gone

@@ -1,0 +1,281 @@
+"""Fetch: what is read of a partition's batches, and that nothing is made of an answer that is damaged or not its."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+from kafka.record.util import calc_crc32c
+
+from tests.fakes import LAST_OFFSET_DELTA_AT, FakeCluster, FakePartition, FetchedPartition, FetchedTopic
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.fetch import Batch, Fetched, fetch
+from txnscan.sim.encode import batch
+
+LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 8, 16, 17, 21
+CONTROL, GZIP = 0x20, 1
+HEADER_BYTES = 61
+
+
+def patched(data: bytes, at: int, form: str, value: int) -> bytes:
+    """A batch with another number in its header, and a checksum that is right."""
+    changed = bytearray(data)
+    struct.pack_into(form, changed, at, value)
+    struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
+    return bytes(changed)
+
+
+def control(offset: int, producer_id: int, epoch: int) -> bytes:
+    """A COMMIT marker."""
+    marker = batch(
+        offset, [(struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 5))], producer_id=producer_id, producer_epoch=epoch
+    )
+    return patched(marker, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", marker, ATTRIBUTES_AT)[0] | CONTROL)
+
+
+def compacted(data: bytes, last_delta: int) -> bytes:
+    """A batch that once reached further, and has lost what came last."""
+    return patched(data, LAST_OFFSET_DELTA_AT, ">i", last_delta)
+
+
+def held(*batches: bytes, **changes: Any) -> FakeCluster:
+    """A cluster with these batches on t-0."""
+    cluster = FakeCluster()
+    cluster.partitions["t", 0] = kept = FakePartition(**changes)
+    for one in batches:
+        kept.write(one)
+    return cluster
+
+
+def read(cluster: FakeCluster, offset: int = 0, bytes_max: int = 1 << 20, *, records: bool = True) -> Fetched:
+    (partition,) = cluster.planned(("t", 0))
+    return fetch(cluster.send, partition, offset, bytes_max, records=records)
+
+
+ONE = batch(100, [(b"k0", b"v0"), (b"k1", None)], producer_id=7, producer_epoch=3)
+TWO = batch(102, [(None, b"v2")])
+
+
+def test_a_batch_is_told_with_its_producer_and_its_records() -> None:
+    assert read(held(ONE, TWO)) == Fetched(
+        batches=(
+            Batch(100, 101, 7, 3, False, True, ((100, b"k0", b"v0"), (101, b"k1", None))),
+            Batch(102, 102, -1, -1, False, False, ((102, None, b"v2"),)),
+        ),
+        high_watermark=103,
+    )
+
+
+def test_records_are_not_decoded_where_they_are_not_asked_for() -> None:
+    garbled = patched(patched(ONE, ATTRIBUTES_AT, ">h", 0x10 | GZIP), HEADER_BYTES, ">b", 1)
+    (found,) = read(held(garbled), records=False).batches
+    assert (found.records, found.producer_id, found.producer_epoch, found.is_transactional) == (None, 7, 3, True)
+
+
+def test_a_marker_is_told_as_a_control_batch() -> None:
+    (found,) = read(held(control(100, 7, 4))).batches
+    assert (found.is_control, found.is_transactional, found.producer_id, found.producer_epoch) == (True, True, 7, 4)
+
+
+def test_the_leader_is_asked_at_its_leader_epoch_as_a_consumer_that_reads_what_is_not_committed() -> None:
+    cluster = held(ONE, leader=2, epoch=9)
+    read(cluster, 100, 1234)
+    assert cluster.asked == [(2, "Fetch")]
+    (request,) = cluster.requests
+    assert (request.replica_id, request.isolation_level, request.max_wait_ms, request.min_bytes) == (-1, 0, 0, 0)
+    assert (request.session_id, request.session_epoch, request.forgotten_topics_data) == (0, -1, [])
+    assert (request._min_version, request._max_version) == (9, 12), "topics are named, and leader epochs are there"
+    (topic,) = request.topics
+    (asked,) = topic.partitions
+    assert (topic.topic, asked.partition, asked.current_leader_epoch, asked.fetch_offset) == ("t", 0, 9, 100)
+    assert request.max_bytes == asked.partition_max_bytes == 1234
+
+
+@pytest.mark.parametrize("version", range(9, 13))
+def test_every_version_that_may_be_asked_carries_what_the_request_rests_on(version: int) -> None:
+    cluster = held(ONE, epoch=9)
+    read(cluster, 100, 1234)
+    (request,) = cluster.requests
+    sent = FetchRequest.decode(request.encode(version=version), version=version)
+    (asked,) = sent.topics[0].partitions
+    assert (sent.topics[0].topic, asked.current_leader_epoch, asked.fetch_offset) == ("t", 9, 100)
+    answer = cluster._answer_Fetch(1, request)
+    received = FetchResponse.decode(answer.encode(version=version), version=version)
+    (partition,) = cluster.planned(("t", 0))
+    assert fetch(lambda *_: received, partition, 100, 1234, records=True) == read(cluster, 100)
+
+
+# --- from batch to batch ----------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_cut_off_is_left_for_the_next_time() -> None:
+    cluster = held(ONE, TWO)
+    for bytes_max in range(len(ONE), len(ONE) + len(TWO)):
+        first = read(cluster, 100, bytes_max)
+        assert [one.base_offset for one in first.batches] == [100]
+        assert first.next_offset(100) == 102
+    assert [one.base_offset for one in read(cluster, 102).batches] == [102]
+
+
+def test_the_first_batch_is_whole_however_large_it_is() -> None:
+    (found,) = read(held(ONE, TWO), 100, 1).batches
+    assert found.base_offset == 100 and found.records is not None and len(found.records) == 2
+
+
+def test_a_batch_is_given_that_begins_before_the_offset_and_holds_it() -> None:
+    assert [one.base_offset for one in read(held(ONE, TWO), 101).batches] == [100, 102]
+
+
+@pytest.mark.parametrize(
+    ("batches", "offset", "expected", "why"),
+    [
+        ((ONE, TWO), 100, 103, "after the last one"),
+        ((), 0, 0, "nothing was read"),
+        ((ONE,), 50, 102, "over a gap that compaction left"),
+        ((compacted(ONE, 7),), 100, 108, "over what a batch has lost at its end"),
+        ((compacted(ONE, 7),), 105, 108, "also from within that"),
+    ],
+)
+def test_reading_goes_on_after_what_was_read(batches: Iterable[bytes], offset: int, expected: int, why: str) -> None:
+    assert read(held(*batches, log_start=0), offset).next_offset(offset) == expected, why
+
+
+def test_reading_never_goes_back() -> None:
+    assert Fetched((Batch(3, 4, -1, -1, False, False),), 200).next_offset(100) == 100
+
+
+def test_a_batch_that_lost_all_its_records_and_is_kept_for_its_producer_has_none() -> None:
+    emptied = patched(compacted(ONE, 1)[:HEADER_BYTES], 57, ">i", 0)
+    emptied = patched(emptied, LENGTH_AT, ">i", HEADER_BYTES - 12)
+    (found,) = read(held(emptied)).batches
+    assert (found.base_offset, found.last_offset, found.records) == (100, 101, ())
+
+
+def test_an_answer_without_records_is_empty() -> None:
+    assert read(held(), 7) == Fetched((), 200)
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"leader": 2}, "NOT_LEADER_OR_FOLLOWER"),
+        ({"epoch": 6}, "FENCED_LEADER_EPOCH"),
+        ({"epoch": 4}, "UNKNOWN_LEADER_EPOCH"),
+        ({"log_start": 101}, "OFFSET_OUT_OF_RANGE"),
+        ({"high_watermark": 99}, "OFFSET_OUT_OF_RANGE"),
+        ({"errors": {"fetch": 29}}, "TOPIC_AUTHORIZATION_FAILED"),
+        ({"errors": {"fetch": 78}}, "OFFSET_NOT_AVAILABLE"),
+        ({"errors": {"fetch": 9999}}, "UNKNOWN_ERROR_CODE_9999"),
+    ],
+)
+def test_an_error_of_the_partition_is_raised_by_its_name(change: dict[str, Any], error: str) -> None:
+    cluster = held(ONE)
+    (partition,) = cluster.planned(("t", 0))
+    for name, value in change.items():
+        setattr(cluster.partitions["t", 0], name, value)
+    with pytest.raises(RequestFailed, match=f"^{error}$"):
+        fetch(cluster.send, partition, 100, 1, records=True)
+
+
+def spoilt(name: str, value: Any) -> Callable[[int, Any], Any]:
+    def edit(broker_id: int, answer: Any) -> Any:
+        setattr(answer, name, value)
+        return answer
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "error"),
+    [
+        (spoilt("error_code", 56), "KAFKA_STORAGE_ERROR"),
+        (spoilt("responses", None), "null in place of a list"),
+        (spoilt("responses", []), "answered for 0 partitions"),
+        (spoilt("responses", [FetchedTopic(topic="t", partitions=None)]), "null in place of a list"),
+        (spoilt("responses", [FetchedTopic(topic="t", partitions=[FetchedPartition()] * 2)]), "for 2 partitions"),
+    ],
+)
+def test_an_answer_that_is_not_of_one_partition_is_none(edit: Callable[[int, Any], Any], error: str) -> None:
+    cluster = held(ONE)
+    cluster.edit["Fetch"] = edit
+    with pytest.raises(RequestFailed, match=error):
+        read(cluster, 100)
+
+
+@pytest.mark.parametrize(("topic", "index"), [("u", 0), ("t", 1)], ids=["of another topic", "with another number"])
+def test_an_answer_for_another_partition_is_none(topic: str, index: int) -> None:
+    cluster = held(ONE)
+    other = FetchedPartition(partition_index=index, error_code=0, high_watermark=103, records=ONE)
+    cluster.edit["Fetch"] = spoilt("responses", [FetchedTopic(topic=topic, partitions=[other])])
+    with pytest.raises(RequestFailed):
+        read(cluster, 100)
+
+
+def with_records(data: bytes) -> Callable[[int, Any], Any]:
+    def edit(broker_id: int, answer: Any) -> Any:
+        answer.responses[0].partitions[0].records = data
+        return answer
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("damaged", "error"),
+    [
+        (ONE[:-1] + b"\x7f", "the batch at offset 100 fails its checksum"),
+        (patched(ONE, LENGTH_AT, ">i", 20), "cannot be decoded"),
+        (patched(ONE, LENGTH_AT, ">i", -12), "cannot be decoded"),
+        (patched(ONE, 57, ">i", 3), "cannot be decoded"),
+        (patched(ONE, 57, ">i", 1), "cannot be decoded"),
+        (ONE[:MAGIC_AT] + b"\x01" + ONE[MAGIC_AT + 1 :], "version 1, which knows no producers"),
+        (ONE[:MAGIC_AT] + b"\x00" + ONE[MAGIC_AT + 1 :], "version 0, which knows no producers"),
+        (ONE[:MAGIC_AT] + b"\x03" + ONE[MAGIC_AT + 1 :], "version 3, which knows no producers"),
+        (patched(ONE, ATTRIBUTES_AT, ">h", 0x10 | GZIP), "cannot be decoded"),
+    ],
+    ids=[
+        "checksum",
+        "shorter than a header",
+        "a negative length",
+        "more records than bytes",
+        "fewer records than bytes",
+        "format 1",
+        "format 0",
+        "format 3",
+        "not compressed as it says",
+    ],
+)
+@pytest.mark.parametrize("where", ["first", "second"])
+def test_a_damaged_batch_is_an_error_and_no_batch_less(damaged: bytes, error: str, where: str) -> None:
+    cluster = held(batch(0, [(b"k", b"v")]))
+    sound = cluster.partitions["t", 0].log[0]
+    cluster.partitions["t", 0].high_watermark = 200
+    cluster.edit["Fetch"] = with_records(damaged if where == "first" else sound + damaged)
+    with pytest.raises(RequestFailed, match=error):
+        read(cluster)
+
+
+def test_no_single_byte_that_is_changed_on_the_way_is_believed() -> None:
+    """But the base offset and the leader epoch, which no checksum covers: brokers write them over the producer's."""
+    uncovered = {*range(8), *range(12, 16)}
+    cluster = held(ONE)
+    expected = read(cluster, 100).batches
+    for at in set(range(len(ONE))) - uncovered:
+        data = ONE[:at] + bytes([ONE[at] ^ 0x01]) + ONE[at + 1 :]
+        cluster.edit["Fetch"] = with_records(data)
+        try:
+            assert read(cluster, 100).batches in ((), expected), at
+        except RequestFailed:
+            continue
+
+
+def test_a_broker_that_cannot_be_reached_is_told() -> None:
+    cluster = held(ONE)
+    cluster.unreachable.add(1)
+    with pytest.raises(RequestFailed, match="cannot be reached"):
+        read(cluster)

@@ -1,0 +1,73 @@
+"""Files that the user names: every complaint names the option, and nothing is left half written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from txnscan.config import ConfigError
+from txnscan.files import check_writable, read_text, write_whole
+
+
+def test_a_text_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_whole(path, "ä日\n", "--out")
+    assert read_text(path, "PLAN") == "ä日\n"
+
+
+def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("a longer text than the new one")
+    check_writable(path, "--out")
+    write_whole(path, "short", "--out")
+    assert path.read_text() == "short" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_can_be_written_is_not_made_by_checking_that(tmp_path: Path) -> None:
+    check_writable(tmp_path / "plan.json", "--out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nothing", "cannot be read: No such file or directory"),
+        ("folder", "cannot be read: Is a directory"),
+        ("file/below", "cannot be read: Not a directory"),
+        ("binary", "is not a text file"),
+        ("x" * 300, "cannot be read: File name too long"),
+        ("no\n\x1b[2J", r"no\n\x1b[2J cannot be read"),
+    ],
+    ids=ascii,
+)
+def test_a_file_that_cannot_be_read_is_a_complaint_about_its_option(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "binary").write_bytes(b"\x80\xff")
+    with pytest.raises(ConfigError) as complaint:
+        read_text(tmp_path / name, "PLAN")
+    sentence = str(complaint.value)
+    assert sentence.startswith("PLAN: ") and said in sentence and sentence.isprintable()
+
+
+@pytest.mark.parametrize("name", ["folder", "nothing/plan.json", "file/plan.json", "no\n\x1b[2J/plan.json"], ids=ascii)
+def test_a_place_that_cannot_be_written_is_a_complaint_before_and_at_writing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for write in (lambda path: check_writable(path, "--out"), lambda path: write_whole(path, "x", "--out")):
+        with pytest.raises(ConfigError) as complaint:
+            write(tmp_path / name)
+        sentence = str(complaint.value)
+        assert (
+            sentence.startswith("--out: ")
+            and ("cannot be written" in sentence or "no regular file" in sentence)
+            and sentence.isprintable()
+        )
+
+
+def test_nothing_is_left_of_a_write_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError):
+        write_whole(tmp_path / "folder", "x", "--out")
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]

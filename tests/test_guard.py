@@ -1,0 +1,228 @@
+"""The specification of the guards: every refusal is a row, and so is everything that is allowed."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, stored
+from txnscan.model import Reason, Verdict
+from txnscan.outcome import Outcome
+from txnscan.resolve.guard import (
+    ACCEPT_UNKNOWN,
+    ACTIONS_MAX,
+    COMPLETE_COMMITS,
+    CONSUMER_OFFSETS_TOPIC,
+    Allowed,
+    Limits,
+    Refused,
+    Stored,
+    guard_names,
+    guarded,
+    guarded_together,
+)
+
+MAX_TIMEOUT_MS = 15 * MINUTE_MS
+
+
+@dataclass(frozen=True)
+class Row:
+    """The changes of a transaction that may be aborted, and of the limits, that make a guard refuse, and its words."""
+
+    guard: str
+    changes: dict[str, Any]
+    said: str
+    limits: dict[str, Any]
+
+
+def row(guard: str, changes: dict[str, Any], said: str, **limits: Any) -> Row:
+    return Row(guard, changes, said, limits)
+
+
+# One for each guard, in the order in which they are asked: of two that hold, the earlier one is shown.
+ORDER = (
+    row("not_hanging", {"verdict": "ongoing"}, "it is ongoing, not hanging"),
+    row("live_owner", {"owner_epoch": 3}, "'X' is still at epoch 3 and can write here: fence it first"),
+    row("unknown_reason", {"reason": "decided"}, "nothing is known of what to do about 'decided'"),
+    row("low_threshold", {"late_after_ms": MAX_TIMEOUT_MS - 1}, "--late-after 899999 ms, below the brokers'"),
+    row("too_young", {"first_seen_ms": NOW_MS}, "seen it open for 0 ms, and 1200000 ms are needed"),
+    row("seen_too_rarely", {"sweeps": 1}, "seen hanging in 1 sweep, and 2 are needed"),
+    row("consumer_offsets", {"topic": CONSUMER_OFFSETS_TOPIC}, "plan with --include-consumer-offsets"),
+    row("topic_not_listed", {}, "no --topic of the plan matches", topics=("q",)),
+    row("outcome_not_told", {"outcome": None}, "did not look for its outcome: sweep again"),
+    row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}, "an abort could delete it"),
+    row("too_many", {}, "0 are planned already; raise --limit", actions_max=0),
+)
+MORE = (
+    *(row("not_hanging", {"verdict": v.value}, f"it is {v.value}") for v in Verdict if v is not Verdict.HANGING),
+    row("not_hanging", {"verdict": "HANGING"}, "not hanging"),
+    row("live_owner", {"reason": "live_epoch"}, "initTransactions"),
+    row("live_owner", {"reason": "live_epoch", "owner_epoch": None, "transactional_id": None}, "its owner is still at"),
+    row("live_owner", {"owner_epoch": 2}, "is still at epoch 3"),
+    row("live_owner", {"reason": "orphan", "owner_epoch": 3}, "forceTerminateTransaction"),
+    row("live_owner", {"reason": "maybe_committed", "outcome": "committed", "owner_epoch": 3}, "then sweep again"),
+    row("live_owner", {"owner_epoch": -1}, "fence it first"),
+    *(
+        row("unknown_reason", {"reason": r.value}, f"'{r.value}'")
+        for r in Reason
+        if r not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED, Reason.LIVE_EPOCH)
+    ),
+    row("unknown_reason", {"reason": "of a later version"}, "'of a later version'"),
+    row("low_threshold", {"max_timeout_ms": LATE_AFTER_MS + 1}, "1200001 ms: sweep with a longer one"),
+    row("low_threshold", {"late_after_ms": 0}, "0 ms"),
+    row("too_young", {"first_seen_ms": NOW_MS - LATE_AFTER_MS}, "seen it open for 1200000 ms"),
+    row("too_young", {"first_seen_ms": NOW_MS + 1}, "-1 ms"),
+    row("seen_too_rarely", {"sweeps": 0}, "0 sweeps"),
+    row("seen_too_rarely", {"sweeps": 2}, "in 2 sweeps, and 3 are needed", sweeps_min=3),
+    row("seen_too_rarely", {"sweeps": 1}, "2 are needed", sweeps_min=1),
+    row("seen_too_rarely", {"sweeps": 1}, "2 are needed", sweeps_min=-1),
+    row("consumer_offsets", {"topic": CONSUMER_OFFSETS_TOPIC}, "holds offsets", topics=(CONSUMER_OFFSETS_TOPIC,)),
+    row("topic_not_listed", {"topic": "pp"}, "no --topic", topics=("p", "q")),
+    row("topic_not_listed", {"topic": "p\n"}, "no --topic", topics=("p",)),
+    row("topic_not_listed", {"topic": CONSUMER_OFFSETS_TOPIC}, "no --topic", topics=("p",), consumer_offsets=True),
+    row("outcome_not_told", {"outcome": ""}, "sweep again"),
+    row("outcome_not_told", {"outcome": "aborted"}, "sweep again"),
+    row("outcome_not_told", {"reason": "maybe_committed", "outcome": None}, "sweep again"),
+    row(
+        "maybe_committed", {"outcome": "maybe_committed", "outcome_reason": "but v1"}, "a commit is not proven: but v1"
+    ),
+    row("maybe_committed", {"reason": "orphan", "outcome": "maybe_committed", "owner_epoch": None}, "may be committed"),
+    row("maybe_committed", {"reason": "maybe_committed", "outcome": "maybe_committed"}, "may be committed"),
+)
+ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
+    ("not committed is aborted", {}, {}, Allowed(False, None)),
+    ("unknown is aborted when the user accepts it", {"outcome": "unknown"}, {}, Allowed(False, ACCEPT_UNKNOWN)),
+    ("committed is completed when the user says so", {"outcome": "committed"}, {}, Allowed(True, COMPLETE_COMMITS)),
+    ("an orphan", {"reason": "orphan", "owner_epoch": None, "transactional_id": None}, {}, Allowed(False, None)),
+    (
+        "a commit that the log proves to be of this data",
+        {"reason": "maybe_committed", "outcome": "committed"},
+        {},
+        Allowed(True, COMPLETE_COMMITS),
+    ),
+    (
+        "a commit that the log proves not to be of this data",
+        {"reason": "maybe_committed", "outcome": "not_committed"},
+        {},
+        Allowed(False, None),
+    ),
+    ("an owner one epoch further", {"owner_epoch": 4}, {}, Allowed(False, None)),
+    ("a threshold that is the brokers' maximum", {"late_after_ms": MAX_TIMEOUT_MS}, {}, Allowed(False, None)),
+    ("watched 1 ms longer", {"first_seen_ms": NOW_MS - LATE_AFTER_MS - 1}, {}, Allowed(False, None)),
+    ("seen as often as asked", {"sweeps": 3}, {"sweeps_min": 3}, Allowed(False, None)),
+    (
+        "consumers' offsets when included",
+        {"topic": CONSUMER_OFFSETS_TOPIC},
+        {"consumer_offsets": True},
+        Allowed(False, None),
+    ),
+    ("a topic that one of the patterns matches whole", {"topic": "pq"}, {"topics": ("p", "p.")}, Allowed(False, None)),
+)
+
+
+@pytest.mark.parametrize("row", (*ORDER, *MORE), ids=lambda row: f"{row.guard}: {row.changes} {row.limits}")
+def test_each_refusal_is_by_its_guard_and_says_why(row: Row) -> None:
+    (answer,) = guarded_together([stored(**row.changes)], Limits(**row.limits))
+    assert isinstance(answer, Refused) and answer.guard == row.guard
+    assert row.said in answer.why
+    assert "\n" not in answer.why and "None" not in answer.why and not answer.why.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("changes", "limits", "allowed"), [one[1:] for one in ALLOWED], ids=[one[0] for one in ALLOWED]
+)
+def test_what_no_guard_refuses_gets_the_marker_of_its_outcome(
+    changes: dict[str, Any], limits: dict[str, Any], allowed: Allowed
+) -> None:
+    assert guarded_together([stored(**changes)], Limits(**limits)) == [allowed]
+
+
+def test_every_guard_has_a_row_and_they_are_asked_in_this_order() -> None:
+    assert [row.guard for row in ORDER] == list(guard_names())
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), itertools.combinations(ORDER, 2), ids=lambda row: row.guard if isinstance(row, Row) else None
+)
+def test_of_two_reasons_to_refuse_the_first_is_shown(first: Row, second: Row) -> None:
+    both = stored(**{**second.changes, **first.changes})
+    (answer,) = guarded_together([both], Limits(**{**second.limits, **first.limits}))
+    assert isinstance(answer, Refused) and answer.guard == first.guard
+
+
+def test_only_what_is_allowed_counts_towards_the_limit_and_the_first_get_it() -> None:
+    refused, allowed = stored(verdict="ongoing"), stored()
+    answers = guarded_together([allowed, refused, allowed, allowed, refused, allowed], Limits(actions_max=2))
+    shown = [answer.guard if isinstance(answer, Refused) else "allowed" for answer in answers]
+    assert shown == ["allowed", "not_hanging", "allowed", "too_many", "not_hanging", "too_many"]
+    many = guarded_together([allowed] * (ACTIONS_MAX + 1), Limits())
+    assert [isinstance(answer, Allowed) for answer in many] == [True] * ACTIONS_MAX + [False]
+
+
+# --- whatever is stored -----------------------------------------------------------------------------------------------
+
+_EPOCHS = st.integers(-1, 5)
+_TIMES = st.sampled_from([0, NOW_MS - 61 * MINUTE_MS, NOW_MS - LATE_AFTER_MS, NOW_MS, NOW_MS + MINUTE_MS])
+_DURATIONS = st.sampled_from([-1, 0, MAX_TIMEOUT_MS - 1, MAX_TIMEOUT_MS, LATE_AFTER_MS])
+# Half of what is drawn is as in a transaction that may be resolved, else nearly all would be refused.
+_ODD: dict[str, st.SearchStrategy[Any]] = {
+    "topic": st.sampled_from([CONSUMER_OFFSETS_TOPIC, "", "p", "q"]),
+    "producer_epoch": _EPOCHS,
+    "coordinator_epoch": _EPOCHS,
+    "verdict": st.sampled_from([*Verdict, ""]),
+    "reason": st.sampled_from([*Reason, ""]),
+    "outcome": st.sampled_from([*Outcome, "", None]),
+    "transactional_id": st.none() | st.text(),
+    "owner_epoch": st.none() | _EPOCHS,
+    "first_seen_ms": _TIMES,
+    "swept_at_ms": _TIMES,
+    "sweeps": st.integers(-1, 4),
+    "late_after_ms": _DURATIONS,
+    "max_timeout_ms": _DURATIONS,
+}
+_STORED: st.SearchStrategy[Stored] = st.fixed_dictionaries({}, optional=_ODD).map(lambda changes: stored(**changes))
+_LIMITS = st.builds(
+    Limits,
+    topics=st.sampled_from([(), ("p",), ("p.*", "q")]),
+    consumer_offsets=st.booleans(),
+    actions_max=st.integers(0, 3),
+    sweeps_min=st.integers(-1, 3),
+)
+
+
+def test_the_fields_that_are_drawn_are_fields_that_are_stored() -> None:
+    assert _ODD.keys() <= {field.name for field in fields(Stored)}
+
+
+@settings(max_examples=500)
+@given(_STORED, _LIMITS)
+def test_whatever_is_stored_nothing_is_allowed_that_could_tear_data(s: Stored, limits: Limits) -> None:
+    answer = guarded(s, limits)
+    if isinstance(answer, Refused):
+        return
+    assert s.verdict == "hanging" and s.reason in ("orphan", "stale_epoch", "maybe_committed")
+    assert s.watched_ms > s.late_after_ms >= s.max_timeout_ms
+    assert s.sweeps >= max(2, limits.sweeps_min)
+    assert s.owner_epoch is None or s.owner_epoch > s.producer_epoch
+    assert s.topic != CONSUMER_OFFSETS_TOPIC or limits.consumer_offsets
+    if answer.commit:
+        assert (s.outcome, answer.needs) == ("committed", COMPLETE_COMMITS)
+    else:
+        assert (s.outcome, answer.needs) in (("not_committed", None), ("unknown", ACCEPT_UNKNOWN))
+        assert s.reason != "maybe_committed" or s.outcome == "not_committed"
+
+
+@given(st.lists(_STORED, max_size=6), _LIMITS)
+def test_together_they_are_judged_as_alone_but_for_the_limit(many: list[Stored], limits: Limits) -> None:
+    answers = guarded_together(many, limits)
+    assert sum(isinstance(answer, Allowed) for answer in answers) <= limits.actions_max
+    for one, answer in zip(many, answers, strict=True):
+        alone = guarded(one, limits)
+        assert answer == alone or (
+            isinstance(alone, Allowed) and isinstance(answer, Refused) and answer.guard == "too_many"
+        )

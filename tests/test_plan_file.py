@@ -1,0 +1,416 @@
+"""The file of a plan: it comes back as it was written, or it is refused and nothing is done."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.builders import LATE_AFTER_MS, NOW_MS, plan, stored
+from txnscan.report.json import dumps
+from txnscan.report.resolution import plan_object, print_plan
+from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
+from txnscan.resolve.plan import Action, Plan, PlanRefused, Refusal, check_plan, from_json, to_json
+
+EVERY = plan(
+    stored(),
+    stored(incident_id="incident-2", partition=1, outcome="committed", coordinator_epoch=-1),
+    stored(incident_id="incident-3", partition=2, outcome="unknown", transactional_id=None, blocked_records=None),
+    stored(incident_id="incident-4", partition=3, verdict="ongoing", reason="owned"),
+    stored(incident_id="incident-5", partition=4, outcome="maybe_committed", outcome_reason='ä\u202e"日\n\x1b[31m'),
+)
+ONE = plan(stored())
+
+
+def digest_of(body: dict[str, Any]) -> str:
+    """As the file's own digest is made: SHA-256 over compact JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def edited(edit: Callable[[dict[str, Any]], object], *, of: Plan = EVERY) -> str:
+    """The plan's file after an edit, by somebody who makes the digest right again."""
+    body = json.loads(to_json(of))
+    del body["digest"]
+    edit(body)
+    return json.dumps({**body, "digest": digest_of(body)})
+
+
+def action(**changes: Any) -> str:
+    """The plan's file with one action changed, and the digest right."""
+    return edited(lambda body: body["actions"][0].update(changes))
+
+
+def head(**changes: Any) -> str:
+    return edited(lambda body: body.update(changes))
+
+
+# --- what is planned --------------------------------------------------------------------------------------------------
+
+
+def test_each_transaction_is_one_marker_or_one_refusal_in_order() -> None:
+    assert [(a.where, a.marker, a.needs) for a in EVERY.actions] == [
+        ("p-0", "ABORT", None),
+        ("p-1", "COMMIT", COMPLETE_COMMITS),
+        ("p-2", "ABORT", ACCEPT_UNKNOWN),
+    ]
+    assert [(r.where, r.guard) for r in EVERY.refused] == [("p-3", "not_hanging"), ("p-4", "maybe_committed")]
+    assert [a.commit for a in EVERY.actions] == [False, True, False]
+    assert EVERY.actions[0].why == (
+        "Transactional id 'X' went on to epoch 9 (Empty). "
+        "Outcome not committed: 'X' never committed anything at epoch 3."
+    )
+    assert EVERY.late_after_ms == LATE_AFTER_MS
+
+
+def test_a_plan_of_nothing_is_a_plan() -> None:
+    empty = plan()
+    assert (empty.actions, empty.refused, empty.late_after_ms) == ((), (), 0)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("made", [EVERY, ONE, plan()], ids=["every kind", "one", "empty"])
+def test_a_plan_comes_back_from_its_file(made: Plan) -> None:
+    text = to_json(made)
+    assert from_json(text) == made and from_json(text).digest == made.digest == json.loads(text)["digest"]
+    assert text.isascii() and text.endswith("}\n")
+
+
+def test_a_plan_with_a_transaction_whose_outcome_nobody_looked_for_comes_back_from_its_file() -> None:
+    made = plan(stored(), stored(partition=1, outcome=None, outcome_reason=None))
+    assert [refusal.guard for refusal in made.refused] == ["outcome_not_told"]
+    assert from_json(to_json(made)) == made
+
+
+def test_the_digest_is_of_the_content_and_not_of_its_layout() -> None:
+    found = json.loads(to_json(EVERY))
+    assert found["digest"] == digest_of({name: value for name, value in found.items() if name != "digest"})
+    assert from_json(json.dumps(dict(reversed(found.items())))) == EVERY
+
+
+def other(value: Any) -> Any:
+    """Another value of the same type."""
+    return f"{value}x" if isinstance(value, str) else 1 if value is None else value + 1
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Plan) if f.name not in ("actions", "refused")])
+def test_the_digest_changes_with_every_field_of_the_plan(name: str) -> None:
+    assert replace(EVERY, **{name: other(getattr(EVERY, name))}).digest != EVERY.digest
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Action)])
+def test_the_digest_changes_with_every_field_of_every_action(name: str) -> None:
+    for index, one in enumerate(EVERY.actions):
+        actions = list(EVERY.actions)
+        actions[index] = replace(one, **{name: other(getattr(one, name))})
+        assert replace(EVERY, actions=tuple(actions)).digest != EVERY.digest
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Refusal)])
+def test_the_digest_changes_with_every_field_of_every_refusal(name: str) -> None:
+    for index, one in enumerate(EVERY.refused):
+        refused = list(EVERY.refused)
+        refused[index] = replace(one, **{name: other(getattr(one, name))})
+        assert replace(EVERY, refused=tuple(refused)).digest != EVERY.digest
+
+
+def test_the_digest_changes_with_the_order_and_the_number_of_entries() -> None:
+    others = (
+        replace(EVERY, actions=EVERY.actions[::-1]),
+        replace(EVERY, actions=EVERY.actions[1:]),
+        replace(EVERY, refused=EVERY.refused[::-1]),
+        replace(EVERY, refused=()),
+    )
+    assert len({EVERY.digest, *(one.digest for one in others)}) == 5
+
+
+# --- bad files --------------------------------------------------------------------------------------------------------
+
+NOT_JSON, NOT_A_PLAN, EDITED = "the file is not JSON", "the file is not a plan of txnscan", "it was edited since"
+TEXT = to_json(EVERY)
+HUGE = int("9" * 4_000)
+BAD_FILES: tuple[tuple[str, str, str], ...] = (
+    # no plan at all
+    ("empty", "", NOT_JSON),
+    ("prose", "nothing is to be done", NOT_JSON),
+    ("a byte order mark", f"\ufeff{TEXT}", NOT_JSON),
+    ("two of them", TEXT + TEXT, NOT_JSON),
+    ("a number of too many digits", f'{{"txnscan_plan": {"9" * 5_000}}}', NOT_JSON),
+    ("deep nesting", "[" * 100_000, NOT_JSON),
+    ("deep and closed", "[" * 100_000 + "]" * 100_000, NOT_JSON),
+    ("deep objects", '{"txnscan_plan":' * 100_000, NOT_JSON),
+    ("too large", " " * (64 * 1024 * 1024 + 1), "too large"),
+    ("null", "null", NOT_A_PLAN),
+    ("a list", f"[{TEXT}]", NOT_A_PLAN),
+    ("a string", '"txnscan_plan"', NOT_A_PLAN),
+    ("a number", "1e999", NOT_A_PLAN),
+    ("another object", '{"digest": ""}', NOT_A_PLAN),
+    ("a sweep", '{"sweep": {}, "transactions": [], "errors": []}', NOT_A_PLAN),
+    # of another format
+    ("a later format", head(txnscan_plan=2), "its format is 2 and this version reads 1; plan again"),
+    ("a format that is text", head(txnscan_plan="1"), "its format is '1'"),
+    ("a format that is null", head(txnscan_plan=None), "its format is None"),
+    ("a format that is a list", head(txnscan_plan=[1]), "its format is [1]"),
+    ("a hostile format", head(txnscan_plan="\x1b[2J\n"), r"its format is '\x1b[2J\n'"),
+    # edited
+    ("an epoch", TEXT.replace('"producer_epoch": 3', '"producer_epoch": 4', 1), EDITED),
+    ("a marker", TEXT.replace('"ABORT"', '"COMMIT"', 1), EDITED),
+    ("a refusal", TEXT.replace('"ongoing, not', '"hanging, not').replace("maybe_committed", "unknown", 1), EDITED),
+    ("a time", TEXT.replace(str(NOW_MS), str(NOW_MS + 1)), EDITED),
+    ("another digest", TEXT.replace(EVERY.digest, "0" * 64), EDITED),
+    ("a digest in capitals", TEXT.replace(EVERY.digest, EVERY.digest.upper()), EDITED),
+    ("no digest", json.dumps({k: v for k, v in json.loads(TEXT).items() if k != "digest"}), EDITED),
+    ("a digest that is null", json.dumps({**json.loads(TEXT), "digest": None}), EDITED),
+    ("a digest that is a list", json.dumps({**json.loads(TEXT), "digest": [EVERY.digest]}), EDITED),
+    ("a field more", json.dumps({**json.loads(TEXT), "note": ""}), EDITED),
+    ("NaN", '{"txnscan_plan": 1, "actions": NaN, "digest": Infinity}', EDITED),
+    # not whole, and the digest right
+    ("no actions", edited(lambda body: body.pop("actions")), "no list of actions"),
+    ("no refusals", edited(lambda body: body.pop("refused")), "no list of refused"),
+    ("actions that are null", head(actions=None), "no list of actions"),
+    ("actions that are an object", head(actions={}), "no list of actions"),
+    ("refusals that are text", head(refused="none"), "no list of refused"),
+    ("an action that is null", head(actions=[None]), "an entry of actions does not have the fields"),
+    ("an action that is a list", head(actions=[[]]), "an entry of actions does not have the fields"),
+    ("a refusal that is text", head(refused=["x"]), "an entry of refused does not have the fields"),
+    ("a field of an action more", action(force=True), "an entry of actions does not have the fields"),
+    ("a field of a refusal more", edited(lambda b: b["refused"][0].update(x=1)), "an entry of refused does not have"),
+    ("a field of the plan more", head(note="x"), "an entry of plan does not have the fields"),
+    *(
+        (f"no {f.name} in an action", edited(lambda b, n=f.name: b["actions"][1].pop(n)), "an entry of actions")
+        for f in fields(Action)
+    ),
+    *(
+        (f"no {f.name} in a refusal", edited(lambda b, n=f.name: b["refused"][1].pop(n)), "an entry of refused")
+        for f in fields(Refusal)
+    ),
+    *(
+        (f"no {f.name} in the plan", edited(lambda b, n=f.name: b.pop(n)), "an entry of plan")
+        for f in fields(Plan)
+        if f.name not in ("actions", "refused")
+    ),
+    # wrong types, and the digest right
+    *(
+        (f"{f.name} that is {value!r}", action(**{f.name: value}), f"{f.name} in actions is {type(value).__name__};")
+        for f in fields(Action)
+        for value in (True, 3.0, [], {}, *(() if "None" in str(f.type) else (None,)))
+    ),
+    *(
+        (f"{name} that is text", action(**{name: "3"}), f"{name} in actions is str")
+        for name in ("partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset")
+    ),
+    *(
+        (f"{name} that is a number", action(**{name: 3}), f"{name} in actions is int")
+        for name in ("topic", "marker", "needs", "outcome", "incident_id", "transactional_id")
+    ),
+    ("a planned_at_ms that is true", head(planned_at_ms=True), "planned_at_ms in plan is bool"),
+    ("a planned_at_ms that is NaN", head(planned_at_ms=float("nan")), "planned_at_ms in plan is float"),
+    ("a cluster that is null", head(cluster_id=None), "cluster_id in plan is NoneType"),
+    ("a refusal without an offset", edited(lambda b: b["refused"][0].update(start_offset=None)), "in refused is"),
+    # numbers that Kafka does not have
+    *(
+        (f"{name} {value}", action(**{name: value}), f"{name} of 'p': {value} is not between {low} and {high}")
+        for name, low, high in (
+            ("partition", 0, 2**31 - 1),
+            ("producer_id", 0, 2**63 - 1),
+            ("producer_epoch", 0, 32_767),
+            ("coordinator_epoch", -1, 2**31 - 1),
+            ("start_offset", 0, 2**63 - 1),
+        )
+        for value in (low - 1, high + 1, -HUGE, HUGE)
+    ),
+    # names that no topic has
+    *(
+        (f"topic {name!r}", action(topic=name), "it is no legal name of a topic")
+        for name in ("", ".", "..", "p q", "p\n", "\np", "p/0", "ä", "p\x00", "\ud800", "p" * 250, "p٣")
+    ),
+    # what no guard lets through
+    *(
+        (f"reason {reason!r}", action(reason=reason), f"{reason!r} is not one that is acted on")
+        for reason in ("live_epoch", "owned", "decided", "", "ORPHAN")
+    ),
+    *(
+        (
+            f"{marker} of {outcome!r} with {needs}",
+            action(outcome=outcome, marker=marker, needs=needs),
+            f"{marker!r} does not follow from outcome {outcome!r}",
+        )
+        for outcome, right in (
+            ("committed", ("COMMIT", COMPLETE_COMMITS)),
+            ("not_committed", ("ABORT", None)),
+            ("unknown", ("ABORT", ACCEPT_UNKNOWN)),
+            ("maybe_committed", None),
+            ("aborted", None),
+            ("", None),
+        )
+        for marker in ("COMMIT", "ABORT", "abort", "")
+        for needs in (None, COMPLETE_COMMITS, ACCEPT_UNKNOWN, "--force")
+        if (marker, needs) != right
+    ),
+    (
+        "an abort of what may be committed",
+        action(reason="maybe_committed", outcome="unknown", needs=ACCEPT_UNKNOWN),
+        "what may be committed is never aborted",
+    ),
+    # the same twice
+    ("an action twice", edited(lambda b: b["actions"].append(b["actions"][0])), "p-0 stands in it twice for producer"),
+    (
+        "another action for the same producer",
+        edited(lambda b: b["actions"][1].update(partition=0, start_offset=200)),
+        "p-0 stands in it twice for producer id 7",
+    ),
+)
+
+
+@pytest.mark.parametrize(("text", "said"), [one[1:] for one in BAD_FILES], ids=[ascii(one[0]) for one in BAD_FILES])
+def test_each_bad_file_is_refused_with_its_reason(text: str, said: str) -> None:
+    with pytest.raises(PlanRefused) as refused:
+        from_json(text)
+    sentence = str(refused.value)
+    assert sentence.startswith("plan: ") and said in sentence and "\n" not in sentence
+
+
+def test_a_file_that_is_cut_short_anywhere_is_refused() -> None:
+    text = to_json(ONE)
+    for end in range(len(text.rstrip())):
+        with pytest.raises(PlanRefused):
+            from_json(text[:end])
+
+
+def test_a_file_of_any_depth_is_refused() -> None:
+    for depth in range(1, sys.getrecursionlimit() + 1):
+        with pytest.raises(PlanRefused):
+            from_json(f'{{"txnscan_plan": 1, "x": {"[" * depth}{"]" * depth}}}')
+
+
+ACCEPTED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("the largest numbers", {"partition": 2**31 - 1, "producer_id": 2**63 - 1, "producer_epoch": 32_767}),
+    ("the largest offset and coordinator epoch", {"start_offset": 2**63 - 1, "coordinator_epoch": 2**31 - 1}),
+    ("the smallest numbers", {"producer_id": 0, "producer_epoch": 0, "coordinator_epoch": -1, "start_offset": 0}),
+    ("the longest topic", {"topic": "p" * 249}),
+    ("a topic of dots", {"topic": "..."}),
+    ("a commit that is proven", {"reason": "maybe_committed", "outcome": "committed", "marker": "COMMIT"}),
+    ("text of any kind", {"why": "\ud800\x1b\n", "transactional_id": "", "incident_id": ""}),
+)
+
+
+@pytest.mark.parametrize("changes", [one[1] for one in ACCEPTED], ids=[one[0] for one in ACCEPTED])
+def test_the_limits_of_what_kafka_has_are_accepted(changes: dict[str, Any]) -> None:
+    needs = {"needs": COMPLETE_COMMITS} if changes.get("marker") == "COMMIT" else {}
+    made = replace(EVERY, actions=(replace(EVERY.actions[0], **changes, **needs),))
+    assert from_json(to_json(made)) == made
+
+
+def test_two_producers_may_hang_on_one_partition_and_one_on_two() -> None:
+    made = plan(stored(), stored(producer_id=8, incident_id="2"), stored(partition=1, incident_id="3"))
+    assert from_json(to_json(made)) == made
+
+
+_CHARACTERS = st.sampled_from([*'0123456789.-+eE"\\{}[],: \n\t_', "\x00", "\ud800"]) | st.characters()
+
+
+@settings(max_examples=1_000)
+@given(st.integers(0, len(TEXT)), st.integers(0, 1), st.just("") | _CHARACTERS)
+def test_any_change_of_one_character_is_refused_or_changes_nothing(at: int, gone: int, new: str) -> None:
+    try:
+        found = from_json(TEXT[:at] + new + TEXT[at + gone :])
+    except PlanRefused:
+        return
+    assert found == EVERY
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+_NAMES = st.sampled_from([f.name for f in fields(Action)])
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(_NAMES, _JSON, max_size=3), st.dictionaries(_NAMES | st.just("digest"), _JSON, max_size=2))
+def test_whatever_stands_in_the_fields_with_a_right_digest_nothing_but_a_refusal_is_raised(
+    in_action: dict[str, Any], in_plan: dict[str, Any]
+) -> None:
+    def edit(body: dict[str, Any]) -> None:
+        body["actions"][0].update(in_action)
+        body.update({name: value for name, value in in_plan.items() if name != "digest"})
+
+    try:
+        found = from_json(edited(edit))
+    except PlanRefused:
+        return
+    assert all(0 <= a.producer_epoch <= 32_767 and a.marker in ("COMMIT", "ABORT") for a in found.actions)
+
+
+# --- before it is done ------------------------------------------------------------------------------------------------
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "age_ms", "said"),
+    [
+        ("cluster-1", 0, None),
+        ("cluster-1", HOUR_MS, None),
+        ("cluster-1", HOUR_MS + 1, "it is 3600 s old, and 3600 s are allowed; sweep and plan again"),
+        ("cluster-1", 10**40, "s old, and 3600 s are allowed"),
+        ("cluster-1", -60_000, None),
+        ("cluster-1", -61_000, "it is dated 61 s ahead of this clock; set the clocks, and plan again"),
+        ("cluster-1", -60_001, "ahead of this clock"),
+        ("cluster-2", 0, "it is of cluster cluster-1, and the brokers are of cluster-2"),
+        ("", 0, "it is of cluster cluster-1"),
+        ("CLUSTER-1", 0, "it is of cluster cluster-1"),
+        ("cluster-2", HOUR_MS + 1, "it is of cluster cluster-1"),
+    ],
+)
+def test_a_plan_is_of_this_cluster_and_fresh(cluster_id: str, age_ms: int, said: str | None) -> None:
+    def check() -> None:
+        check_plan(EVERY, cluster_id=cluster_id, now_ms=NOW_MS + age_ms, max_age_ms=HOUR_MS)
+
+    if said is None:
+        check()
+        return
+    with pytest.raises(PlanRefused) as refused:
+        check()
+    assert said in str(refused.value)
+
+
+# --- shown ------------------------------------------------------------------------------------------------------------
+
+
+def shown(made: Plan) -> str:
+    output = io.StringIO()
+    print_plan(Console(file=output, width=300, highlight=False), made, "plan.json")
+    return output.getvalue()
+
+
+def test_a_plan_is_shown_with_each_request_as_it_would_be_sent_and_each_refusal() -> None:
+    text = shown(EVERY)
+    assert f"Plan {EVERY.digest[:12]} of sweep sweep-1, cluster cluster-1:" in text
+    assert "  ABORT p-0\n" in text and f"  COMMIT p-1; needs {COMPLETE_COMMITS}\n" in text
+    request = "WriteTxnMarkers: producer id 7, producer epoch 3, coordinator epoch 0, transaction version 0"
+    assert text.count(request) == 3, "a coordinator epoch that is not known is sent as 0"
+    assert "p-3  owned, from offset 100\n    not_hanging: it is ongoing, not hanging.\n" in text
+    assert "txnscan apply" in text and "nothing is to be done" not in text
+    assert "nothing is to be done." in shown(plan())
+
+
+def test_hostile_text_in_a_plan_is_escaped_on_its_own_line() -> None:
+    text = shown(EVERY)
+    assert r'ä\u202e"日\n\x1b[31m' in text and "\x1b" not in text and "\u202e" not in text
+
+
+def test_a_plan_as_json_is_what_its_file_holds() -> None:
+    found = json.loads(dumps(plan_object(EVERY)))
+    assert found == {name: value for name, value in json.loads(TEXT).items() if name != "txnscan_plan"}

@@ -1,0 +1,249 @@
+"""`__transaction_state`, byte by byte: what its records say, and that one which cannot be read says nothing else."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from txnscan.model import Key
+from txnscan.sim.encode import transaction_log_key, transaction_log_value
+from txnscan.sim.records import TransactionMetadata
+from txnscan.transaction_log import LoggedTransaction, State, UnknownRecord, decode, producer_id, transactional_id
+
+KEY = bytes.fromhex("0000000474782d30")
+START_MS, UPDATED_MS = 1_700_000_000_000, 1_700_000_001_000
+TIMES = struct.pack(">qq", UPDATED_MS, START_MS)
+# Version 0: producer id 1000 at epoch 3, Ongoing with t-5.
+V0 = bytes.fromhex("000000000000000003e800030000ea60010000000100017400000001000000050000018bcfe56be80000018bcfe56800")
+# Version 1: the same at epoch 4, PrepareCommit by a client of transactions v2, the producer id before in a tag.
+V1 = bytes.fromhex(
+    "000100000000000003e800040000ea60020202740200000005000000018bcfe56be80000018bcfe5680002000800000000000003e802020002"
+)
+VALUES = pytest.mark.parametrize("value", [V0, V1], ids=["version 0", "version 1"])
+
+
+def head(version: int = 0, status: int = 1, epoch: int = 3) -> bytes:
+    return struct.pack(">hqhib", version, 1000, epoch, 60_000, status)
+
+
+def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, client: int = 0) -> LoggedTransaction:
+    return LoggedTransaction(9, "tx-0", 1000, epoch, state, frozenset(partitions), client, START_MS, UPDATED_MS)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "why"),
+    [
+        (V0, logged(State.ONGOING, ("t", 5)), "version 0 knows nothing of the client's version"),
+        (V1, logged(State.PREPARE_COMMIT, ("t", 5), epoch=4, client=2), "version 1 has it in tag 2"),
+        (head(status=0) + b"\xff\xff\xff\xff" + TIMES, logged(State.EMPTY), "null is no partitions"),
+        (head(status=4) + b"\x00\x00\x00\x00" + TIMES, logged(State.COMPLETE_COMMIT), "so is an empty array"),
+        (head(1, status=5) + b"\x00" + TIMES + b"\x00", logged(State.COMPLETE_ABORT), "null, flexibly"),
+        (head(1, status=5) + b"\x01" + TIMES + b"\x00", logged(State.COMPLETE_ABORT), "empty, flexibly"),
+        (
+            head() + struct.pack(">ihsiiihsii", 2, 1, b"t", 2, 5, 6, 1, b"u", 1, 0) + TIMES,
+            logged(State.ONGOING, ("t", 5), ("t", 6), ("u", 0)),
+            "every partition of every topic",
+        ),
+        (
+            head(1) + b"\x02\x02t\x02\x00\x00\x00\x05\x01\x07\x01x" + TIMES + b"\x01\x63\x02yy",
+            logged(State.ONGOING, ("t", 5)),
+            "tags that are not known are passed over, of a topic and of the record",
+        ),
+        (
+            head() + struct.pack(">ih2sii", 1, 2, "é".encode(), 1, 0) + TIMES,
+            logged(State.ONGOING, ("é", 0)),
+            "names are UTF-8",
+        ),
+        (V0 + b"later", logged(State.ONGOING, ("t", 5)), "what follows the last field is left alone, as brokers do"),
+    ],
+)
+def test_a_value_is_decoded_as_brokers_write_it(value: bytes, expected: LoggedTransaction, why: str) -> None:
+    assert decode(9, "tx-0", value) == expected, why
+    assert producer_id(value) == 1000
+
+
+@pytest.mark.parametrize(("status", "state"), enumerate(State))
+def test_every_status_has_its_state_in_the_order_of_transaction_state(status: int, state: State) -> None:
+    assert decode(9, "tx-0", head(status=status) + b"\xff\xff\xff\xff" + TIMES).state is state
+
+
+def test_the_states_are_named_as_describe_transactions_names_them() -> None:
+    assert [state.value for state in State] == [
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    ]
+
+
+@VALUES
+def test_a_value_that_ends_at_any_byte_is_unknown(value: bytes) -> None:
+    for size in range(len(value)):
+        with pytest.raises(UnknownRecord, match="cut short"):
+            decode(9, "tx-0", value[:size])
+
+
+def test_a_producer_id_is_read_where_nothing_after_it_can_be() -> None:
+    assert producer_id(V0[:10]) == 1000
+    for size in range(10):
+        with pytest.raises(UnknownRecord, match="cut short"):
+            producer_id(V0[:size])
+
+
+@pytest.mark.parametrize("version", [-1, 2, 3, 32767])
+def test_a_value_of_a_version_that_is_not_known_is_unknown_and_says_so(version: int) -> None:
+    value = struct.pack(">h", version) + V1[2:]
+    with pytest.raises(UnknownRecord, match=f"a value of version {version} is not known"):
+        decode(9, "tx-0", value)
+    with pytest.raises(UnknownRecord, match=f"a value of version {version} is not known"):
+        producer_id(value)
+
+
+@pytest.mark.parametrize("status", [-1, -128, len(State), 127])
+def test_a_status_that_is_not_known_is_unknown_and_says_so(status: int) -> None:
+    with pytest.raises(UnknownRecord, match=f"a status of {status} is not known"):
+        decode(9, "tx-0", head(status=status) + b"\xff\xff\xff\xff" + TIMES)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (head() + struct.pack(">ih1sii", 1, 1, b"\xff", 1, 0) + TIMES, "a name is not UTF-8"),
+        (head(1) + b"\x02\x02\xff\x02\x00\x00\x00\x05\x00" + TIMES + b"\x00", "a name is not UTF-8"),
+        (head() + struct.pack(">ih", 1, -1) + TIMES, "cut short"),
+        (head(1) + b"\x02\x00\x01\x00" + TIMES + b"\x00", "cut short"),
+        (head() + b"\x7f\xff\xff\xff" + TIMES, "cut short"),
+        (head(1) + b"\xff\xff\xff\xff\xff\x01", "a number is too long"),
+        (head(1) + b"\x01" + TIMES + b"\x01\x02\x01\x00", "cut short"),
+    ],
+    ids=[
+        "a topic that is not UTF-8",
+        "a topic that is not UTF-8, flexibly",
+        "a topic that is null",
+        "a topic that is null, flexibly",
+        "more topics than bytes",
+        "a length of more than 32 bits",
+        "a client version of one byte",
+    ],
+)
+def test_a_damaged_value_is_unknown(value: bytes, why: str) -> None:
+    with pytest.raises(UnknownRecord, match=why):
+        decode(9, "tx-0", value)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (KEY, "tx-0"),
+        (bytes.fromhex("00000000"), ""),
+        (struct.pack(">hh", 0, 3) + "é!".encode(), "é!"),
+        (struct.pack(">h", 1) + KEY[2:], None),
+        (struct.pack(">h", -1), None),
+        (struct.pack(">h", 32767) + b"\xff", None),
+    ],
+    ids=["an id", "an empty id", "UTF-8", "a later version", "a negative version", "whatever a later version holds"],
+)
+def test_a_key_names_its_id_and_one_of_another_version_names_none(key: bytes, expected: str | None) -> None:
+    assert transactional_id(key) == expected
+
+
+def test_a_key_that_ends_at_any_byte_is_unknown() -> None:
+    for size in range(len(KEY)):
+        with pytest.raises(UnknownRecord, match="cut short"):
+            transactional_id(KEY[:size])
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [(struct.pack(">hh", 0, 1) + b"\xff", "not UTF-8"), (struct.pack(">hh", 0, -1), "cut short")],
+    ids=["not UTF-8", "null"],
+)
+def test_a_damaged_key_is_unknown(key: bytes, why: str) -> None:
+    with pytest.raises(UnknownRecord, match=why):
+        transactional_id(key)
+
+
+# --- at random --------------------------------------------------------------------------------------------------------
+
+
+def only_unknown(value: bytes) -> None:
+    for read in (lambda: decode(9, "tx-0", value), lambda: producer_id(value), lambda: transactional_id(value)):
+        try:
+            read()
+        except UnknownRecord as unknown:
+            assert str(unknown)
+
+
+@given(st.binary(max_size=120))
+def test_of_bytes_at_random_nothing_comes_but_a_record_or_unknown(value: bytes) -> None:
+    only_unknown(value)
+
+
+@given(st.integers(0, 1), st.integers(0, 7), st.binary(max_size=80))
+@example(1, 1, b"\xff\xff\xff\xff\x0f")
+def test_nor_does_anything_else_come_of_a_good_head_with_bytes_at_random_after_it(
+    version: int, status: int, rest: bytes
+) -> None:
+    only_unknown(head(version, status) + rest)
+
+
+@given(st.sampled_from([V0, V1, KEY]), st.integers(0), st.integers(0, 255))
+def test_nor_of_a_record_with_one_byte_changed(value: bytes, at: int, byte: int) -> None:
+    at %= len(value)
+    only_unknown(value[:at] + bytes([byte]) + value[at + 1 :])
+
+
+NAMES = st.text(st.characters(codec="utf-8"), max_size=150)
+PARTITIONS = st.frozensets(st.tuples(NAMES, st.integers(0, 2**31 - 1)), max_size=5)
+
+
+@given(NAMES)
+def test_a_key_that_the_simulator_writes_is_read_back(name: str) -> None:
+    assert transactional_id(transaction_log_key(name)) == name
+
+
+@given(
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 32767),
+    st.sampled_from(State),
+    PARTITIONS,
+    st.integers(1, 3),
+    st.integers(0, 2**62),
+)
+def test_a_value_that_the_simulator_writes_is_read_back(
+    pid: int, epoch: int, state: State, partitions: frozenset[Key], client: int, time_ms: int
+) -> None:
+    written = transaction_log_value(TransactionMetadata(pid, epoch, state.value, partitions, client), time_ms)
+    holds_none = state is State.EMPTY or state.startswith("Complete")
+    assert decode(9, "tx-0", written) == LoggedTransaction(
+        offset=9,
+        transactional_id="tx-0",
+        producer_id=pid,
+        producer_epoch=epoch,
+        state=state,
+        partitions=frozenset() if holds_none else partitions,
+        client_version=client if client >= 2 else 0,
+        start_time_ms=time_ms,
+        updated_ms=time_ms,
+    )
+    assert producer_id(written) == pid
+
+
+def test_the_simulators_bytes_are_those_of_the_vectors() -> None:
+    assert transaction_log_key("tx-0") == KEY
+    written = transaction_log_value(
+        TransactionMetadata(1000, 4, "PrepareCommit", frozenset({("t", 5)}), client_version=2), UPDATED_MS
+    )
+    alike = V1.index(struct.pack(">q", UPDATED_MS)) + 8
+    assert written[:alike] == V1[:alike]
+    assert written[alike:] == struct.pack(">q", UPDATED_MS) + b"\x01\x02\x02\x00\x02"

@@ -1,0 +1,65 @@
+"""The demo's end: the plan for what hangs, and its rehearsal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from txnscan.api import sweep
+from txnscan.config import ScanConfig
+from txnscan.demo.plant import Planted, live_epoch
+from txnscan.demo.wait import wait_until
+from txnscan.demo.wire import Wire
+from txnscan.report.resolution import print_applied, print_plan
+from txnscan.resolve.plan import Plan, to_json
+from txnscan.resolve.run import apply_to, plan_sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WATCHED_S_MAX = 180
+
+
+def plan_and_rehearse(
+    spark: SparkSession,
+    wire: Wire,
+    config: ScanConfig,
+    hanging: list[Planted],
+    console: Console,
+    say: Callable[[str], None],
+) -> None:
+    """Sweeps until all that hangs was watched for long enough, plans, and rehearses the plan. Sends nothing.
+
+    Something that hangs while its owner can still write is planted beside it, for the plan to refuse.
+    """
+    tables = str(config.tables)
+    say(
+        f"Sweeping again, once txnscan has watched for {config.late_after} (the brokers' longest timeout), and planning"
+    )
+    live_epoch(wire, "refunds")
+
+    def planned() -> Plan | None:
+        sweep(spark, config)
+        plan = plan_sweep(spark, tables)
+        return plan if len(plan.actions) >= len(hanging) else None
+
+    plan = wait_until(planned, "everything that hangs was watched for long enough", _WATCHED_S_MAX)
+    path = Path(tables).absolute().parent / "plan.json"
+    path.write_text(to_json(plan))
+    console.rule("What could be done about it", align="left")
+    console.print()
+    print_plan(console, plan, str(path))
+    console.print()
+    console.rule("The rehearsal: everything up to the sending", align="left")
+    console.print()
+    options = ("--complete-commits", "--accept-unknown-outcome")
+    print_applied(console, apply_to(spark, config, plan, options=options))
+    console.print()
+    command = f"{sys.argv[0]} apply {path} --bootstrap-server {config.bootstrap_servers} --tables {tables}"
+    console.print(Text("The rehearsal was this, while the brokers are up:"))
+    console.print(Text(f"  {command} {' '.join(options)}"), soft_wrap=True)
