@@ -62,8 +62,8 @@ TWO = batch(102, [(None, b"v2")])
 def test_a_batch_is_told_with_its_producer_and_its_records() -> None:
     assert read(held(ONE, TWO)) == Fetched(
         batches=(
-            Batch(100, 101, 7, 3, False, True, ((100, b"k0", b"v0"), (101, b"k1", None))),
-            Batch(102, 102, -1, -1, False, False, ((102, None, b"v2"),)),
+            Batch(100, 101, 7, 3, 0, False, True, ((100, b"k0", b"v0"), (101, b"k1", None))),
+            Batch(102, 102, -1, -1, -1, False, False, ((102, None, b"v2"),)),
         ),
         high_watermark=103,
     )
@@ -144,7 +144,7 @@ def test_reading_goes_on_after_what_was_read(batches: Iterable[bytes], offset: i
 
 
 def test_reading_never_goes_back() -> None:
-    assert Fetched((Batch(3, 4, -1, -1, False, False),), 200).next_offset(100) == 100
+    assert Fetched((Batch(3, 4, -1, -1, -1, False, False),), 200).next_offset(100) == 100
 
 
 def test_a_batch_that_lost_all_its_records_and_is_kept_for_its_producer_has_none() -> None:
@@ -196,9 +196,12 @@ def spoilt(name: str, value: Any) -> Callable[[int, Any], Any]:
     [
         (spoilt("error_code", 56), "KAFKA_STORAGE_ERROR"),
         (spoilt("responses", None), "null in place of a list"),
-        (spoilt("responses", []), "answered for 0 partitions"),
+        (spoilt("responses", []), "answered 0 times for the partition"),
         (spoilt("responses", [FetchedTopic(topic="t", partitions=None)]), "null in place of a list"),
-        (spoilt("responses", [FetchedTopic(topic="t", partitions=[FetchedPartition()] * 2)]), "for 2 partitions"),
+        (
+            spoilt("responses", [FetchedTopic(topic="t", partitions=[FetchedPartition(partition_index=0)] * 2)]),
+            "2 times for the partition",
+        ),
     ],
 )
 def test_an_answer_that_is_not_of_one_partition_is_none(edit: Callable[[int, Any], Any], error: str) -> None:

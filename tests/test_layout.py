@@ -15,11 +15,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "txnscan"
 # No socket, no clock, no Spark: what they need of these is an argument.
-PURE = ("model.py", "plan.py", "probe.py", "rules.py", "observe.py", "snapshot.py", "visibility.py", "agreement.py")
+PURE = (
+    *("model.py", "plan.py", "probe.py", "rules.py", "observe.py", "snapshot.py", "visibility.py", "agreement.py"),
+    *("outcome.py", "transaction_log.py", "resolve/guard.py", "resolve/plan.py", "resolve/apply.py"),
+)
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
 # Inside txnscan: what opens connections, runs a clock or needs Spark.
 IMPURE_HOMES = ("cluster", "remote", "reads", "scan", "api", "cli", "tables", "session", "java", "engine", "report")
-SPARK_HOMES = ("engine/spark.py", "tables.py", "session.py")
+JOURNAL = ("resolve/journal.py", "resolve/lock.py")
+SPARK_HOMES = ("engine/spark.py", "tables.py", "session.py", *JOURNAL)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,17 @@ def test_pyspark_is_imported_only_where_spark_is_used_and_elsewhere_for_types_al
 
 def test_the_modules_that_need_spark_are_imported_inside_functions() -> None:
     heavy = ("txnscan.tables", "txnscan.engine.spark", "txnscan.engine.rows", "pyarrow", "pandas")
-    assert offenders(*heavy, allowed=("tables.py", "engine/"), unless=("call", "typing")) == []
+    assert offenders(*heavy, allowed=("tables.py", "engine/", *JOURNAL), unless=("call", "typing")) == []
+    journal = ("txnscan.resolve.journal", "txnscan.resolve.lock")
+    assert offenders(*journal, allowed=JOURNAL, unless=("call", "typing")) == []
+
+
+def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:
+    assert offenders("txnscan.kafka.write_txn_markers", allowed=("resolve/apply.py", "resolve/brokers.py")) == []
+    senders = [
+        file for file in files() if ".write(" in ast.unparse(parsed(file)) and "marker_for" in ast.unparse(parsed(file))
+    ]
+    assert senders == ["resolve/apply.py"]
 
 
 def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs() -> None:

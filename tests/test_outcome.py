@@ -64,7 +64,7 @@ def told(logged: Iterable[LoggedTransaction], o: dict[str, Any] | None = None, *
     """What is told of this log; `o` changes the observation."""
     numbered = tuple(replace(one, offset=offset) for offset, one in enumerate(logged))
     seen = observation(**{"coordinator_epoch": -1, **(o or {})})
-    base = OutcomeEvidence(seen, 9, seen.producer_epoch, None, numbered, None)
+    base = OutcomeEvidence(seen, 9, seen.producer_epoch, 0, None, numbered, None)
     return outcome(replace(base, **changes))
 
 
@@ -80,7 +80,7 @@ class Case:
 
 COMMIT, ABORT = True, False
 MARKED = {"coordinator_epoch": 0}
-BEFORE = [empty(3)]
+BEFORE = [empty(2), empty(3)]
 NOTHING_OF_IT = "never with this partition"
 NOT_BACK = "does not reach back to before epoch 3"
 
@@ -222,6 +222,21 @@ CASES = (
     Case("a suffix that begins with its decision", v2(COMMIT, P)[1:], MAYBE, NOT_BACK),
     Case("a suffix without a commit", v1(ABORT, P), UNKNOWN, NOT_BACK),
     Case("a suffix that begins with the completion at this epoch", v1(ABORT, P)[2:], UNKNOWN, NOT_BACK),
+    Case("a suffix that begins with an Empty that may be written again", [empty(3), *v1(ABORT, P)], UNKNOWN, NOT_BACK),
+    Case(
+        "a new producer id, whose first Empty is the first",
+        [empty(0), *v1(ABORT, P, epoch=0)],
+        NOT,
+        "aborted",
+        {"producer_epoch": 0},
+    ),
+    Case(
+        "v1: a commit, of which the partition may have forgotten the marker",
+        [*BEFORE, *v1(COMMIT, P)],
+        MAYBE,
+        "need not be this data",
+        changes={"first_sequence": 5},
+    ),
     Case("a suffix that begins after its epoch", [empty(4), *v1(COMMIT, P, epoch=4)], UNKNOWN, NOT_BACK),
     Case(
         "a suffix that begins with a completion by a v2 client at this epoch: it began it",
@@ -263,7 +278,13 @@ CASES = (
     # producer ids that rotate
     Case(
         "the last epoch of a producer id, whose end already holds the next one",
-        [empty(32766), ongoing(32766, P), prepare(COMMIT, 32767, P, client=V2), complete(COMMIT, 0, V2, producer_id=8)],
+        [
+            empty(32765),
+            empty(32766),
+            ongoing(32766, P),
+            prepare(COMMIT, 32767, P, client=V2),
+            complete(COMMIT, 0, V2, producer_id=8),
+        ],
         COMMITTED,
         "committed its transaction of epoch 32766",
         {"producer_epoch": 32766},
@@ -543,6 +564,8 @@ FIRST_EPOCHS = st.sampled_from([-1, 5, EPOCH_MAX - 5, EPOCH_MAX - 3])
 
 def history(first_epoch: int, steps: Iterable[tuple[tuple[str, frozenset[Key], bool, int], int]]) -> History:
     made = History(first_epoch)
+    if first_epoch >= 0:
+        made.write(State.EMPTY)
     made.init()
     for (kind, partitions, flag, times), client in steps:
         if kind == "end":
@@ -572,7 +595,7 @@ def suffixes(made: History, o: Observation, expired: bool) -> Iterator[OutcomeEv
     for cut in range(len(made.records)):
         left = tuple(made.records[cut:])
         logged = left if any(one.producer_id == o.producer_id for one in left) else ()
-        yield OutcomeEvidence(o, owner_epoch, o.producer_epoch, None, logged, None)
+        yield OutcomeEvidence(o, owner_epoch, o.producer_epoch, 0, None, logged, None)
 
 
 def contradicts(found: Told, committed: bool) -> bool:

@@ -17,7 +17,7 @@ from txnscan.cluster import Cluster
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import fetch
+from txnscan.kafka.fetch import Batch, fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.model import TRANSACTION_STATE_TOPIC, Judged, Partition
 from txnscan.outcome import OutcomeEvidence
@@ -38,7 +38,7 @@ def read_outcomes(
     before = cluster.agreement(topics)
     count = len(before.indexes(TRANSACTION_STATE_TOPIC))
     wanted = {k: pids for k, pids in _wanted(hanging, count).items() if pids}
-    first = cluster.in_parallel(lambda judged: _first_epoch(cluster.send, before, judged), hanging)
+    first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged), hanging)
     done = 0
 
     def read(k: int) -> LogRead:
@@ -52,8 +52,8 @@ def read_outcomes(
     after = cluster.agreement(topics)
     logs = {k: log.confirmed(before, after, k) for k, log in logs.items()}
     return [
-        _evidence(judged, epoch, [logs[k] for k in _logs_of(judged, count)])
-        for judged, epoch in zip(hanging, first, strict=True)
+        _evidence(judged, batch, [logs[k] for k in _logs_of(judged, count)])
+        for judged, batch in zip(hanging, first, strict=True)
     ]
 
 
@@ -76,7 +76,11 @@ class LogRead:
 def _logs_of(judged: Judged, count: int) -> tuple[int, ...]:
     """The partitions of the log that can hold the transaction's id."""
     names = {view.transactional_id for view in judged.evidence.coordinators}
-    return tuple(sorted({coordinator_partition(name, count) for name in names})) if names else tuple(range(count))
+    return (
+        tuple(sorted({coordinator_partition(name, count) for name in names}))
+        if names and count
+        else tuple(range(count))
+    )
 
 
 def _wanted(hanging: Iterable[Judged], count: int) -> Mapping[int, frozenset[int]]:
@@ -88,7 +92,7 @@ def _wanted(hanging: Iterable[Judged], count: int) -> Mapping[int, frozenset[int
     return {k: frozenset(wanted[k]) for k in sorted(wanted)}
 
 
-def _evidence(judged: Judged, first_epoch: int | str, logs: Sequence[LogRead]) -> OutcomeEvidence:
+def _evidence(judged: Judged, first: Batch | str, logs: Sequence[LogRead]) -> OutcomeEvidence:
     o = judged.observation
     logged = [record for log in logs for record in log.logged]
     names = {record.transactional_id for record in logged if record.producer_id == o.producer_id}
@@ -96,23 +100,25 @@ def _evidence(judged: Judged, first_epoch: int | str, logs: Sequence[LogRead]) -
     return OutcomeEvidence(
         observation=o,
         owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
-        first_epoch=first_epoch if isinstance(first_epoch, int) else None,
-        batch_error=first_epoch if isinstance(first_epoch, str) else None,
+        first_epoch=first.producer_epoch if isinstance(first, Batch) else None,
+        first_sequence=first.base_sequence if isinstance(first, Batch) else None,
+        batch_error=None if isinstance(first, Batch) else first,
         logged=tuple(record for record in logged if record.transactional_id in names),
         log_error=None if logs and not errors else (errors or [f"{TRANSACTION_STATE_TOPIC} is not there"])[0],
     )
 
 
-def _first_epoch(send: Send, before: Agreement, judged: Judged) -> int | str:
-    """The producer epoch of the transaction's first batch, or why it is not known."""
+def _first_batch(send: Send, before: Agreement, judged: Judged) -> Batch | str:
+    """The transaction's first batch, or why it is not known."""
     o = judged.observation
     try:
         fetched = fetch(send, before.partition(o.topic, o.partition), o.start_offset, _FIRST_BATCH_BYTES, records=False)
     except (RequestFailed, Unagreed) as failed:
         return str(failed)
     for batch in fetched.batches[:1]:
-        if batch.base_offset == o.start_offset and batch.producer_id == o.producer_id and batch.is_transactional:
-            return batch.producer_epoch
+        data = batch.is_transactional and not batch.is_control
+        if data and (batch.base_offset, batch.producer_id) == (o.start_offset, o.producer_id):
+            return batch
     return f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more"
 
 

@@ -57,15 +57,16 @@ class Told:
 class OutcomeEvidence:
     """What was read to learn an outcome.
 
-    owner_epoch: the epoch of the id that has the producer id now, None where none has. first_epoch: the producer epoch
-    of the transaction's first batch, None where it could not be read, which `batch_error` explains. logged: what is
-    left in `__transaction_state` of every id that has ever had the producer id, in the order of the log. log_error: why
-    some of it could not be read, or None.
+    owner_epoch: the epoch of the id that has the producer id now, None where none has. first_epoch, first_sequence: the
+    producer epoch and base sequence of the transaction's first batch, None where it could not be read, which
+    `batch_error` explains. logged: what is left in `__transaction_state` of every id that has ever had the producer
+    id, in the order of the log. log_error: why some of it could not be read, or None.
     """
 
     observation: Observation
     owner_epoch: int | None
     first_epoch: int | None
+    first_sequence: int | None
     batch_error: str | None
     logged: tuple[LoggedTransaction, ...]
     log_error: str | None
@@ -96,7 +97,8 @@ class Decision:
         if self.record.producer_id != o.producer_id:
             return False
         if self.epoch is None:
-            return self.record.producer_epoch in (o.producer_epoch, o.producer_epoch + 1)
+            raised = self.record.producer_epoch - o.producer_epoch
+            return raised == 1 or (raised == 0 and self.record.client_version < _TRANSACTIONS_V2)
         return self.epoch == o.producer_epoch
 
 
@@ -109,7 +111,7 @@ def outcome(evidence: OutcomeEvidence) -> Told:
     doubt = _doubt(evidence, names)
     if commits:
         commit, *_ = commits
-        if doubt is None and is_of_this_data(commit, ends, o):
+        if doubt is None and is_of_this_data(commit, ends, evidence):
             why = f"'{names[0]}' committed its transaction of epoch {commit.epoch} with this partition"
             return Told(Outcome.COMMITTED, f"{why}, which has no marker of it")
         why = f"'{names[0]}' committed at epoch {commit.epoch} with this partition"
@@ -180,19 +182,22 @@ def _alike(one: Decision, two: Decision) -> bool:
     )
 
 
-def is_of_this_data(commit: Decision, ends: Sequence[Decision], o: Observation) -> bool:
+def is_of_this_data(commit: Decision, ends: Sequence[Decision], evidence: OutcomeEvidence) -> bool:
     """Whether this commit, which names the partition, must be the commit of the open data, all `ends` being known."""
+    o = evidence.observation
     if commit.raised:
         # Transactions v2: the one transaction of its epoch. Had the partition its marker, it would refuse this data.
         return len(ends) == 1
     alone = not any(decision.names(o) for decision in ends if decision is not commit)
-    return alone and o.coordinator_epoch == _NO_MARKER_YET
+    # A partition forgets an idle producer and its markers, but what is written after that does not begin at 0 again.
+    return alone and o.coordinator_epoch == _NO_MARKER_YET and evidence.first_sequence == 0
 
 
 def reaches_before(logged: Sequence[LoggedTransaction], o: Observation) -> bool:
     """Whether the log holds a record of the id from before its first transaction at the open data's epoch.
 
-    An id never gets a producer id back that it had, and its epochs rise; so what comes first tells.
+    An id never gets a producer id back that it had, and its epochs rise; so what comes first tells. An Empty record at
+    a later epoch than 0 does not: Kafka 3 writes it again for an InitProducerId that is repeated after a transaction.
     """
     first = logged[0]
     if first.producer_id != o.producer_id:
@@ -200,7 +205,7 @@ def reaches_before(logged: Sequence[LoggedTransaction], o: Observation) -> bool:
     if first.producer_epoch != o.producer_epoch:
         return first.producer_epoch < o.producer_epoch
     raised_to_this = first.state in (*_PREPARED, *_COMPLETE) and first.client_version >= _TRANSACTIONS_V2
-    return first.state is State.EMPTY or raised_to_this
+    return (first.state is State.EMPTY and first.producer_epoch == 0) or raised_to_this
 
 
 def _nothing_committed(name: str, ends: Sequence[Decision], o: Observation) -> str:

@@ -8,6 +8,7 @@ the high watermark, control batches included. Source: `KafkaApis.handleFetchRequ
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,7 @@ class Batch:
     last_offset: int
     producer_id: int
     producer_epoch: int
+    base_sequence: int
     is_control: bool
     is_transactional: bool
     records: tuple[tuple[int, bytes | None, bytes | None], ...] | None = None
@@ -87,9 +89,14 @@ def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, reco
     response = send(partition.leader, request)
     if response.error_code != ErrorCode.NONE:
         raise RequestFailed(error_name(response.error_code))
-    answers = [answer for topic_answer in present(response.responses) for answer in present(topic_answer.partitions)]
+    answers = [
+        answer
+        for topic_answer in present(response.responses)
+        for answer in present(topic_answer.partitions)
+        if (topic_answer.topic, answer.partition_index) == partition.key
+    ]
     if len(answers) != 1:
-        raise RequestFailed(f"the broker answered for {len(answers)} partitions when asked for one")
+        raise RequestFailed(f"the broker answered {len(answers)} times for the partition that it was asked for")
     (answer,) = answers
     if answer.error_code != ErrorCode.NONE:
         raise RequestFailed(error_name(answer.error_code))
@@ -100,7 +107,7 @@ def _batches(data: bytes, records: bool) -> list[Batch]:
     """The whole batches in it: the last may be cut off, which is no error of a Fetch answer."""
     try:
         return [_batch(batch, records) for batch in MemoryRecords(data)]
-    except (KafkaError, ValueError, IndexError, struct.error) as damaged:
+    except (KafkaError, ValueError, IndexError, OSError, EOFError, struct.error, zlib.error) as damaged:
         raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
 
 
@@ -114,6 +121,7 @@ def _batch(batch: Any, records: bool) -> Batch:
         last_offset=batch.last_offset,
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
         is_control=batch.is_control_batch,
         is_transactional=batch.is_transactional,
         records=tuple((r.offset, r.key, r.value) for r in batch) if records else None,

@@ -8,8 +8,8 @@ machine, in the same space of process ids.
 from __future__ import annotations
 
 import os
+import platform
 import re
-import socket
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def this_process() -> Process:
         space = f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         space = ""
-    return Process(socket.gethostname(), os.getpid(), space)
+    return Process(platform.node(), os.getpid(), space)
 
 
 def parse_process(text: str) -> Process | None:

@@ -154,7 +154,7 @@ def _fetch(world: World, broker_id: int, request: Any) -> Any:
     if code is ErrorCode.NONE:
         log = world.logs[key, broker_id][:mark]
         records = b"".join(_stored(log, asked.fetch_offset))
-    shown = SimpleNamespace(error_code=int(code), high_watermark=mark, records=records)
+    shown = SimpleNamespace(partition_index=key[1], error_code=int(code), high_watermark=mark, records=records)
     return SimpleNamespace(error_code=0, responses=[SimpleNamespace(topic=topic.topic, partitions=[shown])])
 
 
@@ -165,8 +165,10 @@ def _stored(log: Log, start: int) -> Iterator[bytes]:
         if offset < start or offset in dropped:
             continue
         if isinstance(record, Data):
+            producer_id, epoch = record.producer_id, record.producer_epoch
+            written = sum(isinstance(r, Data) and r[:2] == (producer_id, epoch) for _, r in log[:offset])
             yield encode.batch(
-                offset, [(None, b"")], producer_id=record.producer_id, producer_epoch=record.producer_epoch
+                offset, [(None, b"")], producer_id=producer_id, producer_epoch=epoch, base_sequence=written
             )
         elif isinstance(record, TransactionLogRecord):
             held = record.metadata

@@ -22,11 +22,17 @@ def batch(
     *,
     producer_id: int = -1,
     producer_epoch: int = -1,
+    base_sequence: int = 0,
     timestamp_ms: int = 0,
 ) -> bytes:
     """A record batch of keys and values; transactional where a producer id is given."""
     producer = (
-        {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": 0, "transactional": True}
+        {
+            "producer_id": producer_id,
+            "producer_epoch": producer_epoch,
+            "base_sequence": base_sequence,
+            "transactional": True,
+        }
         if producer_id >= 0
         else {}
     )
