@@ -18,6 +18,8 @@ from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeA
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
 
+from tests.builders import plan, stored
+from tests.test_apply import FakeJournal
 from tests.test_connections import PLAIN, pkcs8
 from tests.test_faults import at_stage
 from txnscan import ScanConfig, find_hanging
@@ -30,6 +32,9 @@ from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.wait import wait_until
 from txnscan.demo.wire import Wire
 from txnscan.kafka.errors import RequestFailed
+from txnscan.resolve.apply import Status, apply_plan
+from txnscan.resolve.brokers import LiveBrokers
+from txnscan.resolve.guard import ACCEPT_UNKNOWN
 from txnscan.scan import Scan
 
 PASSWORD = "b0b-S3cret"
@@ -201,7 +206,7 @@ CASES = (
     ),
 )
 # Principals whose rules change while their tests run.
-REVOKED, REPAIRED, COMMANDED = "revoked", "repaired", "commanded"
+REVOKED, REPAIRED, COMMANDED, RESOLVER = "revoked", "repaired", "commanded", "resolver"
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,9 @@ class Locked:
         return bool(self.wire.send(1, DescribeAclsRequest(**rule.filter)).resources)
 
     def swept(self, user: str, progress: Callable[[str, int, int], None] = lambda *_: None) -> Scan:
+        return find_hanging(self.config(user), progress=progress)
+
+    def config(self, user: str) -> ScanConfig:
         config = self.directory / f"{user}.properties"
         login = f'{PLAIN} required username="{user}" password="{PASSWORD}";'
         config.write_text(
@@ -239,7 +247,7 @@ class Locked:
             f"ssl.truststore.location={self.directory}/ca.pem\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n"
         )
         servers = self.cluster.bootstrap_servers_of("SASL_SSL")
-        return find_hanging(ScanConfig(servers, command_config=str(config)), progress=progress)
+        return ScanConfig(servers, command_config=str(config))
 
     def run(self, command: str) -> None:
         """Runs Kafka's own tool, as an administrator would who answers yes."""
@@ -276,7 +284,7 @@ def start(directory: Path, users: Iterable[str], **properties: str) -> KafkaClus
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     directory = tmp_path_factory.mktemp("locked")
-    users = [*(case.user for case in CASES), REVOKED, REPAIRED, COMMANDED]
+    users = [*(case.user for case in CASES), REVOKED, REPAIRED, COMMANDED, RESOLVER]
     with start(directory, users) as cluster, cluster.wire() as wire:
         plant.orphan(wire)
         plant.live_with_old_timestamps(wire)
@@ -382,6 +390,40 @@ def test_the_commands_that_a_sweep_names_are_all_that_it_takes_to_make_it_whole(
             locked.run(command)
     scan = locked.swept(COMMANDED)
     assert (verdicts(scan), scan.complete, scan.errors) == (TRUTH, True, ())
+
+
+def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_grants_it_is_named(
+    locked: Locked,
+) -> None:
+    planted = plant.orphan(locked.wire, "resolvable")
+    locked.add(RESOLVER, *LISTED)
+    scan = locked.swept(RESOLVER)
+    (found,) = [j for j in scan.transactions if j.observation.topic == "resolvable"]
+    o = found.observation
+    one = stored(
+        topic="resolvable",
+        **{name: getattr(o, name) for name in ("topic_id", "producer_id", "producer_epoch", "coordinator_epoch")},
+        start_offset=planted.start_offset,
+        outcome=found.judgement.outcome,
+        reason=str(found.judgement.reason),
+        owner_epoch=None,
+    )
+    # A second one, for the plan to stop before.
+    made = plan(one, stored(incident_id="other"))
+    brokers, options = LiveBrokers(locked.config(RESOLVER)), (ACCEPT_UNKNOWN,)
+    first, second = apply_plan(made, brokers, FakeJournal(), execute=True, options=options)
+    assert first.status is Status.FAILED and "needs Alter on Cluster" in first.detail
+    assert second.status is Status.REFUSED and "for want of an ACL" in second.detail
+    assert plant.open_transaction(locked.wire, "resolvable", 0, o.producer_id) is not None
+    (command,) = [match[1] for match in COMMAND.finditer(first.detail)]
+    locked.run(command)
+    journal = FakeJournal()
+
+    def resolved() -> bool:
+        first, *_ = apply_plan(made, brokers, journal, execute=True, options=options)
+        return first.status is Status.RESOLVED
+
+    wait_until(resolved, "the rule stood and the marker was written")
 
 
 @pytest.mark.parametrize("stage", ["read every partition", "first read", "ask coordinators", "second read"])

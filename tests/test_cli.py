@@ -67,6 +67,17 @@ USAGE = [
     (["sweep", "--bootstrap-server", "{at}", "--tables", " "], "--tables: is empty"),
     (["sweep", "--bootstrap-server", "{at}", "--engine", "flink"], "--engine"),
     (["show"], "--tables"),
+    (["plan", "--tables", "t"], "--out"),
+    (["plan", "--tables", "t", "--out", "/nowhere/plan.json"], "--out: /nowhere/plan.json cannot be written"),
+    (["plan", "--tables", "t", "--out", "plan.json", "--topic", "("], "--topic: '(' is not a regular expression"),
+    (["plan", "--tables", "t", "--out", "plan.json", "--limit", "0"], "--limit"),
+    (["apply", "--bootstrap-server", "{at}", "--tables", "t"], "PLAN"),
+    (["apply", "/nowhere/plan.json", "--bootstrap-server", "{at}", "--tables", "t"], "PLAN: /nowhere/plan.json cannot"),
+    (["apply", "pyproject.toml", "--bootstrap-server", "{at}", "--tables", "t"], "plan: the file is not JSON"),
+    (
+        ["apply", "x", "--bootstrap-server", "{at}", "--tables", "t", "--max-plan-age", "1"],
+        "--max-plan-age: '1' is not",
+    ),
     (["demo", "--port", "80"], "--port"),
     (["sweeep"], "sweeep"),
 ]

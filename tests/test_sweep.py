@@ -60,6 +60,21 @@ def test_every_planted_transaction_gets_its_verdict_and_reason(planted: Planted)
     assert found.coordinators_proven == found.coordinators_planned == 6
 
 
+def test_what_was_decided_about_each_is_told_where_it_can_be_known(planted: Planted) -> None:
+    found = find_hanging(ScanConfig(planted.bootstrap_servers))
+    told = {j.observation.topic_partition: j.judgement.outcome for j in found.transactions}
+    assert told == {
+        "payments-solo-0": "committed",
+        "clicks-0": "unknown",
+        "sensors-0": "unknown",
+        "shipments-0": "not_committed",
+        # Its owner is still at the epoch of the data.
+        "invoices-1": "unknown",
+        "backfill-0": None,
+        "invoices-0": None,
+    }
+
+
 def test_ten_sweeps_under_traffic_accuse_nothing_healthy_and_find_all_that_hangs(
     spark: SparkSession, planted: Planted, location: str
 ) -> None:
@@ -218,7 +233,7 @@ def test_spark_submit_sweeps_on_executors_of_their_own(planted: Planted, locatio
 def test_an_unknown_job_lists_those_there_are() -> None:
     ran = subprocess.run([ROOT / "spark-submit.sh", "nothing"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "usage: ./spark-submit.sh <job> [options]; jobs: sweep\n"
+    assert ran.stderr == "usage: ./spark-submit.sh <job> [options]; jobs: resolve sweep\n"
 
 
 CONNECT = """

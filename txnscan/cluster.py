@@ -63,7 +63,8 @@ class Cluster:
         self._random_token = random_token
 
     @property
-    def _principal(self) -> str:
+    def principal(self) -> str:
+        """Who this is to the brokers, for what to grant it."""
         return self._connect.settings.principal
 
     @property
@@ -109,11 +110,11 @@ class Cluster:
         nowhere = f"txnscan-{self._random_token()}"
         if dict(self.view([nowhere]).topic_errors).get(nowhere) != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
             return None
-        return f"topics may be invisible: {lacks(Permission('Describe', 'Topic'), self._principal)}"
+        return f"topics may be invisible: {lacks(Permission('Describe', 'Topic'), self.principal)}"
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
         """What all brokers agree on about these topics, now."""
-        return read_agreement(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn, self._principal)
+        return read_agreement(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn, self.principal)
 
     def max_timeout_ms(self) -> tuple[int, tuple[ScanError, ...]]:
         """The longest `transaction.max.timeout.ms` of all brokers; one that will not say counts with the default."""
@@ -122,7 +123,7 @@ class Cluster:
             try:
                 return transaction_max_timeout_ms(self.send, broker_id)
             except RequestFailed as failed:
-                error = explained(failed.error, DESCRIBE_CONFIGS, self._principal)
+                error = explained(failed.error, DESCRIBE_CONFIGS, self.principal)
                 return ScanError("configs", f"{error}; {_DEFAULT_MAX_TIMEOUT_MS} ms is assumed", broker_id)
 
         answers = self.in_parallel(ask, sorted(self._brokers))
@@ -154,7 +155,7 @@ class Cluster:
 
         def ask(broker_id: int) -> Any:
             nonlocal done
-            answers = ask_coordinators(self.send, broker_id, probes, open_producer_ids, open_topics, self._principal)
+            answers = ask_coordinators(self.send, broker_id, probes, open_producer_ids, open_topics, self.principal)
             done += 1
             on_progress(done, len(broker_ids))
             return answers

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from txnscan.agreement import Agreement, Unagreed
 from txnscan.cluster import Cluster
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
@@ -38,12 +39,12 @@ def read_outcomes(
     before = cluster.agreement(topics)
     count = len(before.indexes(TRANSACTION_STATE_TOPIC))
     wanted = {k: pids for k, pids in _wanted(hanging, count).items() if pids}
-    first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged), hanging)
+    first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged, cluster.principal), hanging)
     done = 0
 
     def read(k: int) -> LogRead:
         nonlocal done
-        found = read_log(cluster.send, before, k, wanted[k])
+        found = read_log(cluster.send, before, k, wanted[k], cluster.principal)
         done += 1
         on_progress(done, len(wanted))
         return found
@@ -108,13 +109,13 @@ def _evidence(judged: Judged, first: Batch | str, logs: Sequence[LogRead]) -> Ou
     )
 
 
-def _first_batch(send: Send, before: Agreement, judged: Judged) -> Batch | str:
+def _first_batch(send: Send, before: Agreement, judged: Judged, principal: str) -> Batch | str:
     """The transaction's first batch, or why it is not known."""
     o = judged.observation
     try:
         fetched = fetch(send, before.partition(o.topic, o.partition), o.start_offset, _FIRST_BATCH_BYTES, records=False)
     except (RequestFailed, Unagreed) as failed:
-        return str(failed)
+        return explained(str(failed), Permission("Read", "Topic", o.topic), principal)
     for batch in fetched.batches[:1]:
         data = batch.is_transactional and not batch.is_control
         if data and (batch.base_offset, batch.producer_id) == (o.start_offset, o.producer_id):
@@ -122,13 +123,16 @@ def _first_batch(send: Send, before: Agreement, judged: Judged) -> Batch | str:
     return f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more"
 
 
-def read_log(send: Send, before: Agreement, k: int, producer_ids: frozenset[int]) -> LogRead:
+def read_log(
+    send: Send, before: Agreement, k: int, producer_ids: frozenset[int], principal: str = UNKNOWN_PRINCIPAL
+) -> LogRead:
     """One partition of the log, from its start to its high watermark."""
     try:
         partition = before.partition(TRANSACTION_STATE_TOPIC, k)
         return LogRead(_kept(send, partition, producer_ids))
     except (RequestFailed, Unagreed, UnknownRecord) as failed:
-        return LogRead(error=f"{TRANSACTION_STATE_TOPIC}-{k}: {failed}")
+        needed = Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)
+        return LogRead(error=f"{TRANSACTION_STATE_TOPIC}-{k}: {explained(str(failed), needed, principal)}")
 
 
 def _kept(send: Send, partition: Partition, producer_ids: frozenset[int]) -> tuple[LoggedTransaction, ...]:

@@ -15,9 +15,9 @@ from tests.prove.placing import lead, replicas_of
 from tests.prove.stage import NotPossible, Stage
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
-from txnscan.demo.producer import PRODUCE_V1, TIMEOUT_MS_MAX, Identity, Producer, ProducerError
+from txnscan.demo.producer import PRODUCE_V1, Identity, Producer, ProducerError
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
+from txnscan.demo.wire import TIMEOUT_MS_MAX, Wire
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.model import Key
