@@ -24,6 +24,7 @@ from kafka.protocol.metadata import MetadataResponse
 from txnscan.kafka.acls import AclRule
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.frames import AsBytes, Body, api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, OpenProducer, Partition
 
 ADDRESS = "127.0.0.1"
@@ -150,13 +151,15 @@ class FakeCluster:
 
     def send(self, broker_id: int, request: Any) -> Any:
         """The broker's answer."""
-        name = type(request).__name__.removesuffix("Request")
+        name = api_name(request)
+        plain = request.request if isinstance(request, AsBytes) else request
         self.asked.append((broker_id, name))
-        self.requests.append(request)
+        self.requests.append(plain)
         if broker_id in self.unreachable or self.fail_when(broker_id, request, self.asked):
             raise RequestFailed(f"broker {broker_id} cannot be reached")
-        answer = getattr(self, f"_answer_{name}")(broker_id, request)
-        return self.edit[name](broker_id, answer) if name in self.edit else answer
+        answer = getattr(self, f"_answer_{name}")(broker_id, plain)
+        edited = self.edit[name](broker_id, answer) if name in self.edit else answer
+        return as_bytes(edited) if isinstance(request, AsBytes) else edited
 
     def _answer_Metadata(self, broker_id: int, request: Any) -> Any:
         if broker_id in self.believes:
@@ -285,6 +288,12 @@ class FakeCluster:
             producer_epoch=held.producer_epoch,
             topics=[DescribedId.TopicData(topic=topic, partitions=[index]) for topic, index in held.partitions],
         )
+
+
+def as_bytes(answer: Any) -> Body:
+    """An answer of kafka-python's as it comes over the wire."""
+    version = answer.max_version if answer.version is None else answer.version
+    return Body(version, bytes(answer.encode(version=version)))
 
 
 def acl_resource(rule: AclRule) -> Any:

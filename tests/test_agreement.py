@@ -212,13 +212,15 @@ def test_a_leader_without_a_leader_epoch_is_unknown(cluster: FakeCluster) -> Non
 
 def test_a_broker_of_another_cluster_at_a_known_address_is_a_disagreement(cluster: FakeCluster) -> None:
     views = agree(cluster).views
-    stranger = ClusterView(3, "another cluster", views[2].brokers, views[2].partitions)
+    stranger = ClusterView(3, "another cluster", views[2].brokers, views[2].topics)
     why_not(Agreement((*views[:2], stranger), ()))
 
 
 def test_a_broker_that_names_two_leaders_for_one_partition_is_a_disagreement_with_itself(cluster: FakeCluster) -> None:
     views = agree(cluster).views
-    doubled = [replace(v, partitions=(replace(v.partitions[0], leader=2), *v.partitions)) for v in views]
+    doubled = [
+        replace(v, topics=(replace(v.topics[0], leaders=(2,) * len(v.topics[0].leaders)), *v.topics)) for v in views
+    ]
     why_not(Agreement(tuple(doubled), ()))
 
 

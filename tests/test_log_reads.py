@@ -16,6 +16,7 @@ from txnscan.cluster import Cluster
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.frames import api_name
 from txnscan.log_reads import read_outcomes
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import Broker, Judged, Key
@@ -308,7 +309,7 @@ def damage(fake: FakeLogs) -> None:
 
 def fail_second_fetch(fake: FakeLogs) -> None:
     fake.fetch_max_bytes = 1
-    fake.fail_when = lambda _, request, asked: "Fetch" in type(request).__name__ and len(fake.reads_of(STATE)) == 2
+    fake.fail_when = lambda _, request, asked: api_name(request) == "Fetch" and len(fake.reads_of(STATE)) == 2
 
 
 @pytest.mark.parametrize(

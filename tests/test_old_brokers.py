@@ -26,6 +26,7 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported
+from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
 from txnscan.remote import Connect
 from txnscan.scan import NoHistory, Scan, scan
@@ -150,7 +151,7 @@ class FakeOld(FakeCluster):
         return name
 
     def send(self, broker_id: int, request: Any) -> Any:
-        name = type(request).__name__.removesuffix("Request")
+        name = api_name(request)
         if name in self.lacking.get(broker_id, ()):
             raise RequestFailed(unsupported(f"broker {broker_id} (127.0.0.1:{9000 + broker_id})", name), sent=False)
         return super().send(broker_id, request)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import partition
-from txnscan.model import Partition, ReadBatch
-from txnscan.plan import plan_reads
+from txnscan.model import Key, Partition, Topic
+from txnscan.plan import plan_narrow, plan_wide
 
 PARTITIONS = st.lists(
     st.builds(
@@ -31,39 +34,79 @@ def led_by(leader: int, count: int) -> list[Partition]:
     return [partition(f"of-{leader}", index, leader) for index in range(count)]
 
 
-def lanes(batches: tuple[ReadBatch, ...]) -> dict[int, list[ReadBatch]]:
+def topics(partitions: Iterable[Partition]) -> list[Topic]:
+    found: dict[str, list[Partition]] = defaultdict(list)
+    for one in partitions:
+        found[one.topic].append(one)
+    return [
+        Topic(
+            name,
+            ones[0].topic_id,
+            tuple(p.partition for p in ones),
+            tuple(p.leader for p in ones),
+            tuple(p.leader_epoch for p in ones),
+        )
+        for name, ones in found.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of either plan."""
+
+    lane: int
+    leader: int
+    keys: tuple[Key, ...]
+
+
+def wide(partitions: Iterable[Partition], **limits: int) -> list[Batch]:
+    batches, _ = plan_wide(topics(partitions), **limits)
+    return [
+        Batch(b.lane, b.leader, tuple((t, i) for t, indexes in b.indexes.items() for i in indexes)) for b in batches
+    ]
+
+
+def narrow(partitions: Iterable[Partition], **limits: int) -> list[Batch]:
+    led = [p for p in partitions if p.leader >= 0]
+    return [Batch(b.lane, b.leader, tuple(p.key for p in b.partitions)) for b in plan_narrow(led, **limits)]
+
+
+both = pytest.mark.parametrize("plan", [wide, narrow])
+Plan = Callable[..., list[Batch]]
+
+
+def lanes(batches: list[Batch]) -> dict[int, list[Batch]]:
     found = defaultdict(list)
     for batch in batches:
         found[batch.lane].append(batch)
     return found
 
 
-@given(PARTITIONS, SIZES, SIZES)
-def test_every_partition_is_in_exactly_one_batch_or_is_an_error(
-    partitions: list[Partition], batch_size: int, lanes_per_leader: int
+@both
+@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES)
+def test_every_partition_with_a_leader_is_in_exactly_one_batch_of_that_leader(
+    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int
 ) -> None:
-    batches, errors = plan_reads(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
-    planned = [p for batch in batches for p in batch.partitions]
-    keys = [p.key for p in planned] + [(e.topic, e.partition) for e in errors]
-    assert sorted(keys) == sorted(p.key for p in partitions)
-    assert set(planned) <= set(partitions)
+    batches = plan(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
+    planned = [(batch.leader, key) for batch in batches for key in batch.keys]
+    assert sorted(planned) == sorted((p.leader, p.key) for p in partitions if p.leader >= 0)
 
 
-@given(PARTITIONS, SIZES, SIZES)
-def test_a_batch_is_bounded_never_empty_and_asks_one_leader_for_what_it_leads(
-    partitions: list[Partition], batch_size: int, lanes_per_leader: int
+@both
+@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES)
+def test_a_batch_is_bounded_and_never_empty(
+    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int
 ) -> None:
-    batches, _ = plan_reads(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
-    for batch in batches:
-        assert 1 <= len(batch.partitions) <= batch_size
-        assert {p.leader for p in batch.partitions} == {batch.leader}
+    batches = plan(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
+    assert all(1 <= len(batch.keys) <= batch_size for batch in batches)
 
 
-@given(PARTITIONS, SIZES, SIZES)
+@both
+@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES)
 def test_a_leader_never_has_more_lanes_than_allowed_and_no_lane_is_shared(
-    partitions: list[Partition], batch_size: int, lanes_per_leader: int
+    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int
 ) -> None:
-    batches, _ = plan_reads(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
+    batches = plan(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
     leaders = {lane: {batch.leader for batch in queue} for lane, queue in lanes(batches).items()}
     assert all(len(who) == 1 for who in leaders.values())
     per_leader = Counter(leader for who in leaders.values() for leader in who)
@@ -71,27 +114,30 @@ def test_a_leader_never_has_more_lanes_than_allowed_and_no_lane_is_shared(
     assert sorted(leaders) == list(range(len(leaders))), "lane numbers have no gaps"
 
 
-@given(PARTITIONS, SIZES, SIZES)
+@both
+@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES)
 def test_the_lanes_of_a_leader_differ_by_one_batch_at_most(
-    partitions: list[Partition], batch_size: int, lanes_per_leader: int
+    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int
 ) -> None:
-    batches, _ = plan_reads(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
+    batches = plan(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
     lengths = defaultdict(list)
     for queue in lanes(batches).values():
         lengths[queue[0].leader].append(len(queue))
     assert all(max(found) - min(found) <= 1 for found in lengths.values())
 
 
-@given(PARTITIONS, SIZES, SIZES, st.randoms(use_true_random=False))
+@both
+@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES, random=st.randoms(use_true_random=False))
 def test_the_order_of_the_metadata_does_not_change_the_plan(
-    partitions: list[Partition], batch_size: int, lanes_per_leader: int, random: object
+    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int, random: Random
 ) -> None:
     shuffled = list(partitions)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    options = {"batch_size": batch_size, "lanes_per_leader": lanes_per_leader}
-    assert plan_reads(partitions, **options) == plan_reads(shuffled, **options)
+    random.shuffle(shuffled)
+    limits = {"batch_size": batch_size, "lanes_per_leader": lanes_per_leader}
+    assert plan(partitions, **limits) == plan(shuffled, **limits)
 
 
+@both
 @pytest.mark.parametrize(
     ("count", "batch_size", "sizes", "why"),
     [
@@ -103,22 +149,35 @@ def test_the_order_of_the_metadata_does_not_change_the_plan(
     ],
 )
 def test_batches_are_filled_up_to_the_size_that_was_set(
-    count: int, batch_size: int, sizes: list[int], why: str
+    plan: Plan, count: int, batch_size: int, sizes: list[int], why: str
 ) -> None:
-    batches, _ = plan_reads(led_by(1, count), batch_size=batch_size, lanes_per_leader=1)
-    assert [len(batch.partitions) for batch in batches] == sizes, why
+    batches = plan(led_by(1, count), batch_size=batch_size, lanes_per_leader=1)
+    assert [len(batch.keys) for batch in batches] == sizes, why
 
 
-def test_the_first_lanes_belong_to_different_leaders() -> None:
-    batches, _ = plan_reads(led_by(1, 4) + led_by(2, 4) + led_by(3, 1), batch_size=1, lanes_per_leader=2)
+def test_a_batch_of_the_wide_read_holds_several_topics_and_cuts_one_where_it_is_full() -> None:
+    partitions = [partition(topic, index) for topic in ("a", "b") for index in range(3)]
+    batches, _ = plan_wide(topics(partitions), batch_size=4, lanes_per_leader=1)
+    assert [batch.indexes for batch in batches] == [{"a": (0, 1, 2), "b": (0,)}, {"b": (1, 2)}]
+    assert [batch.size for batch in batches] == [4, 2]
+
+
+@both
+def test_the_first_lanes_belong_to_different_leaders(plan: Plan) -> None:
+    batches = plan(led_by(1, 4) + led_by(2, 4) + led_by(3, 1), batch_size=1, lanes_per_leader=2)
     leader_of = {lane: queue[0].leader for lane, queue in lanes(batches).items()}
     assert [leader_of[lane] for lane in sorted(leader_of)] == [1, 2, 3, 1, 2]
 
 
 def test_a_partition_without_a_leader_is_an_error_that_names_it_and_hides_no_other() -> None:
-    batches, errors = plan_reads(
-        [partition("solo", 0, leader=-1), partition("solo", 1, leader=3)], batch_size=10, lanes_per_leader=2
-    )
+    partitions = [partition("solo", 0, leader=-1), partition("solo", 1, leader=3)]
+    batches, errors = plan_wide(topics(partitions), batch_size=10, lanes_per_leader=2)
     assert [(e.stage, e.topic, e.partition, e.broker) for e in errors] == [("plan", "solo", 0, None)]
     assert errors[0].error == "the partition has no leader"
-    assert [p.key for batch in batches for p in batch.partitions] == [("solo", 1)]
+    assert [batch.indexes for batch in batches] == [{"solo": (1,)}]
+
+
+def test_a_partition_that_a_broker_names_twice_is_read_once() -> None:
+    twice = topics([partition("a", 0), partition("a", 1)]) + topics([partition("a", 1)])
+    batches, _ = plan_wide(twice, batch_size=10, lanes_per_leader=2)
+    assert [batch.indexes for batch in batches] == [{"a": (0, 1)}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, lacks
 from txnscan.kafka.errors import ErrorCode
-from txnscan.model import NarrowRow, ReadBatch, WideRow
+from txnscan.model import NarrowRow, ReadBatch, WideBatch, WideRow
 from txnscan.probe import failed_partitions, read_narrow, read_wide
 
 READ_AT_MS = 1_700_000_000_123
@@ -34,8 +33,12 @@ def batch(cluster: FakeCluster, *keys: tuple[str, int]) -> ReadBatch:
     return ReadBatch(0, 1, cluster.planned(*(keys or KEYS)))
 
 
+def wide_batch(*keys: tuple[str, int]) -> WideBatch:
+    return WideBatch(0, 1, {topic: tuple(i for name, i in keys if name == topic) for topic, _ in keys})
+
+
 def wide(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[Any, WideRow]:
-    rows = list(read_wide(batch(cluster, *keys), cluster.send))
+    rows = list(read_wide(wide_batch(*(keys or KEYS)), cluster.send))
     found = {(row.topic, row.partition) if row.topic is not None else "count": row for row in rows}
     assert len(found) == len(rows), "no row twice"
     return found
@@ -77,12 +80,6 @@ def test_the_wide_read_gives_a_row_for_each_partition_with_open_transactions_and
     assert rows["u", 0].open_producers == (producer(5, 120), producer(7, 150))
     assert set(rows) == {"count", ("t", 0), ("u", 0)}
     assert rows["count"] == WideRow(leader=1, answered=3, producers=5)
-
-
-def test_a_row_of_the_wide_read_names_the_topic_by_the_id_that_was_planned(cluster: FakeCluster) -> None:
-    planned = [replace(partition, topic_id="t0") for partition in cluster.planned(("t", 0))]
-    rows = read_wide(ReadBatch(0, 1, tuple(planned)), cluster.send)
-    assert [row.topic_id for row in rows if row.topic is not None] == ["t0"]
 
 
 def test_the_wide_read_is_one_request_to_the_leader(cluster: FakeCluster) -> None:

@@ -17,6 +17,7 @@ from txnscan.kafka.acls import DESCRIBE_ALL_IDS, Permission, lacks
 from txnscan.kafka.coordinator import coordinator_partition, probe_ids
 from txnscan.kafka.describe_transactions import DescribedTransaction
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import CoordinatorView, ScanError, Snapshot
 from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
@@ -134,7 +135,7 @@ def after_the_listing(cluster: FakeCluster, change: Callable[[], object], broker
 
 
 def only_metadata(broker_id: int) -> Callable[[int, Any, Any], bool]:
-    return lambda asked, request, _: asked == broker_id and "Metadata" not in type(request).__name__
+    return lambda asked, request, _: asked == broker_id and api_name(request) != "Metadata"
 
 
 def leave_out(wanted: Callable[[str], bool]) -> Callable[[int, Any], Any]:

@@ -105,23 +105,23 @@ def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Table
 def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(tables: Tables) -> None:
     tables.write(scan(YOUNG))
     other = observation(partition=1)
-    seen = tables.first_seen_ms("cluster-1", [YOUNG.observation, other])
+    seen = tables.first_seen_ms("cluster-1", [identity(YOUNG.observation), identity(other)])()
     assert seen == {identity(YOUNG.observation): NOW_MS}
-    assert tables.first_seen_ms("another cluster", [YOUNG.observation]) == {}
+    assert tables.first_seen_ms("another cluster", [identity(YOUNG.observation)])() == {}
 
 
 def test_partitions_with_open_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:
     tables.write(next_sweep(1, ORPHAN, STALE))
-    assert sorted(tables.watched("cluster-1")) == [("p", 0), ("p", 1)]
-    assert list(tables.watched("another cluster")) == []
+    assert sorted(tables.watched("cluster-1")()) == [("p", 0), ("p", 1)]
+    assert list(tables.watched("another cluster")()) == []
     tables.write(next_sweep(2, ORPHAN))
-    assert list(tables.watched("cluster-1")) == [("p", 0)]
+    assert list(tables.watched("cluster-1")()) == [("p", 0)]
 
 
 @pytest.mark.parametrize("changed", [{"topic_id": "t1"}, {"start_offset": 201}, {"producer_id": 8}, {"partition": 1}])
 def test_another_transaction_does_not_inherit_an_age(tables: Tables, changed: dict[str, object]) -> None:
     tables.write(scan(YOUNG))
-    assert tables.first_seen_ms("cluster-1", [replace(YOUNG.observation, **changed)]) == {}
+    assert tables.first_seen_ms("cluster-1", [identity(replace(YOUNG.observation, **changed))])() == {}
 
 
 def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(spark: SparkSession, tables: Tables) -> None:

@@ -8,6 +8,7 @@ more has been fenced by the controller; it is not waited for.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +16,8 @@ from functools import cached_property
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.metadata import read_metadata
-from txnscan.model import Broker, ClusterView, Key, Partition, ScanError
+from txnscan.kafka.metadata import Decoder, read_metadata
+from txnscan.model import Broker, ClusterView, Partition, ScanError
 
 # Calls the function on each item, in parallel where that helps, and gives the results in order.
 InParallel = Callable[[Callable[[int], ClusterView | ScanError], Iterable[int]], list[ClusterView | ScanError]]
@@ -44,15 +45,19 @@ class Agreement:
         return tuple(named[broker_id] for broker_id in sorted(named))
 
     @cached_property
-    def _shown(self) -> tuple[dict[Key, set[Partition]], ...]:
-        """What each view shows of each partition: one entry, unless the broker contradicts itself."""
-        shown = []
-        for view in self.views:
-            entries: dict[Key, set[Partition]] = {}
-            for partition in view.partitions:
-                entries.setdefault(partition.key, set()).add(partition)
-            shown.append(entries)
-        return tuple(shown)
+    def _beliefs(self) -> tuple[ClusterView, ...]:
+        """One view for each answer that differs: most brokers say the same, and then share what was decoded."""
+        return tuple({id(view.topics): view for view in self.views}.values())
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[dict[int, set[Partition]], ...]]:
+        return {}
+
+    def _shown(self, topic: str) -> tuple[dict[int, set[Partition]], ...]:
+        """What each belief shows of each partition of a topic: one entry, unless a broker contradicts itself."""
+        if topic not in self._known:
+            self._known[topic] = tuple(_entries(belief, topic) for belief in self._beliefs)
+        return self._known[topic]
 
     def partition(self, topic: str, index: int) -> Partition:
         """The partition with the leader and leader epoch that all brokers name. Raises Unagreed."""
@@ -62,7 +67,7 @@ class Agreement:
             raise Unagreed("no broker said who leads it")
         if len({view.cluster_id for view in self.views}) > 1:
             raise Unagreed("the brokers say that they are of different clusters")
-        claims = {frozenset(shown.get((topic, index), ())) for shown in self._shown}
+        claims = {frozenset(shown.get(index, ())) for shown in self._shown(topic)}
         if claims == {frozenset()}:
             raise Unagreed(self._missing(topic))
         entries, *others = claims
@@ -85,7 +90,17 @@ class Agreement:
 
     def indexes(self, topic: str) -> tuple[int, ...]:
         """The partition numbers that any broker names for a topic."""
-        return tuple(sorted({index for shown in self._shown for name, index in shown if name == topic}))
+        return tuple(sorted({index for shown in self._shown(topic) for index in shown}))
+
+
+def _entries(view: ClusterView, topic: str) -> dict[int, set[Partition]]:
+    entries: dict[int, set[Partition]] = {}
+    # Topics are in the order of their names.
+    first = bisect_left(view.topics, topic, key=lambda t: t.name)
+    for shown in view.topics[first : bisect_right(view.topics, topic, key=lambda t: t.name)]:
+        for partition in shown.partitions:
+            entries.setdefault(partition.partition, set()).add(partition)
+    return entries
 
 
 def read_agreement(
@@ -100,11 +115,11 @@ def read_agreement(
 
     `learn` is told of every broker named, so that `send` can reach it. principal: the scanner's name.
     """
-    wanted = tuple(topics)
+    wanted, decoded = tuple(topics), Decoder()
 
     def ask(broker_id: int) -> ClusterView | ScanError:
         try:
-            return read_metadata(send, broker_id, wanted)
+            return read_metadata(send, broker_id, wanted, decoded)
         except RequestFailed as failed:
             return ScanError("metadata", failed.error, broker_id)
 

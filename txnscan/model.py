@@ -7,6 +7,7 @@ offsets. What is stored of all this, column by column, stands in `schema.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -47,26 +48,78 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic's partitions as one broker's Metadata answer shows them, in columns: one position is one partition.
+
+    They are in the order of their numbers. A cluster has a million of them and a sweep looks at few, so they become
+    objects on demand.
+    """
+
+    name: str
+    topic_id: str
+    indexes: tuple[int, ...]
+    leaders: tuple[int, ...]
+    leader_epochs: tuple[int, ...]
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        columns = zip(self.indexes, self.leaders, self.leader_epochs, strict=True)
+        return tuple(Partition(self.name, self.topic_id, *column) for column in columns)
+
+    def only(self, wanted: Callable[[int, int], bool]) -> Topic:
+        """The same with the partitions of which this is true, given number and leader."""
+        columns = zip(self.indexes, self.leaders, self.leader_epochs, strict=True)
+        kept = [column for column in columns if wanted(column[0], column[1])]
+        indexes, leaders, leader_epochs = zip(*kept, strict=True) if kept else ((), (), ())
+        return Topic(self.name, self.topic_id, indexes, leaders, leader_epochs)
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """One broker's Metadata answer: what it believes the cluster to be.
 
-    `topic_errors` holds (topic, error name) for topics that were asked for by name and are missing or forbidden.
+    `topics` are in the order of their names. `topic_errors` holds (topic, error name) for topics that were asked for by
+    name and are missing or forbidden.
     """
 
     answered_by: int
     cluster_id: str
     brokers: tuple[Broker, ...]
-    partitions: tuple[Partition, ...]
+    topics: tuple[Topic, ...]
     topic_errors: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """All of them as objects."""
+        return tuple(partition for topic in self.topics for partition in topic.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """Partitions to ask one leader for in one request. `lane` numbers the queue that this batch waits in."""
+    """Partitions to read, with proof, from one leader. `lane` numbers the queue that this batch waits in."""
 
     lane: int
     leader: int
     partitions: tuple[Partition, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class WideBatch:
+    """Partitions to describe in one request to one leader, numbers by topic. `lane` numbers the queue that this batch
+    waits in.
+    """
+
+    lane: int
+    leader: int
+    indexes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.indexes.values()))
 
 
 # --- read ------------------------------------------------------------------------------------------------------------
@@ -93,7 +146,6 @@ class WideRow:
 
     leader: int
     topic: str | None = None
-    topic_id: str | None = None
     partition: int | None = None
     answered: int = 0
     producers: int = 0

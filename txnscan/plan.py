@@ -8,38 +8,70 @@ parallel and keep the order within a lane.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import count
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from txnscan.model import Partition, ReadBatch, ScanError
+from txnscan.model import Partition, ReadBatch, ScanError, Topic, WideBatch
+
+Piece = TypeVar("Piece")
+
+NO_LEADER = "the partition has no leader"
 
 
-def plan_reads(
-    partitions: Iterable[Partition], *, batch_size: int, lanes_per_leader: int
-) -> tuple[tuple[ReadBatch, ...], tuple[ScanError, ...]]:
-    """The batches to read, and an error for each partition that nobody leads.
+def plan_wide(
+    topics: Iterable[Topic], *, batch_size: int, lanes_per_leader: int
+) -> tuple[tuple[WideBatch, ...], tuple[ScanError, ...]]:
+    """The requests of a wide read, and an error for each partition that nobody leads.
 
     Batches are spread evenly: no lane of a leader is longer than another by more than one batch, and lanes of
     different leaders alternate, so that the first lanes to run do not all queue at one broker.
     """
-    by_leader: dict[int, list[Partition]] = defaultdict(list)
+    led: dict[int, dict[str, list[int]]] = defaultdict(dict)
     errors = []
-    for partition in sorted(partitions, key=lambda p: p.key):
-        if partition.leader < 0:
-            errors.append(ScanError("plan", "the partition has no leader", None, partition.topic, partition.partition))
-        else:
-            by_leader[partition.leader].append(partition)
-    chunks = [
-        (chunk_number % lanes_per_leader, leader, tuple(chunk))
-        for leader, owned in sorted(by_leader.items())
-        for chunk_number, chunk in enumerate(_chunks(owned, batch_size))
-    ]
-    lane_numbers: dict[tuple[int, int], int] = defaultdict(count().__next__)
-    for turn, leader, _ in sorted(chunks, key=lambda chunk: (chunk[0], chunk[1])):
-        lane_numbers[turn, leader]
-    batches = tuple(ReadBatch(lane_numbers[turn, leader], leader, chunk) for turn, leader, chunk in chunks)
+    for topic in sorted(topics, key=lambda t: t.name):
+        for index, leader in zip(topic.indexes, topic.leaders, strict=True):
+            if leader < 0:
+                errors.append(ScanError("plan", NO_LEADER, None, topic.name, index))
+            else:
+                led[leader].setdefault(topic.name, []).append(index)
+    chunks = {leader: list(_filled(indexes, batch_size)) for leader, indexes in led.items()}
+    batches = tuple(WideBatch(lane, leader, chunk) for lane, leader, chunk in _lanes(chunks, lanes_per_leader))
     return batches, tuple(errors)
 
 
-def _chunks(partitions: list[Partition], size: int) -> list[list[Partition]]:
-    return [partitions[start : start + size] for start in range(0, len(partitions), size)]
+def plan_narrow(partitions: Iterable[Partition], *, batch_size: int, lanes_per_leader: int) -> tuple[ReadBatch, ...]:
+    """The batches of a proven read, spread in the same way. Every partition has a leader."""
+    led: dict[int, list[Partition]] = defaultdict(list)
+    for partition in sorted(partitions, key=lambda p: p.key):
+        led[partition.leader].append(partition)
+    chunks = {
+        leader: [tuple(owned[start : start + batch_size]) for start in range(0, len(owned), batch_size)]
+        for leader, owned in led.items()
+    }
+    return tuple(ReadBatch(lane, leader, chunk) for lane, leader, chunk in _lanes(chunks, lanes_per_leader))
+
+
+def _filled(indexes: Mapping[str, list[int]], size: int) -> Iterator[dict[str, tuple[int, ...]]]:
+    """The partitions in groups of `size`; a topic that crosses a border is cut there."""
+    group: dict[str, tuple[int, ...]] = {}
+    room = size
+    for topic, owned in indexes.items():
+        # Should a broker name one twice, it is asked for once.
+        rest = tuple(sorted(set(owned)))
+        while rest:
+            group[topic] = rest[:room]
+            rest, room = rest[room:], room - len(group[topic])
+            if room == 0:
+                yield group
+                group, room = {}, size
+    if group:
+        yield group
+
+
+def _lanes(chunks: Mapping[int, Sequence[Piece]], lanes_per_leader: int) -> Iterator[tuple[int, int, Piece]]:
+    """(lane, leader, chunk), with lanes numbered from 0: the first of every leader, then the second of every leader."""
+    used = ((turn, leader) for leader, owned in chunks.items() for turn in range(min(len(owned), lanes_per_leader)))
+    lanes = {lane: number for number, lane in enumerate(sorted(used))}
+    for leader, owned in sorted(chunks.items()):
+        for number, chunk in enumerate(owned):
+            yield lanes[number % lanes_per_leader, leader], leader, chunk

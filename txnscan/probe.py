@@ -19,39 +19,39 @@ from collections.abc import Callable, Iterable, Iterator
 
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
-from txnscan.kafka.describe_producers import DescribedPartition, describe_producers
+from txnscan.kafka.describe_producers import DescribedPartition, by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_offsets import ListedOffset, Offset, list_offsets
-from txnscan.model import Key, NarrowRow, Partition, ReadBatch, WideRow
+from txnscan.model import Key, NarrowRow, Partition, ReadBatch, WideBatch, WideRow
 
 
-def read_wide(batch: ReadBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) -> Iterator[WideRow]:
+def read_wide(batch: WideBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) -> Iterator[WideRow]:
     """One count row for the batch, then a row for each partition with open transactions or with an error.
 
     principal: the scanner's name, for what to grant it.
     """
     try:
-        described = describe_producers(send, batch.leader, batch.partitions)
+        described = describe_producers(send, batch.leader, batch.indexes)
     except RequestFailed as failed:
-        for partition in batch.partitions:
-            yield _wide_row(batch, partition, DescribedPartition(error=failed.error), principal)
+        for topic, indexes in batch.indexes.items():
+            for index in indexes:
+                yield _wide_row(batch, (topic, index), DescribedPartition(error=failed.error), principal)
         return
     answered = [d for d in described.values() if d.error is None]
     yield WideRow(leader=batch.leader, answered=len(answered), producers=sum(d.producers for d in answered))
-    for partition in batch.partitions:
-        answer = described[partition.key]
+    for key, answer in described.items():
         if answer.open_producers or answer.error is not None:
-            yield _wide_row(batch, partition, answer, principal)
+            yield _wide_row(batch, key, answer, principal)
 
 
-def _wide_row(batch: ReadBatch, partition: Partition, answer: DescribedPartition, principal: str) -> WideRow:
+def _wide_row(batch: WideBatch, key: Key, answer: DescribedPartition, principal: str) -> WideRow:
+    topic, index = key
     return WideRow(
         leader=batch.leader,
-        topic=partition.topic,
-        topic_id=partition.topic_id,
-        partition=partition.partition,
+        topic=topic,
+        partition=index,
         open_producers=answer.open_producers,
-        error=_needing("Read", partition.topic, answer.error, principal),
+        error=_needing("Read", topic, answer.error, principal),
     )
 
 
@@ -64,7 +64,7 @@ def read_narrow(
     """
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
-        described = describe_producers(send, batch.leader, batch.partitions)
+        described = describe_producers(send, batch.leader, by_topic(p.key for p in batch.partitions))
         read_at_ms = now_ms()
         after = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
         passed = [p for p in batch.partitions if _stable_past_open(described[p.key], after[p.key])]

@@ -6,15 +6,15 @@ that. What still fails is a row with its error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from txnscan.agreement import Agreement, Unagreed
 from txnscan.cluster import Cluster
 from txnscan.config import ScanConfig
 from txnscan.engine import Engine, OnProgress
-from txnscan.model import ClusterView, Key, NarrowRow, Partition, ScanError, WideRow
-from txnscan.plan import plan_reads
+from txnscan.model import ClusterView, Key, NarrowRow, Partition, ScanError, Topic, WideRow
+from txnscan.plan import plan_narrow, plan_wide
 from txnscan.probe import failed_partitions, narrow_failed
 from txnscan.remote import ReadNarrow, ReadWide, wall_clock_ms
 
@@ -42,44 +42,49 @@ class Reader:
         self._engine = engine
         self._config = config
 
-    def in_scope(self, view: ClusterView) -> list[Partition]:
-        """The partitions that the user asked for."""
+    def in_scope(self, view: ClusterView) -> list[Topic]:
+        """The partitions that the user asked for, by topic."""
         config = self._config
+        topics = [topic for topic in view.topics if config.wants_topic(topic.name)]
+        if not config.partitions and not config.broker_ids:
+            return topics
         return [
-            p
-            for p in view.partitions
-            if config.wants_topic(p.topic)
-            and (not config.partitions or p.partition in config.partitions)
-            and (not config.broker_ids or p.leader in config.broker_ids)
+            topic.only(
+                lambda index, leader: (
+                    (not config.partitions or index in config.partitions)
+                    and (not config.broker_ids or leader in config.broker_ids)
+                )
+            )
+            for topic in topics
         ]
 
-    def wide(self, partitions: Sequence[Partition], on_progress: OnProgress, on_retry: OnProgress) -> Wide:
+    def wide(self, topics: Sequence[Topic], on_progress: OnProgress, on_retry: OnProgress) -> Wide:
         """DescribeProducers over all these partitions; those that failed once more, by fresh metadata.
 
         The two are told of progress in partitions.
         """
-        rows, errors = self._wide(partitions, on_progress)
+        rows, errors = self._wide(topics, on_progress)
         if errors:
             failed = {(error.topic, error.partition) for error in errors}
-            topics = {error.topic for error in errors if error.topic is not None}
-            again = [p for p in self._cluster.view(topics).partitions if p.key in failed and p.leader >= 0]
-            if again:
+            fresh = self._cluster.view({error.topic for error in errors if error.topic is not None})
+            again = [topic.only(_failed_and_led(topic.name, failed)) for topic in fresh.topics]
+            tried = {(topic.name, index) for topic in again for index in topic.indexes}
+            if tried:
                 more, still = self._wide(again, on_retry)
-                tried = {p.key for p in again}
                 rows += more
                 errors = [e for e in errors if (e.topic, e.partition) not in tried] + still
         return Wide(
             rows=tuple(row for row in rows if row.open_producers),
             errors=tuple(sorted(errors, key=lambda e: (e.topic or "", e.partition or 0))),
-            planned=len(partitions),
+            planned=sum(len(topic.indexes) for topic in topics),
             answered=sum(row.answered for row in rows),
             producers=sum(row.producers for row in rows),
         )
 
-    def _wide(self, partitions: Sequence[Partition], on_progress: OnProgress) -> tuple[list[WideRow], list[ScanError]]:
+    def _wide(self, topics: Iterable[Topic], on_progress: OnProgress) -> tuple[list[WideRow], list[ScanError]]:
         config = self._config
-        batches, unled = plan_reads(partitions, batch_size=config.batch_size, lanes_per_leader=config.lanes_per_leader)
-        count = sum(len(batch.partitions) for batch in batches)
+        batches, unled = plan_wide(topics, batch_size=config.batch_size, lanes_per_leader=config.lanes_per_leader)
+        count = sum(batch.size for batch in batches)
         rows = self._engine.read(
             ReadWide(self._cluster.connect),
             batches,
@@ -114,10 +119,14 @@ class Reader:
                 topic, index = key
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
                 rows[key] = narrow_failed(nobody, str(unagreed), wall_clock_ms())
-        batches, _ = plan_reads(known, batch_size=_NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
+        batches = plan_narrow(known, batch_size=_NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
         read = self._engine.read(ReadNarrow(self._cluster.connect), batches, NarrowRow, on_progress)
         after = self._cluster.agreement(topics)
         return rows | {row.key: confirmed(row, after) for row in read}
+
+
+def _failed_and_led(topic: str, failed: Collection[tuple[str | None, int | None]]) -> Callable[[int, int], bool]:
+    return lambda index, leader: leader >= 0 and (topic, index) in failed
 
 
 def confirmed(row: NarrowRow, after: Agreement) -> NarrowRow:

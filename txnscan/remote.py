@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from txnscan.kafka.client import Client
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.model import Broker, NarrowRow, ReadBatch, WideRow
+from txnscan.model import Broker, NarrowRow, ReadBatch, WideBatch, WideRow
 from txnscan.probe import read_narrow, read_wide
 
 _CLIENTS_MAX = 8
@@ -62,7 +62,7 @@ class ReadWide:
 
     connect: Connect
 
-    def __call__(self, batch: ReadBatch) -> Iterable[WideRow]:
+    def __call__(self, batch: WideBatch) -> Iterable[WideRow]:
         return read_wide(batch, self.connect.client().send, self.connect.settings.principal)
 
 

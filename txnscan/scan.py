@@ -8,7 +8,7 @@ next begins.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,7 +18,18 @@ from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig
 from txnscan.engine import Engine
 from txnscan.kafka.errors import API_SINCE, unsupported_api
 from txnscan.log_reads import read_outcomes
-from txnscan.model import Context, Judged, Key, NarrowRow, Observation, ScanError, Snapshot, Verdict
+from txnscan.model import (
+    ClusterView,
+    Context,
+    Judged,
+    Key,
+    NarrowRow,
+    Observation,
+    ScanError,
+    Snapshot,
+    Topic,
+    Verdict,
+)
 from txnscan.observe import observe, suspects, with_history
 from txnscan.outcome import Told, outcome
 from txnscan.reads import Reader
@@ -30,27 +41,29 @@ Identity = tuple[str, str, int, int, int]
 
 
 class History(Protocol):
-    """What earlier sweeps of a cluster left."""
+    """What earlier sweeps of a cluster left. Each question gives a function that waits for the answer, so that the
+    history is read while the cluster is.
+    """
 
-    def watched(self, cluster_id: str) -> Iterable[Key]:
+    def watched(self, cluster_id: str) -> Callable[[], Iterable[Key]]:
         """Partitions with incidents that are not resolved: a sweep reads them with proof, to see whether they are."""
         ...
 
-    def first_seen_ms(self, cluster_id: str, observations: Sequence[Observation]) -> Mapping[Identity, int]:
-        """When each of these transactions was first seen, by its `identity`, for those seen before."""
+    def first_seen_ms(self, cluster_id: str, identities: Collection[Identity]) -> Callable[[], Mapping[Identity, int]]:
+        """When each of these transactions was first seen, for those seen before."""
         ...
 
 
 class NoHistory:
     """The history of a scanner that keeps none."""
 
-    def watched(self, cluster_id: str) -> Iterable[Key]:
+    def watched(self, cluster_id: str) -> Callable[[], Iterable[Key]]:
         """See History."""
-        return ()
+        return tuple
 
-    def first_seen_ms(self, cluster_id: str, observations: Sequence[Observation]) -> Mapping[Identity, int]:
+    def first_seen_ms(self, cluster_id: str, identities: Collection[Identity]) -> Callable[[], Mapping[Identity, int]]:
         """See History."""
-        return {}
+        return dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,23 +137,25 @@ def scan(
 
     progress("plan", 0, 1)
     view = cluster.view()
-    partitions = reader.in_scope(view)
+    watched = history.watched(view.cluster_id)
+    topics = reader.in_scope(view)
     # Where all topics are asked for, those that are not shown would be missed without a word.
     hidden_topics = cluster.hidden_topics() if config.scope == "all" else None
-    _check_scope(config, [p.key for p in view.partitions], [b.broker_id for b in view.brokers])
+    _check_scope(config, view)
     max_timeout_ms, config_errors = cluster.max_timeout_ms()
     late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
 
     wide = reader.wide(
-        partitions,
+        topics,
         lambda done, total: progress("read every partition", done, total),
         lambda done, total: progress("read again what failed", done, total),
     )
     open_wide = suspects(wide.rows)
-    topic_ids = {partition.key: partition.topic_id for partition in partitions}
-    watched = {key for key in history.watched(view.cluster_id) if key in topic_ids}
+    topic_ids = _topic_ids(topics, (*open_wide, *watched()))
 
-    first = reader.narrow(open_wide.keys() | watched, lambda done, total: progress("first read", done, total))
+    first = reader.narrow(topic_ids, lambda done, total: progress("first read", done, total))
+    # Who is open, and since which offset, stands in the first read; the second only confirms it.
+    seen = history.first_seen_ms(view.cluster_id, {identity(o) for o in observe(topic_ids, open_wide, first, {})})
     producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
 
     open_topics = frozenset(topic for topic, _ in first.keys() | open_wide.keys())
@@ -153,8 +168,8 @@ def scan(
 
     progress("judge", 0, 1)
     observations = observe(topic_ids, open_wide, first, second)
-    seen = history.first_seen_ms(view.cluster_id, observations)
-    observations = with_history(observations, lambda o: seen.get(identity(o)))
+    first_seen_ms = seen()
+    observations = with_history(observations, lambda o: first_seen_ms.get(identity(o)))
     judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
     progress("judge", 1, 1)
     judged = _with_outcomes(cluster, judged, lambda done, total: progress("read decisions", done, total))
@@ -227,17 +242,25 @@ def _context(snapshot: Snapshot, now_ms: int, late_after_ms: int) -> Context:
     )
 
 
-def _check_scope(config: ScanConfig, keys: Sequence[Key], broker_ids: Sequence[int]) -> None:
+def _topic_ids(topics: Iterable[Topic], keys: Collection[Key]) -> dict[Key, str]:
+    """The topic id of each of these partitions that is in scope."""
+    by_name = {topic.name: topic for topic in topics}
+    indexes = {name: frozenset(by_name[name].indexes) for name in {name for name, _ in keys} if name in by_name}
+    return {(name, index): by_name[name].topic_id for name, index in keys if index in indexes.get(name, ())}
+
+
+def _check_scope(config: ScanConfig, view: ClusterView) -> None:
     for name in config.topic_names:
-        indexes = {index for topic, index in keys if topic == name}
+        indexes = {index for topic in view.topics if topic.name == name for index in topic.indexes}
         if not indexes:
             raise ConfigError("--topic", f"'{name}' does not exist, or this principal may not describe it")
         for index in config.partitions:
             if index not in indexes:
                 raise ConfigError("--partition", f"{name} has no partition {index}; it has {len(indexes)}")
+    broker_ids = sorted(broker.broker_id for broker in view.brokers)
     for broker_id in config.broker_ids:
         if broker_id not in broker_ids:
-            raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {sorted(broker_ids)}")
+            raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {broker_ids}")
 
 
 def _narrow_errors(first: Mapping[Key, NarrowRow], second: Mapping[Key, NarrowRow]) -> list[ScanError]:

@@ -1,27 +1,28 @@
 """The Delta tables: create, append, merge, read. What they hold stands in `schema.py`.
 
-A sweep becomes visible when its row in `sweeps` is written, which is last; readers here join with it. Every append
-carries the sweep's id as Delta's transaction id, so that a write that is repeated is made once. Two sweeps may write at
-the same time: appends do not conflict, and the merge of incidents is tried again.
+A sweep becomes visible when its row in `sweeps` is written, which is last; readers here join with it. Two sweeps may
+write at the same time: appends do not conflict, and the merge of incidents is tried again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import stamina
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError
 from txnscan.engine.rows import arrow_type, plain, spark_type
-from txnscan.model import Evidence, Key, Observation, Verdict
-from txnscan.scan import Scan, identity
+from txnscan.model import Evidence, Key, Verdict
+from txnscan.scan import Identity, Scan
 from txnscan.schema import (
     CANDIDATES,
     INCIDENTS,
@@ -38,6 +39,8 @@ from txnscan.schema import (
 )
 from txnscan.session import in_one_line
 
+Answer = TypeVar("Answer")
+
 _CATALOG_SCHEMA = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
 _ARROW = {
     "STRING": pa.string(),
@@ -48,6 +51,8 @@ _ARROW = {
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
 }
 CONFLICT_TRIES = 5
+# Last the one that makes a sweep visible.
+OF_SWEEPS = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
 
 class Tables:
@@ -59,6 +64,9 @@ class Tables:
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._spark = spark
         self._location = location if "://" in location or _CATALOG_SCHEMA.fullmatch(location) else _absolute(location)
+        # Open incidents, by cluster, as the sweep under way found them.
+        self._unresolved: dict[str, list[Row]] = {}
+        self._begun: set[str] = set()
 
     def name(self, table: Table) -> str:
         """The table's name in SQL."""
@@ -70,14 +78,16 @@ class Tables:
     def create(self) -> None:
         """Creates what is missing, before anything is asked of the cluster."""
         try:
-            for table in TABLES:
-                if not self._exists(table):
-                    self._spark.sql(_create_statement(self.name(table), table))
+            _at_once(partial(self._create, table) for table in TABLES)
         except ConfigError:
             raise
         except Exception as error:
             # Storage fails in as many ways as there are kinds of it, and Py4J passes most of them on as they are.
             raise ConfigError("--tables", f"{self._location} cannot be written: {in_one_line(error)}") from None
+
+    def _create(self, table: Table) -> None:
+        if not self._exists(table):
+            self._spark.sql(_create_statement(self.name(table), table))
 
     def _exists(self, table: Table) -> bool:
         try:
@@ -94,21 +104,28 @@ class Tables:
 
     # --- what a sweep needs to know (`scan.History`)
 
-    def watched(self, cluster_id: str) -> Iterable[Key]:
+    def watched(self, cluster_id: str) -> Callable[[], Iterable[Key]]:
         """The partitions of this cluster that have incidents which are not resolved."""
-        rows = self._unresolved(cluster_id).select("topic", "partition").distinct().collect()
-        return [(row["topic"], row["partition"]) for row in rows]
 
-    def _unresolved(self, cluster_id: str) -> DataFrame:
+        def read() -> Iterable[Key]:
+            self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
+            return {(row["topic"], row["partition"]) for row in rows}
+
+        return _begun(read)
+
+    def _read_unresolved(self, cluster_id: str) -> list[Row]:
         incidents = self._spark.table(self.name(INCIDENTS))
-        return incidents.where((F.col("cluster_id") == cluster_id) & F.col("resolved_at").isNull())
+        unresolved = incidents.where((F.col("cluster_id") == cluster_id) & F.col("resolved_at").isNull())
+        return unresolved.select("incident_id", "topic", "topic_id", "partition").collect()
 
-    def first_seen_ms(self, cluster_id: str, observations: Sequence[Observation]) -> Mapping[tuple[Any, ...], int]:
-        """When each of these transactions was first seen, by its identity, for those seen before."""
-        if not observations:
-            return {}
+    def first_seen_ms(self, cluster_id: str, identities: Collection[Identity]) -> Callable[[], Mapping[Identity, int]]:
+        """When each of these transactions was first seen, for those seen before."""
+        return _begun(partial(self._read_first_seen_ms, cluster_id, identities)) if identities else dict
+
+    def _read_first_seen_ms(self, cluster_id: str, identities: Collection[Identity]) -> Mapping[Identity, int]:
         keys = ("topic", "topic_id", "partition", "producer_id", "start_offset")
-        wanted = self._spark.createDataFrame([identity(o) for o in observations], _key_schema(keys))
+        columns = [column for column in OPEN_TRANSACTIONS.columns if column.name in keys]
+        wanted = _frame(self._spark, columns, [dict(zip(keys, one, strict=True)) for one in identities])
         seen = (
             self._spark.table(self.name(OPEN_TRANSACTIONS))
             .where(F.col("cluster_id") == cluster_id)
@@ -116,29 +133,52 @@ class Tables:
             .groupBy(*keys)
             .agg(F.unix_millis(F.min("first_seen_at")).alias("first_seen_ms"))
         )
-        return {tuple(row[key] for key in keys): row["first_seen_ms"] for row in seen.collect()}
+        return {_identity(row): row["first_seen_ms"] for row in seen.collect()}
 
     # --- what a sweep leaves
 
     def write(self, scan: Scan) -> None:
-        """Stores a sweep. It is visible whole when this returns, and not at all when it raises."""
-        self._append(scan, OPEN_TRANSACTIONS, scan.transactions)
-        self._append(scan, CANDIDATES, scan.candidates)
-        self._append(scan, SCAN_ERRORS, scan.errors)
+        """Stores a sweep. It is visible whole when this returns, and not at all when it raises; twice is once.
+
+        A sweep's id is made by the process that writes it, so this object knows whether any of it is written already.
+        Delta could tell, too (`txnAppId`), but looks through its whole log for it, which takes as long as the write.
+        """
+        if scan.sweep_id in self._begun:
+            for table in reversed(OF_SWEEPS):
+                self._withdraw(scan, table)
+        self._begun.add(scan.sweep_id)
+        _at_once(
+            (
+                partial(self._append, scan, OPEN_TRANSACTIONS, scan.transactions),
+                partial(self._append, scan, CANDIDATES, scan.candidates),
+                partial(self._append, scan, SCAN_ERRORS, scan.errors),
+                partial(self._count_incidents, scan),
+            )
+        )
+        self._append(scan, SWEEPS, [scan])
+
+    def _count_incidents(self, scan: Scan) -> None:
         for attempt in stamina.retry_context(on=is_conflict, attempts=CONFLICT_TRIES, timeout=None):
             with attempt:
                 self._merge_incidents(scan)
-        self._append(scan, SWEEPS, [scan])
+
+    def _withdraw(self, scan: Scan, table: Table) -> None:
+        # A sweep's id is a UUID, and the name of a table is its own.
+        self._spark.sql(f"DELETE FROM {self.name(table)} WHERE sweep_id = '{scan.sweep_id}'")
 
     def _append(self, scan: Scan, table: Table, items: Sequence[Any]) -> None:
-        self.append(table, items, scan, once=scan.sweep_id)
+        if items:
+            self._save(table, frame(self._spark, scan, table, items).coalesce(1).write)
 
-    def append(self, table: Table, items: Sequence[Any], scan: Scan | None = None, *, once: str) -> None:
-        """Appends a row for each item. What is appended twice with the same `once` is appended once."""
-        if not items:
-            return
-        writer = frame(self._spark, scan, table, items).coalesce(1).write.format("delta").mode("append")
-        writer = writer.option("txnAppId", f"txnscan-{once}").option("txnVersion", 1)
+    def append(self, table: Table, items: Sequence[Any], *, once: str) -> None:
+        """Appends a row for each item. What is appended twice with the same `once`, by whatever process, is appended
+        once.
+        """
+        writer = frame(self._spark, None, table, items).coalesce(1).write
+        self._save(table, writer.option("txnAppId", f"txnscan-{once}").option("txnVersion", 1))
+
+    def _save(self, table: Table, writer: DataFrameWriter) -> None:
+        writer = writer.format("delta").mode("append")
         if _CATALOG_SCHEMA.fullmatch(self._location):
             writer.saveAsTable(self.name(table))
         else:
@@ -150,12 +190,11 @@ class Tables:
         over = self._over(scan)
         if not hanging and not over:
             return
-        seen = frame(self._spark, scan, INCIDENTS, hanging)
-        resolved = self._spark.createDataFrame(over, "incident_id STRING, resolved_how STRING")
-        resolved = resolved.withColumn("resolved_at", F.lit(timestamp(scan.finished_at_ms)))
+        resolved_at = timestamp(scan.finished_at_ms)
+        resolved = [{"incident_id": one, "resolved_how": how, "resolved_at": resolved_at} for one, how in over]
         view = f"txnscan_incidents_{re.sub(r'[^0-9a-zA-Z]', '_', scan.sweep_id)}"
-        seen = seen.drop("resolved_at", "resolved_how").unionByName(resolved, allowMissingColumns=True)
-        seen.createOrReplaceTempView(view)
+        rows = [*INCIDENTS.rows(scan, hanging), *resolved]
+        _frame(self._spark, INCIDENTS.columns, rows).createOrReplaceTempView(view)
         names = [column.name for column in INCIDENTS.columns]
         updated = [
             n
@@ -184,20 +223,29 @@ class Tables:
         """
         if not scan.proven:
             return []
-        ours = self._resolved_by_apply(scan.cluster_id)
-        rows = self._unresolved(scan.cluster_id).select("incident_id", "topic", "topic_id", "partition").collect()
+        # As they were when this sweep began, if it asked: it proves nothing about one that is newer than that.
+        rows = self._unresolved.pop(scan.cluster_id, None)
+        if rows is None:
+            rows = self._read_unresolved(scan.cluster_id)
         still_open = {
             incident_id(scan.cluster_id, judged)
             for judged in scan.transactions
             if judged.judgement.verdict is not Verdict.GONE
         }
+        over = [
+            row
+            for row in rows
+            if (row["topic"], row["partition"]) in scan.proven and row["incident_id"] not in still_open
+        ]
+        ours = self._resolved_by_apply(scan.cluster_id) if over else {}
         return [
             (
                 row["incident_id"],
-                _how(row["incident_id"], ours) if scan.proven[key] == row["topic_id"] else "topic_recreated",
+                _how(row["incident_id"], ours)
+                if scan.proven[row["topic"], row["partition"]] == row["topic_id"]
+                else "topic_recreated",
             )
-            for row in rows
-            if (key := (row["topic"], row["partition"])) in scan.proven and row["incident_id"] not in still_open
+            for row in over
         ]
 
     def _resolved_by_apply(self, cluster_id: str) -> Mapping[str, str]:
@@ -240,22 +288,45 @@ class Tables:
 
 def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[Any]) -> DataFrame:
     """The rows of a sweep as a DataFrame with the table's columns."""
-    schema = pa.schema([pa.field(column.name, _arrow(column)) for column in table.columns])
-    rows = [{name: plain(value) for name, value in row.items()} for row in table.rows(scan, items)]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+    return _frame(spark, table.columns, table.rows(scan, items))
+
+
+def _frame(spark: SparkSession, columns: Iterable[Column], rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    """The rows as a DataFrame; what a row lacks is null. From Arrow, which needs no job to get into Spark."""
+    schema = pa.schema([pa.field(column.name, _arrow(column)) for column in columns])
+    plain_rows = [{name: plain(value) for name, value in row.items()} for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(plain_rows, schema=schema))
 
 
 def _how(incident: str, written: Mapping[str, str]) -> str:
     return f"{written[incident].lower()}_marker" if incident in written else "ended"
 
 
+def _identity(row: Row) -> Identity:
+    return (row["topic"], row["topic_id"], row["partition"], row["producer_id"], row["start_offset"])
+
+
+def _begun(call: Callable[[], Answer]) -> Callable[[], Answer]:
+    """Starts the call in a thread of its own, and gives what waits for its answer."""
+    with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="txnscan-tables")
+    answer = with_one_thread.submit(call)
+    with_one_thread.shutdown(wait=False)
+    return answer.result
+
+
+def _at_once(calls: Iterable[Callable[[], None]]) -> None:
+    """Makes all the calls, each in a thread of its own: a small table is written in steps that wait for one another,
+    and tables do not wait for other tables. Raises what one of them raised, after all have ended.
+    """
+    waiting = tuple(calls)
+    with ThreadPoolExecutor(len(waiting), thread_name_prefix="txnscan-tables") as pool:
+        running = [pool.submit(call) for call in waiting]
+    for one in running:
+        one.result()
+
+
 def _absolute(location: str) -> str:
     return str(Path(location).absolute())
-
-
-def _key_schema(keys: Sequence[str]) -> str:
-    types = {column.name: column.type for column in OPEN_TRANSACTIONS.columns}
-    return ", ".join(f"{key} {types[key]}" for key in keys)
 
 
 def _sql_type(column: Column) -> str:

@@ -63,6 +63,9 @@ TARGETS = (
     Target("txnscan/probe.py", ("test_probe.py",)),
     Target("txnscan/visibility.py", ("test_visibility.py", "test_snapshot.py")),
     Target("txnscan/snapshot.py", ("test_snapshot.py",)),
+    Target("txnscan/outcome.py", ("test_outcome.py",)),
+    Target("txnscan/transaction_log.py", ("test_transaction_log.py", "test_outcome.py")),
+    Target("txnscan/resolve/guard.py", ("test_guard.py",)),
 )
 # By file, function and change: why it changes nothing that anybody could see.
 Key = tuple[str, str, str]

@@ -203,7 +203,7 @@ def pending_marker(cluster: KafkaCluster, topic: str = "ledger") -> Planted:
 def open_transaction(wire: Wire, topic: str, partition: int, producer_id: int) -> OpenProducer | None:
     """The producer's open transaction as the partition's leader describes it."""
     read = wire.partition(topic, partition)
-    described = describe_producers(wire.send, read.leader, [read])[read.key]
+    described = describe_producers(wire.send, read.leader, {topic: [partition]})[read.key]
     return next((found for found in described.open_producers if found.producer_id == producer_id), None)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from txnscan.model import Context, CoordinatorView, Judged, Observation, ReadBatch
+from txnscan.model import Context, CoordinatorView, Judged, Observation, ReadBatch, WideBatch
 
 Row = TypeVar("Row")
+Batch = TypeVar("Batch", ReadBatch, WideBatch)
 # Told how many batches are done, of how many.
 OnProgress = Callable[[int, int], None]
 
@@ -21,8 +22,8 @@ class Engine(Protocol):
 
     def read(
         self,
-        read: Callable[[ReadBatch], Iterable[Row]],
-        batches: Sequence[ReadBatch],
+        read: Callable[[Batch], Iterable[Row]],
+        batches: Sequence[Batch],
         row_type: type[Row],
         on_progress: OnProgress,
     ) -> list[Row]:

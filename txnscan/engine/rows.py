@@ -88,7 +88,7 @@ def plain(value: Any) -> Any:
         row_type: Any = type(value)
         return {name: plain(getattr(value, name)) for name, _ in _fields(row_type)}
     if isinstance(value, tuple):
-        return [plain(item) for item in value]
+        return list(value) if value and type(value[0]) is int else [plain(item) for item in value]
     return str(value) if isinstance(value, StrEnum) else value
 
 

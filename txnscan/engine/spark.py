@@ -1,28 +1,36 @@
 """Spark executors: `mapInArrow`, the DataFrame form of mapPartitions that Spark Connect and Databricks also have.
 
-Work goes out as a DataFrame with one Spark partition per lane, so that a lane's batches run one after another on one
-executor. Rows come back as Arrow before the call returns. Spark may run a task twice; reads do not mind.
+A task works through several lanes at once, in threads: reading is mostly waiting, and starting a task costs as much as
+reading a thousand partitions. A lane stays within one task, so that its batches are read one after another. Work
+travels with the task's function and rows come back as Arrow, before the call returns. Spark may run a task twice; reads
+do not mind.
 """
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.engine import OnProgress, Row
+from txnscan.engine import Batch, OnProgress, Row
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
-from txnscan.model import Context, CoordinatorView, Judged, Observation, ReadBatch
+from txnscan.engine.threads import THREADS, lanes, read_lanes
+from txnscan.model import Context, CoordinatorView, Judged, Observation
 from txnscan.rules import judge_observation
 
 _POLL_S = 0.5
+# So that a slow one does not keep the others waiting at the end.
+_TASKS_PER_CORE = 2
+# Where a Connect session does not say how many tasks run at once.
+_PARALLELISM = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +64,27 @@ class SparkEngine:
 
     def read(
         self,
-        read: Callable[[ReadBatch], Iterable[Row]],
-        batches: Sequence[ReadBatch],
+        read: Callable[[Batch], Iterable[Row]],
+        batches: Sequence[Batch],
         row_type: type[Row],
         on_progress: OnProgress,
     ) -> list[Row]:
         """See Engine."""
         if not batches:
             return []
-        lane_numbers = {lane: number for number, lane in enumerate(sorted({batch.lane for batch in batches}))}
-        numbered = [replace(batch, lane=lane_numbers[batch.lane]) for batch in batches]
-        work = self._frame(to_arrow(numbered, ReadBatch))
-        spread = _one_partition_per_lane(work, len(lane_numbers))
-        rows = spread.mapInArrow(_read_batches(read, row_type), spark_schema(row_type))
-        with self._watched(len(lane_numbers), len(batches), on_progress):
+        work = dealt(lanes(batches), self._parallelism * _TASKS_PER_CORE)
+        numbers = self._spark.range(0, len(work), 1, len(work))
+        rows = numbers.mapInArrow(_read_work(read, work, row_type), spark_schema(row_type))
+        with self._watched(len(work), len(batches), on_progress):
             return from_arrow(rows.toArrow(), row_type)
+
+    @property
+    def _parallelism(self) -> int:
+        """How many tasks run at once."""
+        try:
+            return self._spark.sparkContext.defaultParallelism
+        except PySparkException:  # Spark Connect: the session has no context
+            return int(self._spark.conf.get("spark.default.parallelism", None) or _PARALLELISM)
 
     def judge(
         self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
@@ -91,7 +105,7 @@ class SparkEngine:
     def _frame(self, table: pa.Table) -> DataFrame:
         return self._spark.createDataFrame(table)
 
-    def _watched(self, lanes: int, batches: int, on_progress: OnProgress) -> AbstractContextManager[None]:
+    def _watched(self, tasks: int, batches: int, on_progress: OnProgress) -> AbstractContextManager[None]:
         try:
             context = self._spark.sparkContext
         except PySparkException:  # Spark Connect: the session has no context, and so no status tracker
@@ -102,26 +116,31 @@ class SparkEngine:
         def report() -> None:
             for stage_id in set(tracker.getActiveStageIds()) - known:
                 stage = tracker.getStageInfo(stage_id)
-                if stage is not None and stage.numTasks == lanes:
-                    on_progress(batches * stage.numCompletedTasks // lanes, batches)
+                if stage is not None and stage.numTasks == tasks:
+                    on_progress(batches * stage.numCompletedTasks // tasks, batches)
 
         return _polled(report)
 
 
-def _one_partition_per_lane(work: DataFrame, lanes: int) -> DataFrame:
-    """`repartitionById` is exact (Spark 4.1); before it, a hash may put two lanes into one task and cost time."""
-    if hasattr(work, "repartitionById"):
-        return work.repartitionById(lanes, F.col("lane").cast("int"))
-    return work.repartition(lanes, "lane")
+def dealt(queues: Sequence[Sequence[Batch]], tasks: int) -> tuple[bytes, ...]:
+    """The lanes of each task, pickled, so that a task decodes its own alone.
+
+    The longest are dealt first, and start first. Lanes of one leader go to different tasks, so that no executor has all
+    of a large broker.
+    """
+    longest_first = sorted(queues, key=lambda queue: -sum(batch.size for batch in queue))
+    hands = [longest_first[task::tasks] for task in range(min(tasks, len(queues)))]
+    return tuple(pickle.dumps(hand) for hand in hands)
 
 
-def _read_batches(
-    read: Callable[[ReadBatch], Iterable[Row]], row_type: type[Row]
+def _read_work(
+    read: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(work: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for record_batch in work:
-            for batch in from_arrow(record_batch, ReadBatch):
-                yield from to_arrow(read(batch), row_type).to_batches()
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number.as_py() for batch in numbers for number in batch.column(0)):
+            hand = pickle.loads(work[number])  # noqa: S301  the driver pickled it, as Spark does this function
+            for _, rows in read_lanes(read, hand, THREADS):
+                yield from to_arrow(rows, row_type).to_batches()
 
     return run
 

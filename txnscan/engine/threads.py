@@ -1,41 +1,38 @@
-"""The bounded thread pool in this process: needs no Spark and no Java."""
+"""The bounded thread pool in this process: needs no Spark and no Java. An executor's task is one, too."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from txnscan.engine import OnProgress, Row
-from txnscan.model import Context, CoordinatorView, Judged, Observation, ReadBatch
+from txnscan.engine import Batch, OnProgress, Row
+from txnscan.model import Context, CoordinatorView, Judged, Observation
 from txnscan.rules import judge_observation
+
+THREADS = 16
 
 
 class ThreadsEngine:
     """Reads and judges in this process, with at most `threads` reads under way."""
 
-    def __init__(self, threads: int = 16) -> None:
+    def __init__(self, threads: int = THREADS) -> None:
         self._threads = threads
 
     def read(
         self,
-        read: Callable[[ReadBatch], Iterable[Row]],
-        batches: Sequence[ReadBatch],
+        read: Callable[[Batch], Iterable[Row]],
+        batches: Sequence[Batch],
         row_type: type[Row],
         on_progress: OnProgress,
     ) -> list[Row]:
         """See Engine. One thread works through one lane."""
-        lanes: dict[int, list[ReadBatch]] = defaultdict(list)
-        for batch in batches:
-            lanes[batch.lane].append(batch)
         rows: list[Row] = []
         done = 0
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="txnscan-read") as pool:
-            futures = {pool.submit(_read_lane, read, lane): len(lane) for lane in lanes.values()}
-            for future in as_completed(futures):
-                rows.extend(future.result())
-                done += futures[future]
-                on_progress(done, len(batches))
+        for batches_done, found in read_lanes(read, lanes(batches), self._threads):
+            rows += found
+            done += batches_done
+            on_progress(done, len(batches))
         return rows
 
     def judge(
@@ -48,5 +45,23 @@ class ThreadsEngine:
         return [judge_observation(o, by_producer_id.get(o.producer_id, ()), context) for o in observations]
 
 
-def _read_lane(read: Callable[[ReadBatch], Iterable[Row]], lane: Sequence[ReadBatch]) -> list[Row]:
+def lanes(batches: Iterable[Batch]) -> list[list[Batch]]:
+    """The batches of each lane, in order; lanes in the order of their numbers."""
+    queues: dict[int, list[Batch]] = defaultdict(list)
+    for batch in batches:
+        queues[batch.lane].append(batch)
+    return [queues[lane] for lane in sorted(queues)]
+
+
+def read_lanes(
+    read: Callable[[Batch], Iterable[Row]], queues: Sequence[Sequence[Batch]], threads: int
+) -> Iterator[tuple[int, list[Row]]]:
+    """For each lane that is done, how many batches it had, and its rows."""
+    with ThreadPoolExecutor(min(threads, len(queues) or 1), thread_name_prefix="txnscan-read") as pool:
+        futures = {pool.submit(_read_lane, read, queue): len(queue) for queue in queues}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def _read_lane(read: Callable[[Batch], Iterable[Row]], lane: Sequence[Batch]) -> list[Row]:
     return [row for batch in lane for row in read(batch)]

@@ -22,6 +22,7 @@ from kafka.net.selector import NetworkSelector
 
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import RequestFailed, unsupported
+from txnscan.kafka.frames import api_name
 from txnscan.model import Broker
 
 # What the manager calls the single server that it is given.
@@ -176,7 +177,7 @@ class _BrokerConnection:
         return f"{who} ({self.broker.address})"
 
     def _failed(self, request: Any, error: kafka_errors.KafkaError) -> RequestFailed:
-        name = type(request).__name__.removesuffix("Request")
+        name = api_name(request)
         where = self._where
         if isinstance(error, kafka_errors.UnsupportedVersionError):
             return RequestFailed(unsupported(where, name), sent=False)

@@ -1,23 +1,39 @@
 """DescribeProducers (api key 61, v0, since Kafka 2.8): the producers that a replica of a partition knows.
 
 ACLs: Read on the topic. There is no leader epoch in it and followers answer without an error, so an answer proves
-nothing about the leader by itself (`probe.py` adds that). Producers without a transaction are answered too; only open
-transactions (start offset >= 0) are kept here. Source: `KafkaApis.handleDescribeProducersRequest`,
-`UnifiedLog.activeProducers`.
+nothing about the leader by itself (`probe.py` adds that). Producers without a transaction are answered too, all of
+them, without paging; only open transactions (start offset >= 0) are kept here. Source:
+`KafkaApis.handleDescribeProducersRequest`, `UnifiedLog.activeProducers`.
+
+The answer is most of what a sweep receives, so it is decoded here, and not producer by producer. A producer takes 37
+bytes as long as it has no tagged field: start offsets stand 37 bytes apart, and one look at the first byte of each of
+them says that no transaction is open. Only partitions that fail this are read entry by entry.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kafka.protocol.admin import DescribeProducersRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, error_name, present
-from txnscan.model import Key, OpenProducer, Partition
+from txnscan.kafka.errors import ErrorCode, error_name
+from txnscan.kafka.frames import AsBytes, Body, Cursor, undecodable
+from txnscan.model import Key, OpenProducer
+
+# A partition's number and error, and the two lengths behind it when it has no error message.
+_PARTITION = struct.Struct(">ih")
+# Producer id, producer epoch, last sequence, last timestamp, coordinator epoch, start offset; then the tagged fields.
+_PRODUCER = struct.Struct(">qiiqiq")
+_START_OFFSET_AT, _TAGS_AT = _PRODUCER.size - 8, _PRODUCER.size
+_WIDTH = _PRODUCER.size + 1
+# How -1 begins, and no offset does; and the tagged fields of an entry that has none.
+_NONE_OPEN, _NO_TAGS = b"\xff", b"\x00"
+# More than these the length of a list does not say in one byte.
+_PRODUCERS_MAX = 126
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,52 +45,108 @@ class DescribedPartition:
     error: str | None = None
 
 
-def describe_producers(send: Send, broker_id: int, partitions: Iterable[Partition]) -> dict[Key, DescribedPartition]:
-    """Each of the partitions, as that broker describes it. Raises RequestFailed when the request as a whole fails.
+_MISSING = DescribedPartition(error="the broker left this partition out of its answer")
+_NOTHING_OPEN = tuple(DescribedPartition(producers) for producers in range(_PRODUCERS_MAX + 1))
 
-    A partition left out of the answer, or answered twice, is an error of that partition.
+
+def describe_producers(
+    send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]]
+) -> dict[Key, DescribedPartition]:
+    """Each of the partitions, numbers by topic, as that broker describes it.
+
+    Raises RequestFailed when the request as a whole fails. A partition left out of the answer, or answered twice, is an
+    error of that partition.
     """
-    indexes: dict[str, list[int]] = defaultdict(list)
-    for partition in partitions:
-        indexes[partition.topic].append(partition.partition)
     request = DescribeProducersRequest(
-        topics=[DescribeProducersRequest.TopicRequest(name=t, partition_indexes=i) for t, i in indexes.items()]
+        topics=[
+            DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(indexes))
+            for topic, indexes in partitions.items()
+        ]
     )
-    missing = DescribedPartition(error="the broker left this partition out of its answer")
-    described = {(topic, index): missing for topic, wanted in indexes.items() for index in wanted}
-    answered = set()
-    for topic in present(send(broker_id, request).topics):
-        for answer in present(topic.partitions):
-            key = (topic.name, answer.partition_index)
-            if key in described:
-                described[key] = _described(answer) if key not in answered else _doubled("partition")
-                answered.add(key)
+    answered = decode(send(broker_id, AsBytes(request)))
+    return {
+        (topic, index): answered.get((topic, index), _MISSING) for topic in partitions for index in partitions[topic]
+    }
+
+
+def by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
+    """Partition numbers by topic."""
+    indexes: dict[str, list[int]] = defaultdict(list)
+    for topic, index in keys:
+        indexes[topic].append(index)
+    return indexes
+
+
+def decode(body: Body) -> dict[Key, DescribedPartition]:
+    """The partitions of an answer. Pure. Raises RequestFailed where the bytes make no sense."""
+    answer = Cursor(body.data)
+    answer.skip(4)  # the throttle time, which is the client's to wait out
+    described: dict[Key, DescribedPartition] = {}
+    for _ in range(answer.length()):
+        topic = answer.string() or ""
+        count = answer.length()
+        _decode_partitions(answer, topic, count, described)
+        answer.tags()
+    answer.tags()
+    answer.end()
     return described
 
 
-def _described(answer: Any) -> DescribedPartition:
-    if answer.error_code != ErrorCode.NONE:
-        return DescribedPartition(error=error_name(answer.error_code))
-    if answer.active_producers is None:
-        return DescribedPartition(error="the broker's answer holds null in place of the producers")
-    producers = answer.active_producers
+def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[Key, DescribedPartition]) -> None:
+    """The hot loop: about a microsecond for each partition in which nothing is open."""
+    data, at, unpack = answer.data, answer.at, _PARTITION.unpack_from
+    size = len(data)
+    for _ in range(count):
+        # Its number, no error, no message, how many producers; none open, none tagged; no tags of its own.
+        first = at + _PARTITION.size + 2
+        if first < size:
+            index, error_code = unpack(data, at)
+            producers = data[first - 1] - 1
+            end = first + producers * _WIDTH
+            if (
+                not error_code
+                and not data[first - 2]
+                and 0 <= producers <= _PRODUCERS_MAX
+                and end < size
+                and not data[end]
+                and data[first + _START_OFFSET_AT : end : _WIDTH] == _NONE_OPEN * producers
+                and data[first + _TAGS_AT : end : _WIDTH] == _NO_TAGS * producers
+                and (topic, index) not in described
+            ):
+                described[topic, index] = _NOTHING_OPEN[producers]
+                at = end + 1
+                continue
+        answer.at = at
+        index, partition = _decode_partition(answer)
+        described[topic, index] = partition if (topic, index) not in described else _doubled("partition")
+        at = answer.at
+    answer.at = at
+
+
+def _decode_partition(answer: Cursor) -> tuple[int, DescribedPartition]:
+    """One partition, whatever it holds."""
+    index = answer.int32()
+    error_code = answer.int16()
+    answer.string()
+    count = answer.length()
+    if count * _WIDTH > len(answer.data) - answer.at:
+        raise undecodable("it holds fewer producers than it says")
+    producers = [_decode_producer(answer) for _ in range(count)]
+    answer.tags()
+    if error_code != ErrorCode.NONE:
+        return index, DescribedPartition(error=error_name(error_code))
     if len({p.producer_id for p in producers}) != len(producers):
-        return _doubled("producer id")
-    still_open = [p for p in producers if p.current_txn_start_offset >= 0]
-    return DescribedPartition(
-        producers=len(producers),
-        open_producers=tuple(
-            OpenProducer(
-                producer_id=p.producer_id,
-                producer_epoch=p.producer_epoch,
-                coordinator_epoch=p.coordinator_epoch,
-                start_offset=p.current_txn_start_offset,
-                last_timestamp_ms=p.last_timestamp,
-                last_sequence=p.last_sequence,
-            )
-            for p in sorted(still_open, key=lambda p: p.producer_id)
-        ),
-    )
+        return index, _doubled("producer id")
+    still_open = (p for p in producers if p.start_offset >= 0)
+    return index, DescribedPartition(len(producers), tuple(sorted(still_open, key=lambda p: p.producer_id)))
+
+
+def _decode_producer(answer: Cursor) -> OpenProducer:
+    at = answer.at
+    answer.skip(_PRODUCER.size)
+    producer_id, epoch, sequence, timestamp, coordinator_epoch, start_offset = _PRODUCER.unpack_from(answer.data, at)
+    answer.tags()
+    return OpenProducer(producer_id, epoch, coordinator_epoch, start_offset, timestamp, sequence)
 
 
 def _doubled(what: str) -> DescribedPartition:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.frames import AsBytes, api_name
 from txnscan.model import Key
 from txnscan.sim import encode
 from txnscan.sim.records import Data, Image, Log, TransactionLogRecord, producer_state
@@ -30,8 +31,9 @@ def answer(world: World, broker_id: int, request: Any) -> Any:
     """The broker's answer. Raises RequestFailed where the broker is paused or down."""
     if not world.up(broker_id):
         raise RequestFailed(f"broker {broker_id} cannot be reached")
-    name = type(request).__name__.removesuffix("Request")
-    return _ANSWERS[name](world, broker_id, request)
+    name = api_name(request)
+    shown = _ANSWERS[name](world, broker_id, request)
+    return _ENCODED[name](shown) if isinstance(request, AsBytes) else shown
 
 
 def _metadata(world: World, broker_id: int, request: Any) -> Any:
@@ -261,6 +263,12 @@ def _describe_configs(world: World, broker_id: int, request: Any) -> Any:
     return SimpleNamespace(results=[SimpleNamespace(error_code=0, error_message=None, configs=configs)])
 
 
+def _encoded_metadata(shown: Any) -> Any:
+    if not hasattr(shown, "body"):
+        shown.body = encode.metadata(shown)
+    return shown.body
+
+
 _ANSWERS = {
     "Metadata": _metadata,
     "DescribeProducers": _describe_producers,
@@ -271,3 +279,5 @@ _ANSWERS = {
     "DescribeAcls": _describe_acls,
     "DescribeConfigs": _describe_configs,
 }
+# Metadata is the same object as long as a broker believes the same.
+_ENCODED = {"Metadata": _encoded_metadata, "DescribeProducers": encode.described_producers}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 from kafka.record import MemoryRecordsBuilder
 
+from txnscan.kafka.frames import Body
 from txnscan.model import Key
 from txnscan.sim.records import TransactionMetadata
 from txnscan.transaction_log import State
@@ -84,3 +86,73 @@ def _varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+# --- answers that a sweep takes as bytes (`kafka/frames.py`) ----------------------------------------------------------
+
+_NO_THROTTLE = b"\x00" * 4
+_METADATA_VERSION = 12
+_NULL = _NO_TAGS = b"\x00"
+
+
+def metadata(answer: Any) -> Body:
+    """`MetadataResponse.json`, version 12."""
+    brokers = [
+        struct.pack(">i", b.node_id) + _string(b.host) + struct.pack(">i", b.port) + _NULL + _NO_TAGS
+        for b in answer.brokers
+    ]
+    topics = [
+        struct.pack(">h", t.error_code)
+        + _string(t.name)
+        + t.topic_id.bytes
+        + b"\x00"
+        + _array(
+            struct.pack(">hiii", p.error_code, p.partition_index, p.leader_id, p.leader_epoch)
+            + _array(()) * 3
+            + _NO_TAGS
+            for p in t.partitions
+        )
+        + struct.pack(">i", 0)
+        + _NO_TAGS
+        for t in answer.topics
+    ]
+    controller = struct.pack(">i", -1)
+    data = _NO_THROTTLE + _array(brokers) + _string(answer.cluster_id) + controller + _array(topics) + _NO_TAGS
+    return Body(_METADATA_VERSION, data)
+
+
+def described_producers(answer: Any) -> Body:
+    """`DescribeProducersResponse.json`, version 0."""
+    topics = (
+        _string(topic.name) + _array(_described_partition(p) for p in topic.partitions) + _NO_TAGS
+        for topic in answer.topics
+    )
+    return Body(0, _NO_THROTTLE + _array(topics) + _NO_TAGS)
+
+
+def _described_partition(partition: Any) -> bytes:
+    producers = (
+        struct.pack(
+            ">qiiqiq",
+            p.producer_id,
+            p.producer_epoch,
+            p.last_sequence,
+            p.last_timestamp,
+            p.coordinator_epoch,
+            p.current_txn_start_offset,
+        )
+        + _NO_TAGS
+        for p in partition.active_producers
+    )
+    head = struct.pack(">ih", partition.partition_index, partition.error_code)
+    return head + _NULL + _array(producers) + _NO_TAGS
+
+
+def _array(items: Iterable[bytes]) -> bytes:
+    encoded = tuple(items)
+    return _varint(len(encoded) + 1) + b"".join(encoded)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return _varint(len(encoded) + 1) + encoded

@@ -13,9 +13,10 @@ from typing import Any
 
 from txnscan.cluster import Cluster, Item, Result
 from txnscan.config import ScanConfig
-from txnscan.engine import OnProgress, Row
+from txnscan.engine import Batch, OnProgress, Row
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.frames import api_name
 from txnscan.model import Broker, Judged, Key, NarrowRow, ReadBatch, Snapshot, Verdict
 from txnscan.probe import read_narrow, read_wide
 from txnscan.scan import NoHistory, Scan, scan
@@ -27,7 +28,7 @@ from txnscan.sim.world import World
 
 NOW_MS = 1_700_003_600_000
 _CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))
-_COORDINATOR_REQUESTS = ("DescribeTransactionsRequest", "ListTransactionsRequest")
+_COORDINATOR_APIS = ("DescribeTransactions", "ListTransactions")
 
 # What happens at a point of a sweep: called before the answer with how many answers were given, and the request.
 Pilot = Callable[["Simulation", int, int, Any], None]
@@ -60,7 +61,7 @@ class Simulation:
         asked = abs(broker_id)  # a bootstrap server is numbered below zero
         self.pilot(self, self.point, asked, request)
         self.point += 1
-        if self.keeps_worlds and type(request).__name__ in _COORDINATOR_REQUESTS:
+        if self.keeps_worlds and api_name(request) in _COORDINATOR_APIS:
             if self.tries_again:
                 # What an earlier try was told counts no more.
                 self.asked_worlds.clear()
@@ -101,15 +102,15 @@ class SimulatedEngine(ThreadsEngine):
 
     def read(
         self,
-        read: Callable[[ReadBatch], Iterable[Row]],
-        batches: Sequence[ReadBatch],
+        read: Callable[[Batch], Iterable[Row]],
+        batches: Sequence[Batch],
         row_type: type[Row],
         on_progress: OnProgress,
     ) -> list[Row]:
         """See Engine."""
         if row_type is NarrowRow:
-            return self.read_narrow(batches)  # type: ignore[return-value]
-        return [row for batch in batches for row in read_wide(batch, self.simulation.send)]  # type: ignore[misc]
+            return self.read_narrow(batches)  # type: ignore[arg-type, return-value]
+        return [row for batch in batches for row in read_wide(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
 
     def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
         """The proven reads of a sweep."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from txnscan.agreement import Agreement
-from txnscan.kafka.describe_producers import describe_producers
+from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
@@ -69,7 +69,9 @@ class _DescribeAlone(SimulatedEngine):
         rows: list[NarrowRow] = []
         for batch in batches:
             try:
-                described = describe_producers(self.simulation.send, batch.leader, batch.partitions)
+                described = describe_producers(
+                    self.simulation.send, batch.leader, by_topic(p.key for p in batch.partitions)
+                )
             except RequestFailed as failed:
                 rows += [narrow_failed(p, failed.error, NOW_MS) for p in batch.partitions]
             else:

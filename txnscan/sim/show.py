@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from txnscan.cluster import ClusterUnreachable
 from txnscan.config import ConfigError, printable
+from txnscan.kafka.frames import api_name
 from txnscan.model import Key
 from txnscan.sim.check import History, in_turns, wrong_verdicts
 from txnscan.sim.history import Simulation, sweep
@@ -243,7 +244,7 @@ class _Narrator:
                 self.shown = _state(world)
         if not self.asked or self.asked[-1][0] != broker_id:
             self.asked.append((broker_id, []))
-        self.asked[-1][1].append(type(request).__name__.removesuffix("Request"))
+        self.asked[-1][1].append(api_name(request))
 
     def finished(self) -> list[str]:
         """Everything, once the sweep is over."""

@@ -1,0 +1,119 @@
+"""Processes: one that does a thing and ends, and those that get ready beforehand and work when told."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from tests.bench.harness import ROOT
+
+Result = TypeVar("Result")
+# Fresh ones: nothing of this process's threads, sockets or memory.
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+class Failed(Exception):
+    """What went wrong in another process: its traceback."""
+
+
+class Worker:
+    """A process that gets ready and then works, as often as it is told. Use it as a context manager.
+
+    prepare: gives the function to call, called with what it is told, and tidies up. It runs in the process, as that
+    function does. The process is ready when this is made.
+    """
+
+    def __init__(self, prepare: Callable[..., AbstractContextManager[Callable[..., Any]]], *arguments: Any) -> None:
+        self._here, there = _SPAWN.Pipe()
+        # Not a daemon: it may have processes of its own. It ends when the pipe does.
+        self._process = _SPAWN.Process(target=_serve, args=(there, prepare, arguments))
+        self._process.start()
+        there.close()
+        try:
+            self.hear()
+        except BaseException:
+            self.close()
+            raise
+
+    def tell(self, *arguments: Any) -> None:
+        """Has it work."""
+        self._here.send(arguments)
+
+    def hear(self) -> Any:
+        """Waits until it is done. Raises Failed."""
+        try:
+            failure, result = self._here.recv()
+        except EOFError:
+            raise Failed("a process has ended") from None
+        if failure is not None:
+            raise Failed(failure)
+        return result
+
+    def ask(self, *arguments: Any) -> Any:
+        """Has it work, and waits."""
+        self.tell(*arguments)
+        return self.hear()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._here.close()
+        self._process.join()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def together(workers: Sequence[Worker]) -> list[Any]:
+    """All work at once; what each of them gives."""
+    for worker in workers:
+        worker.tell()
+    return [worker.hear() for worker in workers]
+
+
+def crew(
+    stack: ExitStack, prepare: Callable[..., AbstractContextManager[Callable[..., Any]]], shares: Sequence[Any]
+) -> list[Worker]:
+    """A worker for each share of the work; they end with the stack."""
+    return [stack.enter_context(Worker(prepare, share)) for share in shares]
+
+
+def apart(call: Callable[..., Result], *arguments: Any) -> Result:
+    """What the call gives, made in a process of its own. Raises Failed."""
+    with Worker(_called, call, arguments) as worker:
+        result: Result = worker.ask()
+    return result
+
+
+class _called(AbstractContextManager[Callable[[], Any]]):
+    def __init__(self, call: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        self._call, self._arguments = call, arguments
+
+    def __enter__(self) -> Callable[[], Any]:
+        return lambda: self._call(*self._arguments)
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+
+def _serve(there: Connection, prepare: Callable[..., AbstractContextManager[Any]], arguments: Sequence[Any]) -> None:
+    # Python workers of Spark import what they are sent.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError), ExitStack() as stack:
+        try:
+            work = stack.enter_context(prepare(*arguments))
+            there.send((None, None))
+            while True:
+                told = there.recv()
+                there.send((None, work(*told)))
+        except Exception as error:
+            if isinstance(error, EOFError | BrokenPipeError):
+                raise
+            there.send((traceback.format_exc(), None))

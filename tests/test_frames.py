@@ -1,0 +1,285 @@
+"""Answers taken as bytes: decoded as kafka-python decodes them, and refused where they are damaged."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.protocol.admin import DescribeProducersResponse
+from kafka.protocol.metadata import MetadataResponse
+
+from tests.fakes import MetadataTopic, ProducersPartition, ProducersTopic, as_bytes, producer, producer_state
+from txnscan.kafka import describe_producers, metadata
+from txnscan.kafka.errors import RequestFailed, error_name
+from txnscan.kafka.frames import Body, Cursor
+from txnscan.model import OpenProducer, Partition
+from txnscan.sim import encode
+
+INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+START_OFFSETS = st.one_of(st.just(-1), st.sampled_from([0, 1, 255, 2**56, -2, -(2**63)]), INT64)
+PRODUCERS = st.builds(
+    OpenProducer,
+    producer_id=INT64,
+    producer_epoch=INT32,
+    coordinator_epoch=INT32,
+    start_offset=START_OFFSETS,
+    last_timestamp_ms=INT64,
+    last_sequence=INT32,
+)
+# As many as one byte says, and more.
+MANY = st.builds(
+    lambda count, start_offset: [producer(number, start_offset) for number in range(count)],
+    st.sampled_from([125, 126, 127, 128, 200]),
+    START_OFFSETS,
+)
+DESCRIBED = st.lists(
+    st.tuples(
+        st.text(max_size=5),
+        st.dictionaries(
+            st.integers(0, 2**31 - 1),
+            st.tuples(
+                st.sampled_from([0, 0, 0, 6]),
+                st.sampled_from([None, None, "", "why not"]),
+                st.one_of(st.lists(PRODUCERS, max_size=4, unique_by=lambda p: p.producer_id), MANY),
+            ),
+            max_size=4,
+        ),
+    ),
+    max_size=3,
+    unique_by=lambda topic: topic[0],
+)
+Described = list[tuple[str, dict[int, tuple[int, str | None, list[OpenProducer]]]]]
+
+
+def answer(topics: Described) -> Any:
+    return DescribeProducersResponse(
+        throttle_time_ms=7,
+        topics=[
+            ProducersTopic(
+                name=name,
+                partitions=[
+                    ProducersPartition(
+                        partition_index=index,
+                        error_code=code,
+                        error_message=message,
+                        active_producers=[producer_state(p) for p in producers],
+                    )
+                    for index, (code, message, producers) in partitions.items()
+                ],
+            )
+            for name, partitions in topics
+        ],
+    )
+
+
+IDLE = answer([("t", {0: (0, None, [producer(1, -1), producer(2, -1)]), 1: (0, None, [])})])
+OPEN = answer([("t", {0: (0, None, [producer(1, -1), producer(2, 40)]), 5: (6, "moved", [])})])
+
+
+@given(DESCRIBED)
+def test_what_is_open_is_what_kafka_python_decodes(topics: Described) -> None:
+    body = as_bytes(answer(topics))
+    theirs = DescribeProducersResponse.decode(body.data, version=0)
+    expected = {}
+    for topic in theirs.topics:
+        for p in topic.partitions:
+            held = [p for p in p.active_producers if p.current_txn_start_offset >= 0]
+            expected[topic.name, p.partition_index] = (
+                (0, [], error_name(p.error_code))
+                if p.error_code
+                else (len(p.active_producers), sorted((h.producer_id, h.current_txn_start_offset) for h in held), None)
+            )
+    ours = describe_producers.decode(body)
+    found = {
+        key: (d.producers, [(p.producer_id, p.start_offset) for p in d.open_producers], d.error)
+        for key, d in ours.items()
+    }
+    assert found == expected
+    assert body.throttle_time_ms == 7
+
+
+@given(PRODUCERS.filter(lambda p: p.start_offset >= 0))
+def test_every_field_of_an_open_transaction_is_decoded(shown: OpenProducer) -> None:
+    body = as_bytes(answer([("t", {3: (0, None, [producer(shown.producer_id ^ 1, -1), shown])})]))
+    assert describe_producers.decode(body)["t", 3].open_producers == (shown,)
+
+
+def tagged(data: bytes, at: int) -> bytes:
+    """The same with a tagged field, number 9 of three bytes, where there was none."""
+    assert data[at] == 0
+    return data[:at] + bytes((1, 9, 3)) + b"abc" + data[at + 1 :]
+
+
+def tag_places(data: bytes) -> list[int]:
+    """Where the tagged fields of `data` stand: every zero byte that may grow without a change of what is decoded."""
+    places = []
+    plain = describe_producers.decode(Body(0, data))
+    for at in (at for at, byte in enumerate(data) if byte == 0):
+        try:
+            same = describe_producers.decode(Body(0, tagged(data, at))) == plain
+        except RequestFailed:
+            continue
+        if same:
+            places.append(at)
+    return places
+
+
+@pytest.mark.parametrize(("shown", "entries"), [(IDLE, 2 + 2 + 1 + 1), (OPEN, 2 + 2 + 1 + 1)])
+def test_tagged_fields_that_a_later_release_adds_anywhere_are_passed_over(shown: Any, entries: int) -> None:
+    assert len(tag_places(as_bytes(shown).data)) == entries, "each producer, each partition, the topic, the answer"
+
+
+@pytest.mark.parametrize("shown", [IDLE, OPEN])
+def test_an_answer_that_ends_too_early_or_too_late_is_refused_at_every_length(shown: Any) -> None:
+    data = as_bytes(shown).data
+    for size in range(len(data)):
+        with pytest.raises(RequestFailed):
+            describe_producers.decode(Body(0, data[:size]))
+    with pytest.raises(RequestFailed, match="1 bytes too many"):
+        describe_producers.decode(Body(0, data + b"\0"))
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_damaged_answer_is_decoded_or_refused_and_nothing_else(data: st.DataObject) -> None:
+    whole = bytearray(as_bytes(data.draw(st.sampled_from([IDLE, OPEN]))).data)
+    for at in data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4)):
+        whole[at] = data.draw(st.integers(0, 255))
+    try:
+        describe_producers.decode(Body(0, bytes(whole)))
+    except RequestFailed as failed:
+        assert failed.error.startswith("an answer cannot be decoded: ")
+
+
+def test_a_list_that_claims_more_than_the_answer_holds_is_refused_before_it_is_read() -> None:
+    claim = struct.pack(">i", 0) + b"\x02" + b"\x02t" + b"\x02" + struct.pack(">ih", 0, 0) + b"\x00"
+    with pytest.raises(RequestFailed, match="fewer producers than it says"):
+        describe_producers.decode(Body(0, claim + b"\xff\xff\xff\xff\x07"))
+
+
+def test_the_simulator_encodes_an_answer_as_kafka_python_does() -> None:
+    for shown in (IDLE, OPEN):
+        shown.throttle_time_ms = 0
+        for topic in shown.topics:
+            for p in topic.partitions:
+                p.error_message = None
+        assert encode.described_producers(shown).data == as_bytes(shown).data
+
+
+# --- Metadata ---------------------------------------------------------------------------------------------------------
+
+REPLICAS = st.lists(st.integers(0, 9), max_size=3)
+PARTITION = st.builds(
+    MetadataTopic.MetadataResponsePartition,
+    error_code=st.sampled_from([0, 5]),
+    partition_index=st.integers(0, 2**31 - 1),
+    leader_id=st.integers(-1, 9),
+    leader_epoch=st.integers(-1, 300),
+    replica_nodes=st.one_of(REPLICAS, st.just(list(range(130)))),
+    isr_nodes=REPLICAS,
+    offline_replicas=REPLICAS,
+)
+TOPIC = st.builds(
+    MetadataTopic,
+    error_code=st.sampled_from([0, 0, 0, 29]),
+    name=st.text(min_size=1, max_size=5),
+    topic_id=st.sampled_from([uuid.UUID(int=0), uuid.UUID(int=1), uuid.UUID(int=2**127 + 5)]),
+    is_internal=st.booleans(),
+    partitions=st.lists(PARTITION, max_size=4, unique_by=lambda p: p.partition_index),
+)
+METADATA = st.builds(
+    MetadataResponse,
+    throttle_time_ms=st.just(7),
+    brokers=st.lists(
+        st.builds(
+            MetadataResponse.MetadataResponseBroker,
+            node_id=st.integers(0, 99),
+            host=st.sampled_from(["a", "::1"]),
+            port=st.integers(1, 65535),
+            rack=st.sampled_from([None, "r"]),
+        ),
+        max_size=3,
+        unique_by=lambda b: b.node_id,
+    ),
+    cluster_id=st.sampled_from([None, "", "c"]),
+    controller_id=st.integers(-1, 3),
+    topics=st.lists(TOPIC, max_size=4, unique_by=lambda t: t.name),
+)
+
+
+@given(METADATA, st.integers(3, 12))
+def test_metadata_of_every_version_is_what_kafka_python_decodes(shown: Any, version: int) -> None:
+    body = Body(version, bytes(shown.encode(version=version)))
+    theirs = MetadataResponse.decode(body.data, version=version)
+    ours = metadata.decode(body)
+    assert body.throttle_time_ms == 7
+    assert ours.cluster_id == (theirs.cluster_id or "")
+    assert [(b.broker_id, b.host, b.port) for b in ours.brokers] == sorted(
+        (b.node_id, b.host, b.port) for b in theirs.brokers
+    )
+    assert ours.topic_errors == tuple(sorted((t.name, error_name(t.error_code)) for t in theirs.topics if t.error_code))
+    partitions = sorted(
+        (t.name, p.partition_index, p.leader_id, p.leader_epoch if version >= 7 else -1)
+        for t in theirs.topics
+        if not t.error_code
+        for p in t.partitions
+    )
+    assert [(p.topic, p.partition, p.leader, p.leader_epoch) for p in ours.partitions] == partitions
+
+
+def shown_topic() -> Any:
+    partition = MetadataTopic.MetadataResponsePartition(
+        error_code=0, partition_index=4, leader_id=2, leader_epoch=9, replica_nodes=[2, 3], isr_nodes=[2]
+    )
+    topic = MetadataTopic(error_code=0, name="t", topic_id=uuid.UUID(int=2**127 + 5), partitions=[partition])
+    broker = MetadataResponse.MetadataResponseBroker(node_id=2, host="h", port=9)
+    return MetadataResponse(brokers=[broker], cluster_id="c", topics=[topic])
+
+
+def test_a_topic_id_is_written_as_kafka_prints_it() -> None:
+    (found,) = metadata.decode(as_bytes_v12(shown_topic())).partitions
+    assert found == Partition("t", "gAAAAAAAAAAAAAAAAAAABQ", 4, 2, 9)
+
+
+def as_bytes_v12(shown: Any) -> Body:
+    return Body(12, bytes(shown.encode(version=12)))
+
+
+def test_metadata_that_ends_too_early_or_too_late_is_refused_at_every_length() -> None:
+    data = as_bytes_v12(shown_topic()).data
+    for size in range(len(data)):
+        with pytest.raises(RequestFailed):
+            metadata.decode(Body(12, data[:size]))
+    with pytest.raises(RequestFailed, match="1 bytes too many"):
+        metadata.decode(Body(12, data + b"\0"))
+
+
+def test_equal_answers_of_several_brokers_are_decoded_once_whatever_their_throttle_time() -> None:
+    decoded, shown = metadata.Decoder(), shown_topic()
+    first = decoded(as_bytes_v12(shown))
+    shown.throttle_time_ms = 5
+    assert decoded(as_bytes_v12(shown)) is first
+    shown.cluster_id = "d"
+    assert decoded(as_bytes_v12(shown)).cluster_id == "d"
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "it ends too early"),
+        (b"\xff\xff\xff\xff\xff\x01", "a number in it is too long"),
+        (b"\x00", "null in place of a list"),
+    ],
+)
+def test_a_length_that_cannot_be_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(RequestFailed, match=why):
+        Cursor(data).length()
+
+
+def test_a_text_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(RequestFailed, match="not UTF-8"):
+        Cursor(b"\x02\xff").string()

@@ -1,0 +1,130 @@
+"""Which APIs the brokers speak, in which versions, and the body of an answer to a request. No socket and no clock.
+
+Versions are those whose encoding is the "flexible" one, and that both kafka-python and Kafka's Java clients since 4.0
+know. ApiVersions alone is spoken in all of its versions, because clients begin with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from types import MappingProxyType
+
+from txnscan.sim.wire import coordinators, metadata, partitions
+from txnscan.sim.wire.codec import NO_TAGS, Reader, items
+from txnscan.sim.wire.shape import TransactionalId
+from txnscan.sim.wire.world import World
+
+_UNSUPPORTED_VERSION = 35
+_FIRST_FLEXIBLE_API_VERSIONS = 3
+
+
+class Api(IntEnum):
+    """Names and keys of `org.apache.kafka.common.protocol.ApiKeys`."""
+
+    Fetch = 1
+    ListOffsets = 2
+    Metadata = 3
+    FindCoordinator = 10
+    ApiVersions = 18
+    WriteTxnMarkers = 27
+    DescribeAcls = 29
+    DescribeConfigs = 32
+    DescribeCluster = 60
+    DescribeProducers = 61
+    DescribeTransactions = 65
+    ListTransactions = 66
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The versions of an API. by_broker: whether brokers differ in their answers. kept: whether these may be kept."""
+
+    first: int
+    last: int
+    by_broker: bool = True
+    kept: bool = True
+
+
+OFFERED: Mapping[Api, Offered] = MappingProxyType(
+    {
+        Api.Fetch: Offered(12, 12),
+        Api.ListOffsets: Offered(6, 9),
+        Api.Metadata: Offered(10, 13, by_broker=False),
+        Api.FindCoordinator: Offered(4, 6, by_broker=False),
+        Api.ApiVersions: Offered(0, 4, by_broker=False),
+        Api.WriteTxnMarkers: Offered(1, 2, kept=False),
+        Api.DescribeAcls: Offered(2, 3, by_broker=False),
+        Api.DescribeConfigs: Offered(4, 4),
+        Api.DescribeCluster: Offered(0, 2, by_broker=False),
+        Api.DescribeProducers: Offered(0, 0),
+        # Sweeps ask for other random ids each time.
+        Api.DescribeTransactions: Offered(0, 0, kept=False),
+        Api.ListTransactions: Offered(0, 2),
+    }
+)
+
+
+class Answers:
+    """The bodies of answers, each made when asked for."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._topics = metadata.Topics(world.shape)
+        self._makers: Mapping[Api, Callable[[int, int, Reader], bytes]] = {
+            Api.Fetch: lambda broker, _, request: partitions.fetch(world, broker, request),
+            Api.ListOffsets: lambda broker, _, request: partitions.list_offsets(world, broker, request),
+            Api.Metadata: lambda _, version, request: metadata.metadata(world, self._topics, version, request),
+            Api.FindCoordinator: lambda _, __, request: coordinators.find_coordinator(world, request),
+            Api.ApiVersions: lambda _, version, __: api_versions(version),
+            Api.WriteTxnMarkers: self._write_txn_markers,
+            Api.DescribeAcls: lambda _, __, ___: metadata.describe_acls(),
+            Api.DescribeConfigs: lambda broker, _, request: metadata.describe_configs(broker, request),
+            Api.DescribeCluster: lambda _, version, request: metadata.describe_cluster(world, version, request),
+            Api.DescribeProducers: lambda broker, _, request: partitions.describe_producers(
+                world, self._producers, broker, request
+            ),
+            Api.DescribeTransactions: lambda broker, _, request: coordinators.describe_transactions(
+                world, broker, request
+            ),
+            Api.ListTransactions: lambda broker, version, request: coordinators.list_transactions(
+                world, self._ids, broker, version, request
+            ),
+        }
+
+    def prepare(self) -> None:
+        """Does beforehand what would make a first answer slow."""
+        _ = self._producers, self._ids
+        self._topics.all()
+
+    def body(self, broker_id: int, api: Api, version: int, request: Reader) -> bytes:
+        """The body of the answer. Raises IndexError, struct.error or UnicodeDecodeError for a damaged request."""
+        return self._makers[api](broker_id, version, request)
+
+    @cached_property
+    def _producers(self) -> partitions.Producers:
+        return partitions.Producers(self.world)
+
+    @cached_property
+    def _ids(self) -> dict[int, list[TransactionalId]]:
+        return coordinators.ids_by_broker(self.world.shape)
+
+    def _write_txn_markers(self, broker_id: int, version: int, request: Reader) -> bytes:
+        body = partitions.write_txn_markers(self.world, broker_id, version, request)
+        self._producers.forget()
+        return body
+
+
+def api_versions(version: int) -> bytes:
+    """What is offered, in any version; in version 0 where the version asked for is none."""
+    known = version <= OFFERED[Api.ApiVersions].last
+    error = bytes(2) if known else _UNSUPPORTED_VERSION.to_bytes(2)
+    offers = [
+        key.to_bytes(2) + offered.first.to_bytes(2) + offered.last.to_bytes(2) for key, offered in OFFERED.items()
+    ]
+    if known and version >= _FIRST_FLEXIBLE_API_VERSIONS:
+        return error + items([offer + NO_TAGS for offer in offers]) + bytes(4) + NO_TAGS
+    throttle = bytes(4) if known and version >= 1 else b""
+    return error + len(offers).to_bytes(4) + b"".join(offers) + throttle

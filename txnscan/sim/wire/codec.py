@@ -1,0 +1,107 @@
+"""The protocol's types in their flexible ("compact") form, which all versions offered here use: read and written."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# No tagged fields; a null string; an empty list. Each is one byte.
+NO_TAGS = b"\0"
+NULL = b"\0"
+EMPTY = b"\1"
+
+
+class Reader:
+    """Reads a request, field after field."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self._data = data
+        self._at = at
+
+    @property
+    def position(self) -> int:
+        """How many bytes have been read."""
+        return self._at
+
+    def number(self, layout: str) -> int:
+        """A number as `struct` names its layout: b, h, i or q."""
+        (value,) = struct.unpack_from(f">{layout}", self._data, self._at)
+        self._at += struct.calcsize(layout)
+        return int(value)
+
+    def take(self, count: int) -> bytes:
+        """So many bytes."""
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def unsigned(self) -> int:
+        """An unsigned varint."""
+        value = shift = 0
+        while True:
+            byte = self._data[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def string(self) -> str | None:
+        """A compact string."""
+        length = self.unsigned() - 1
+        return None if length < 0 else self.take(length).decode("utf-8")
+
+    def name(self) -> str:
+        """A compact string that must not be null."""
+        return self.string() or ""
+
+    def items(self, read: Callable[[], T]) -> list[T] | None:
+        """A compact list; None for null."""
+        count = self.unsigned() - 1
+        return None if count < 0 else [read() for _ in range(count)]
+
+    def numbers(self, layout: str) -> tuple[int, ...]:
+        """A compact list of numbers."""
+        many = f">{max(self.unsigned() - 1, 0)}{layout}"
+        values = struct.unpack_from(many, self._data, self._at)
+        self._at += struct.calcsize(many)
+        return values
+
+    def tags(self) -> None:
+        """Passes over tagged fields."""
+        for _ in range(self.unsigned()):
+            self.unsigned()
+            self.take(self.unsigned())
+
+
+def unsigned(value: int) -> bytes:
+    """An unsigned varint."""
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
+
+
+def string(text: str | None) -> bytes:
+    """A compact string."""
+    if text is None:
+        return NULL
+    data = text.encode("utf-8")
+    return unsigned(len(data) + 1) + data
+
+
+def items(written: Sequence[bytes]) -> bytes:
+    """A compact list."""
+    return unsigned(len(written) + 1) + b"".join(written)
+
+
+def numbers(values: Iterable[int]) -> bytes:
+    """A compact list of 32-bit numbers."""
+    listed = tuple(values)
+    return unsigned(len(listed) + 1) + struct.pack(f">{len(listed)}i", *listed)
