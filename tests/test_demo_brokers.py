@@ -28,7 +28,7 @@ from txnscan.demo.wait import wait_until
 from txnscan.demo.wire import Wire
 from txnscan.kafka.client import Client
 from txnscan.kafka.connection import ConnectionSettings, TlsSettings
-from txnscan.kafka.describe_producers import describe_producers
+from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_transactions import list_transactions
 from txnscan.kafka.metadata import read_metadata
@@ -161,7 +161,7 @@ def test_healthy_traffic_runs_without_errors_and_leaves_nothing_open(world):
     partitions = world.wire.view([world.traffic_topic]).partitions
     assert len(partitions) == 6
     for partition in partitions:
-        described = describe_producers(world.wire.send, partition.leader, [partition])[partition.key]
+        described = describe_producers(world.wire.send, partition.leader, by_topic([partition.key]))[partition.key]
         assert (described.error, described.open_producers) == (None, ())
         assert described.producers > 0
 

@@ -43,7 +43,7 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.wire import Wire
 from txnscan.kafka.client import Send
-from txnscan.kafka.describe_producers import describe_producers
+from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.describe_transactions import describe_transactions
 from txnscan.kafka.errors import RequestFailed, error_name
 from txnscan.kafka.list_offsets import Offset, list_offsets
@@ -101,7 +101,7 @@ def observed(
                 found.producer_epoch,
                 found.partitions,
             )
-        open_ones = describe_producers(send, broker_id, partitions)
+        open_ones = describe_producers(send, broker_id, by_topic(p.key for p in partitions))
         known = _known_producers(send, broker_id, partitions, number)
         for key in keys:
             shown = open_ones[key]

@@ -14,7 +14,7 @@ from tests.prove.faults.traffic import Sleepers
 from tests.prove.faults.world import LIVE_OWNER, LIVE_PARTITION, Known, World
 from txnscan.demo.wait import wait_until
 from txnscan.demo.wire import Wire
-from txnscan.kafka.describe_producers import describe_producers
+from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.model import Judged, Verdict
 from txnscan.scan import Identity, Scan, identity
@@ -131,7 +131,7 @@ def _open_now(wire: Wire) -> set[Identity]:
     for partition in wire.view().partitions:
         if partition.leader < 0:
             raise RequestFailed(f"{partition.topic}-{partition.partition} has no leader")
-        described = describe_producers(wire.send, partition.leader, [partition])[partition.key]
+        described = describe_producers(wire.send, partition.leader, by_topic([partition.key]))[partition.key]
         if described.error is not None:
             raise RequestFailed(described.error)
         for producer in described.open_producers:
