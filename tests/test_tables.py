@@ -97,7 +97,7 @@ def test_writing_the_same_sweep_twice_leaves_it_once(spark: SparkSession, tables
 
 
 def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Tables) -> None:
-    tables._append(scan(ORPHAN), OPEN_TRANSACTIONS, [ORPHAN])
+    tables._append(scan(ORPHAN), OPEN_TRANSACTIONS)
     assert tables.read(OPEN_TRANSACTIONS, "sweep-1").count() == 0
     assert tables.last_sweep() is None
 

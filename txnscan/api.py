@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from txnscan.cluster import Cluster
@@ -15,6 +16,7 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.remote import Connect, wall_clock_ms
 from txnscan.report.json import sweep_summary
 from txnscan.scan import History, NoHistory, Progress, Scan, scan
+from txnscan.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,9 +29,20 @@ class SweepResult:
     """
 
     scan: Scan
-    transactions: DataFrame
-    candidates: DataFrame
-    errors: DataFrame
+    # The sweep's rows of a table; made when they are asked for.
+    _rows: Callable[[Table], DataFrame]
+
+    @cached_property
+    def transactions(self) -> DataFrame:
+        return self._rows(OPEN_TRANSACTIONS)
+
+    @cached_property
+    def candidates(self) -> DataFrame:
+        return self._rows(CANDIDATES)
+
+    @cached_property
+    def errors(self) -> DataFrame:
+        return self._rows(SCAN_ERRORS)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -47,8 +60,7 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
     and ClusterUnreachable when no bootstrap server answers.
     """
     from txnscan.engine.spark import SparkEngine
-    from txnscan.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS
-    from txnscan.tables import Tables, frame
+    from txnscan.tables import Tables, unstored
 
     settings = config.connection()
     tables = Tables(spark, config.tables) if config.tables is not None else None
@@ -58,21 +70,11 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
     engine = ThreadsEngine() if config.engine == "threads" else SparkEngine(spark)
     found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress)
     if tables is None:
-        return SweepResult(
-            found,
-            frame(spark, found, OPEN_TRANSACTIONS, found.transactions),
-            frame(spark, found, CANDIDATES, found.candidates),
-            frame(spark, found, SCAN_ERRORS, found.errors),
-        )
+        return SweepResult(found, partial(unstored, spark, found))
     progress("write tables", 0, 1)
     tables.write(found)
     progress("write tables", 1, 1)
-    return SweepResult(
-        found,
-        tables.read(OPEN_TRANSACTIONS, found.sweep_id),
-        tables.read(CANDIDATES, found.sweep_id),
-        tables.read(SCAN_ERRORS, found.sweep_id),
-    )
+    return SweepResult(found, partial(tables.read, sweep_id=found.sweep_id))
 
 
 def find_hanging(config: ScanConfig, *, progress: Progress = quiet) -> Scan:

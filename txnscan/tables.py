@@ -147,15 +147,9 @@ class Tables:
             for table in reversed(OF_SWEEPS):
                 self._withdraw(scan, table)
         self._begun.add(scan.sweep_id)
-        _at_once(
-            (
-                partial(self._append, scan, OPEN_TRANSACTIONS, scan.transactions),
-                partial(self._append, scan, CANDIDATES, scan.candidates),
-                partial(self._append, scan, SCAN_ERRORS, scan.errors),
-                partial(self._count_incidents, scan),
-            )
-        )
-        self._append(scan, SWEEPS, [scan])
+        *others, sweeps = OF_SWEEPS
+        _at_once((*(partial(self._append, scan, table) for table in others), partial(self._count_incidents, scan)))
+        self._append(scan, sweeps)
 
     def _count_incidents(self, scan: Scan) -> None:
         for attempt in stamina.retry_context(on=is_conflict, attempts=CONFLICT_TRIES, timeout=None):
@@ -166,9 +160,9 @@ class Tables:
         # A sweep's id is a UUID, and the name of a table is its own.
         self._spark.sql(f"DELETE FROM {self.name(table)} WHERE sweep_id = '{scan.sweep_id}'")
 
-    def _append(self, scan: Scan, table: Table, items: Sequence[Any]) -> None:
-        if items:
-            self._save(table, frame(self._spark, scan, table, items).coalesce(1).write)
+    def _append(self, scan: Scan, table: Table) -> None:
+        if _items(scan, table):
+            self._save(table, unstored(self._spark, scan, table).coalesce(1).write)
 
     def append(self, table: Table, items: Sequence[Any], *, once: str) -> None:
         """Appends a row for each item. What is appended twice with the same `once`, by whatever process, is appended
@@ -289,6 +283,21 @@ class Tables:
 def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[Any]) -> DataFrame:
     """The rows of a sweep as a DataFrame with the table's columns."""
     return _frame(spark, table.columns, table.rows(scan, items))
+
+
+def unstored(spark: SparkSession, scan: Scan, table: Table) -> DataFrame:
+    """What a sweep would append to a table."""
+    return frame(spark, scan, table, _items(scan, table))
+
+
+def _items(scan: Scan, table: Table) -> Sequence[Any]:
+    found: Mapping[str, Sequence[Any]] = {
+        OPEN_TRANSACTIONS.name: scan.transactions,
+        CANDIDATES.name: scan.candidates,
+        SCAN_ERRORS.name: scan.errors,
+        SWEEPS.name: [scan],
+    }
+    return found[table.name]
 
 
 def _frame(spark: SparkSession, columns: Iterable[Column], rows: Iterable[Mapping[str, Any]]) -> DataFrame:
