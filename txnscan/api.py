@@ -59,15 +59,14 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
     The tables are created before anything is sent to the cluster. Raises ConfigError for an option that cannot be used,
     and ClusterUnreachable when no bootstrap server answers.
     """
-    from txnscan.engine.spark import SparkEngine
     from txnscan.tables import Tables, unstored
 
     settings = config.connection()
+    engine = _spark_engine(spark) if config.engine == "spark" else ThreadsEngine()
     tables = Tables(spark, config.tables) if config.tables is not None else None
     if tables is not None:
         progress("open tables", 0, 1)
         tables.create()
-    engine = ThreadsEngine() if config.engine == "threads" else SparkEngine(spark)
     found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress)
     if tables is None:
         return SweepResult(found, partial(unstored, spark, found))
@@ -75,6 +74,14 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
     tables.write(found)
     progress("write tables", 1, 1)
     return SweepResult(found, partial(tables.read, sweep_id=found.sweep_id))
+
+
+def _spark_engine(spark: SparkSession) -> Engine:
+    from txnscan.engine.spark import SparkEngine
+
+    engine = SparkEngine(spark)
+    engine.start_workers()
+    return engine
 
 
 def find_hanging(config: ScanConfig, *, progress: Progress = quiet) -> Scan:

@@ -12,7 +12,7 @@ import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from txnscan.engine import Batch, OnProgress, Row
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.threads import THREADS, lanes, read_lanes
-from txnscan.model import Context, CoordinatorView, Judged, Observation
+from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBatch, WideRow
 from txnscan.rules import judge_observation
 
 _POLL_S = 0.5
@@ -73,10 +73,27 @@ class SparkEngine:
         if not batches:
             return []
         work = dealt(lanes(batches), self._parallelism * _TASKS_PER_CORE)
-        numbers = self._spark.range(0, len(work), 1, len(work))
-        rows = numbers.mapInArrow(_read_work(read, work, row_type), spark_schema(row_type))
         with self._watched(len(work), len(batches), on_progress):
-            return from_arrow(rows.toArrow(), row_type)
+            return from_arrow(self._spread(read, work, row_type).toArrow(), row_type)
+
+    def start_workers(self) -> None:
+        """Starts Python on the executors, without waiting for it. It takes seconds the first time, in which the driver
+        has other things to do. A read that does not find it done waits no longer than it would have.
+        """
+        no_work = dealt([[]] * self._parallelism, self._parallelism)
+        frame = self._spread(_never, no_work, WideRow)
+
+        def start() -> None:
+            # What is wrong here is wrong in the first read too, and told there.
+            with suppress(Exception):
+                frame.toArrow()
+
+        threading.Thread(target=start, name="txnscan-start", daemon=True).start()
+
+    def _spread(self, read: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]) -> DataFrame:
+        """The rows of all this work, one task for each piece of it."""
+        numbers = self._spark.range(0, len(work), 1, len(work))
+        return numbers.mapInArrow(_read_work(read, work, row_type), spark_schema(row_type))
 
     @property
     def _parallelism(self) -> int:
@@ -131,6 +148,10 @@ def dealt(queues: Sequence[Sequence[Batch]], tasks: int) -> tuple[bytes, ...]:
     longest_first = sorted(queues, key=lambda queue: -sum(batch.size for batch in queue))
     hands = [longest_first[task::tasks] for task in range(min(tasks, len(queues)))]
     return tuple(pickle.dumps(hand) for hand in hands)
+
+
+def _never(batch: WideBatch) -> Iterable[WideRow]:
+    raise AssertionError("there was nothing to read")
 
 
 def _read_work(
