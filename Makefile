@@ -1,11 +1,11 @@
-# make setup | demo | test | check | prove | lock | clean; each says what it needs when something is missing.
+# make setup | demo | test | check | prove | bench | lock | clean; each says what it needs when something is missing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check prove mutants lock clean
+.PHONY: help setup demo test lint types check prove mutants bench lock clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
@@ -14,6 +14,7 @@ help:
 	@echo "make check        test, lint and types"
 	@echo "make prove        about an hour: a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
+	@echo "make bench        about half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
 	@echo "make lock         renew conf/requirements.txt"
 
 setup: $(VENV)/.ready
@@ -54,6 +55,9 @@ prove: setup
 
 mutants: setup
 	@$(BIN)/python -m tests.prove.mutants
+
+bench: setup
+	@$(BIN)/python -m tests.bench $(ARGS)
 
 lock:
 	@CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dev --extra spark --output-file conf/requirements.txt pyproject.toml

@@ -373,12 +373,26 @@ def simulate(
     transitions: Annotated[
         bool, typer.Option("--transitions", help="Show all that can happen, and what of Kafka it models.")
     ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", metavar="BROKERSxPARTITIONS", help="Predict what a sweep of such a cluster takes."),
+    ] = None,
+    producers: Annotated[int, typer.Option("--producers", help="With --cluster: producers on each partition.")] = 10,
+    open_partitions: Annotated[
+        int, typer.Option("--open", help="With --cluster: partitions with hanging transactions.")
+    ] = 10,
+    latency_ms: Annotated[
+        float, typer.Option("--latency-ms", help="With --cluster: from a request to its answer.")
+    ] = 1.0,
 ) -> None:
     """Show a history of a simulated cluster step by step: what happens, what a sweep says, and the truth."""
     with _errors_in_one_line():
+        from txnscan.sim.predict import predicted_lines
         from txnscan.sim.show import listed, named_history, named_protocol, table_lines, told
 
-        if list_names:
+        if cluster is not None:
+            lines = predicted_lines(cluster, producers, open_partitions, latency_ms)
+        elif list_names:
             lines = listed()
         elif transitions:
             lines = table_lines()

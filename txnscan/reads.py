@@ -20,7 +20,7 @@ from txnscan.remote import ReadNarrow, ReadWide, wall_clock_ms
 
 NARROW_TRIES = 3
 _RETRY_WAIT_S = 0.25
-_NARROW_BATCH_SIZE = 100
+NARROW_BATCH_SIZE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Reader:
                 topic, index = key
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
                 rows[key] = narrow_failed(nobody, str(unagreed), wall_clock_ms())
-        batches = plan_narrow(known, batch_size=_NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
+        batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
         read = self._engine.read(ReadNarrow(self._cluster.connect), batches, NarrowRow, on_progress)
         after = self._cluster.agreement(topics)
         return rows | {row.key: confirmed(row, after) for row in read}

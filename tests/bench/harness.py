@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing in turn, medians and ratios, tables, JSON, the machine and the memory of processes."""
+"""What the benchmarks share: timing in turn, medians and ratios, tables, JSON, the machine, the memory of processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Work = Mapping[str, int]
 _WIDTH = 140
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options:
     """What was asked for on the command line."""
 
@@ -47,7 +47,7 @@ class Side:
     """One way to do the work. run: does it and tells what it did.
 
     runs_max: for what takes too long to be done in every round. times: what its seconds are multiplied by, where it
-    does a part of the work. shared: the same part of what others did, for the comparison of work.
+    does a part of the work.
     """
 
     name: str
@@ -97,7 +97,8 @@ def timed_in_turn(
             began_s = time.perf_counter()
             work = side.run()
             took_s = (time.perf_counter() - began_s) * side.times
-            _compare(done, side.name, {**work, **after()})
+            _compare(done, side.name, work)
+            _compare(done, side.name, after())
             say(f"  {f'run {number}' if number else 'warm-up'}, {side.name}: {_short(took_s)} s")
             if number:
                 samples[side.name].append(took_s)
@@ -333,7 +334,8 @@ def most_memory_of_spark_mb() -> dict[str, float]:
     """The same for this process's JVMs together and for the largest of their Python workers, while they run."""
     commands = {pid: _command(pid) for pid in _descendants(os.getpid())}
     jvms = [most_memory_mb(pid) for pid, command in commands.items() if command.split("\0")[0].endswith("java")]
-    workers = [most_memory_mb(pid) for pid, command in commands.items() if "pyspark" in command and "java" not in command]
+    # Their daemon is one of them, and they share what it has.
+    workers = [most_memory_mb(pid) for pid, command in commands.items() if "-m\0pyspark." in command]
     return {"jvm": sum(jvms), "worker": max(workers, default=0.0)}
 
 

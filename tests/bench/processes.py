@@ -5,8 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -87,20 +87,14 @@ def crew(
 
 def apart(call: Callable[..., Result], *arguments: Any) -> Result:
     """What the call gives, made in a process of its own. Raises Failed."""
-    with Worker(_called, call, arguments) as worker:
+    with Worker(_calling, call, arguments) as worker:
         result: Result = worker.ask()
     return result
 
 
-class _called(AbstractContextManager[Callable[[], Any]]):
-    def __init__(self, call: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self._call, self._arguments = call, arguments
-
-    def __enter__(self) -> Callable[[], Any]:
-        return lambda: self._call(*self._arguments)
-
-    def __exit__(self, *exc_info: object) -> None:
-        pass
+@contextmanager
+def _calling(call: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Callable[[], Any]]:
+    yield lambda: call(*arguments)
 
 
 def _serve(there: Connection, prepare: Callable[..., AbstractContextManager[Any]], arguments: Sequence[Any]) -> None:

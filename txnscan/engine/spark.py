@@ -1,9 +1,9 @@
 """Spark executors: `mapInArrow`, the DataFrame form of mapPartitions that Spark Connect and Databricks also have.
 
 A task works through several lanes at once, in threads: reading is mostly waiting, and starting a task costs as much as
-reading a thousand partitions. A lane stays within one task, so that its batches are read one after another. Work
-travels with the task's function and rows come back as Arrow, before the call returns. Spark may run a task twice; reads
-do not mind.
+reading a thousand partitions. There are as many tasks as run at once: one that waits for a slow broker must not keep
+others from starting. A lane stays within one task, so that its batches are read one after another. Work travels with
+the task's function and rows come back as Arrow, before the call returns. Spark may run a task twice; reads do not mind.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBat
 from txnscan.rules import judge_observation
 
 _POLL_S = 0.5
-# So that a slow one does not keep the others waiting at the end.
-_TASKS_PER_CORE = 2
 # Where a Connect session does not say how many tasks run at once.
 _PARALLELISM = 8
 
@@ -72,7 +70,7 @@ class SparkEngine:
         """See Engine."""
         if not batches:
             return []
-        work = dealt(lanes(batches), self._parallelism * _TASKS_PER_CORE)
+        work = dealt(lanes(batches), self._parallelism)
         with self._watched(len(work), len(batches), on_progress):
             return from_arrow(self._spread(read, work, row_type).toArrow(), row_type)
 

@@ -1,0 +1,116 @@
+"""What the benchmarks run against and with: the big cluster on the wire, the plan of its wide read, a Spark session."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.harness import ROOT, Options, Work
+from txnscan import ScanConfig
+from txnscan.config import parse_bootstrap_servers
+from txnscan.kafka.client import Client
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.metadata import read_metadata
+from txnscan.model import ClusterView, WideBatch, WideRow
+from txnscan.plan import plan_wide
+from txnscan.remote import Connect
+from txnscan.sim.wire import ClusterShape, WireCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HANGING = 100
+
+
+def big(options: Options) -> ClusterShape:
+    """The cluster of the targets, or a smaller one with as many producers on each partition."""
+    return ClusterShape(
+        brokers=options.brokers, partitions=options.partitions, hanging=min(_HANGING, options.partitions)
+    )
+
+
+def described(shape: ClusterShape) -> dict[str, Any]:
+    """A shape as the tables head themselves."""
+    return {
+        "brokers": shape.brokers,
+        "partitions": shape.partitions,
+        "producers": shape.partitions * shape.producers_per_partition,
+        "hanging": shape.hanging,
+        "latency_ms": shape.latency_ms,
+    }
+
+
+def view_of(bootstrap_servers: str) -> ClusterView:
+    """What the first bootstrap server believes."""
+    first, *_ = parse_bootstrap_servers(bootstrap_servers)
+    with Client(ConnectionSettings(), [first]) as client:
+        return read_metadata(client.send, first.broker_id)
+
+
+def wide_plan(view: ClusterView, batch_size: int | None = None) -> tuple[WideBatch, ...]:
+    """The requests of a wide read of all partitions, with the product's own bounds."""
+    config = ScanConfig("localhost:9092")
+    batches, _ = plan_wide(
+        view.topics, batch_size=batch_size or config.batch_size, lanes_per_leader=config.lanes_per_leader
+    )
+    return batches
+
+
+def connect_to(view: ClusterView) -> Connect:
+    """How a process reaches the brokers. Connections are kept for as long as one Connect is used, as in one sweep."""
+    return Connect(str(uuid.uuid4()), ConnectionSettings(), view.brokers)
+
+
+def tally(rows: Iterable[WideRow]) -> Work:
+    """What a wide read saw."""
+    counts = [(row.answered, row.producers, len(row.open_producers)) for row in rows]
+    partitions, producers, still_open = map(sum, zip(*counts, strict=True))
+    return {"partitions": partitions, "producers": producers, "open": still_open}
+
+
+def added(works: Iterable[Mapping[str, int]]) -> Work:
+    """The shares of a work, together."""
+    total: dict[str, int] = {}
+    for work in works:
+        for what, count in work.items():
+            total[what] = total.get(what, 0) + count
+    return total
+
+
+def answers_of(cluster: WireCluster) -> Work:
+    """What the brokers counted since the last reset: DescribeProducers requests, and the bytes of their answers."""
+    stats = cluster.stats().values()
+    return {
+        "requests": sum(each.requests.get("DescribeProducers", 0) for each in stats),
+        "answer bytes": sum(each.bytes_by_api.get("DescribeProducers", 0) for each in stats),
+    }
+
+
+def halves(batches: Sequence[WideBatch], parts: int = 2) -> list[list[WideBatch]]:
+    """The batches divided by leaders, so that a connection to a leader is needed in one part alone."""
+    leaders = sorted({batch.leader for batch in batches})
+    part_of = {leader: place % parts for place, leader in enumerate(leaders)}
+    return [[batch for batch in batches if part_of[batch.leader] == part] for part in range(parts)]
+
+
+@contextmanager
+def session(master: str) -> Iterator[SparkSession]:
+    """A session as the command line makes it, in a process that has none. Python workers can import the benchmarks."""
+    from txnscan.session import spark_session
+
+    with tempfile.TemporaryDirectory(prefix="txnscan-bench-spark-") as directory:
+        settings = {
+            "spark.sql.warehouse.dir": f"{directory}/warehouse",
+            # local-cluster gives each executor a directory under the working one otherwise.
+            "spark.local.dir": f"{directory}/local",
+            "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
+        }
+        spark = spark_session(master, app_name="txnscan-bench", settings=settings)
+        try:
+            yield spark
+        finally:
+            spark.stop()

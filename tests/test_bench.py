@@ -1,0 +1,107 @@
+"""The benchmarks run, do the same work on all sides, and tell it as a table and as JSON. Nothing here looks at time."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.bench import __main__ as bench
+from tests.bench import metadata, wide
+from tests.bench.harness import DifferentWork, Finding, Options, Ratio, Side, Timed, show, timed_in_turn
+from tests.bench.processes import Failed, apart
+from tests.bench.stamps import Stamp, busy_s
+
+TINY = Options(runs=1, brokers=2, partitions=120)
+
+
+def shown(finding: Finding) -> str:
+    out = io.StringIO()
+    show(finding, Console(file=out, width=200))
+    return out.getvalue()
+
+
+def timed(**samples_s: tuple[float, ...]) -> list[Timed]:
+    return [Timed(name, each) for name, each in samples_s.items()]
+
+
+def told(finding: Finding) -> dict[str, Any]:
+    """As it comes back from the file."""
+    return dict(json.loads(json.dumps(finding.as_json())))
+
+
+def test_the_wide_read_without_spark_asks_the_same_of_the_brokers_on_all_sides() -> None:
+    finding = wide.compare(TINY, None)
+    names = [wide.DRAIN, wide.OURS, wide.ALONE]
+    assert [each.name for each in finding.timed] == names
+    assert [(ratio.ours, ratio.peer) for ratio in finding.ratios] == [(wide.OURS, wide.DRAIN), (wide.OURS, wide.ALONE)]
+    # 50 partitions of __transaction_state; ten producers on each of the others, and on 100 one more.
+    assert {**finding.work, "answer bytes": 0} == {
+        "requests": finding.setting["requests"],
+        "answer bytes": 0,
+        "partitions": 170,
+        "producers": 1_300,
+        "open": 100,
+    }
+    assert finding.work["answer bytes"] > 1_300 * 37
+    table, report = shown(finding), told(finding)
+    assert all(name in table for name in names) and "at most 3" in table
+    assert list(report["sides"]) == names
+    assert report["sides"][wide.OURS]["runs"] == len(report["sides"][wide.OURS]["samples_s"]) == 1
+
+
+def test_metadata_is_the_same_on_all_sides() -> None:
+    finding = metadata.run(TINY)
+    names = [metadata.TWO_CALLS, metadata.OBJECTS, metadata.OURS]
+    assert [each.name for each in finding.timed] == names
+    assert finding.work == {"topics": 3, "partitions": 170}
+    assert all(name in shown(finding) for name in names)
+    assert list(told(finding)["sides"]) == names
+
+
+def test_the_sides_run_in_turn_and_the_warm_up_does_not_count() -> None:
+    ran: list[str] = []
+
+    def side(name: str, runs_max: int | None = None) -> Side:
+        return Side(name, lambda: ran.append(name) or {}, runs_max)  # type: ignore[func-returns-value]
+
+    found, _ = timed_in_turn([side("slow", 1), side("ours")], 2)
+    assert ran == ["slow", "ours", "slow", "ours", "ours"]
+    assert [len(each.samples_s) for each in found] == [1, 2]
+
+
+def test_sides_that_did_different_work_are_not_compared() -> None:
+    sides = [Side("peer", lambda: {"partitions": 3}), Side("ours", lambda: {"partitions": 2})]
+    with pytest.raises(DifferentWork, match="partitions: peer did 3, and ours 2"):
+        timed_in_turn(sides, 1)
+
+
+def test_ratios_are_of_medians_and_meet_their_targets_or_not() -> None:
+    ratios = (Ratio("ours", "peer", 0.25), Ratio("ours", "peer", 5, faster=True), Ratio("ours", "peer"))
+    finding = Finding("name", "title", {}, timed(peer=(4.0, 4.0, 90.0), ours=(1.0,)), ratios)
+    rows = told(finding)["ratios"]
+    assert [(row["target"], row["met"]) for row in rows] == [(0.25, True), (5, False), (None, None)]
+    assert [row.get("times_as_long", row.get("times_faster")) for row in rows] == [0.25, 4.0, 0.25]
+    assert "0.25 x peer" in shown(finding) and "4.0 times faster" in shown(finding)
+
+
+def test_overlapping_requests_keep_a_process_busy_once() -> None:
+    spans = ((0, 4), (1, 2), (3, 6), (8, 9))
+    assert busy_s(Stamp(1, 1, began * 10**9, ended * 10**9, 1, 1) for began, ended in spans) == 7
+
+
+def test_a_thing_done_apart_is_done_in_another_process_and_its_error_is_told() -> None:
+    assert apart(os.getpid) != os.getpid()
+    with pytest.raises(Failed, match="ZeroDivisionError"):
+        apart(divmod, 1, 0)
+
+
+def test_a_benchmark_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.parsed(["wide", "--runs", "2"])[0] == ["wide"]
+    with pytest.raises(SystemExit):
+        bench.parsed(["wider"])
+    assert "there is no benchmark wider" in capsys.readouterr().err

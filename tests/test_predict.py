@@ -1,0 +1,83 @@
+"""Planning past this machine: what is predicted of a sweep is what brokers count when it runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from txnscan import ScanConfig, find_hanging
+from txnscan.config import ConfigError
+from txnscan.sim.predict import Costs, Planned, predict, requests
+from txnscan.sim.wire import ClusterShape, WireCluster
+
+COSTS = Costs(
+    fixed_us=1e6,
+    broker_us=1e4,
+    partition_us=2,
+    producer_us=0.1,
+    open_us=100,
+    metadata_byte_us=0.001,
+    process_bytes=60_000_000,
+    partition_bytes=100,
+    measured_on="a table",
+)
+LARGE = Planned(brokers=200, partitions=1_000_000, latency_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        (ClusterShape(brokers=5, partitions=10_000), "nothing is open"),
+        (ClusterShape(brokers=5, partitions=10_000, ongoing=60), "what is open is listed by every coordinator"),
+        (ClusterShape(brokers=5, partitions=10_000, hanging=20), "the logs are read for what hangs"),
+        (ClusterShape(brokers=20, partitions=40_000, hanging=100), "more brokers"),
+    ],
+)
+def test_a_sweep_sends_as_many_requests_and_gets_as_many_bytes_as_predicted(shape: ClusterShape, why: str) -> None:
+    planned = Planned(
+        shape.brokers, shape.partitions, open_partitions=shape.hanging + shape.ongoing, hanging=shape.hanging
+    )
+    counted: Counter[str] = Counter()
+    received = 0
+    with WireCluster(shape) as cluster:
+        find_hanging(ScanConfig(cluster.bootstrap_servers))
+        for stats in cluster.stats().values():
+            counted.update(stats.requests)
+            received += sum(stats.bytes_by_api[api] for api in ("Metadata", "DescribeProducers"))
+    del counted["ApiVersions"]
+    assert dict(counted) == {api: count for api, count in requests(planned).items() if count}, why
+    assert predict(planned, COSTS).received_bytes == pytest.approx(received, rel=0.05), why
+
+
+def test_the_prediction_is_the_sum_of_what_each_costs() -> None:
+    found = predict(replace(LARGE, open_partitions=0, hanging=0, latency_ms=0), COSTS)
+    assert found.work_s == pytest.approx(1 + 200 * 0.01 + 2 + 1)
+    assert found.seconds == found.work_s
+    assert found.memory_bytes == 60_000_000 + 100_000_000
+
+
+def test_an_open_transaction_costs_metadata_of_its_topic_from_every_broker() -> None:
+    one, none = replace(LARGE, open_partitions=1, hanging=0), replace(LARGE, open_partitions=0, hanging=0)
+    more = predict(one, COSTS).received_bytes - predict(none, COSTS).received_bytes
+    assert more == 200 * 6 * 100 * one.metadata_partition_bytes
+
+
+@pytest.mark.parametrize(
+    ("change", "trips", "why"),
+    [
+        ({}, 5 + 138 + 10 + 9 + 5, "eleven requests to each of 200 brokers, by sixteen threads"),
+        ({"brokers": 8}, 5 + 251 + 10 + 9 + 5, "fewer brokers than threads: each has its own"),
+        ({"hanging": 0}, 5 + 138 + 10 + 9, "no decisions to read"),
+        ({"hanging": 0, "open_partitions": 0}, 5 + 138 + 9, "nothing to read again"),
+    ],
+)
+def test_waiting_is_the_round_trips_that_follow_one_another(change: dict[str, int], trips: int, why: str) -> None:
+    planned = replace(LARGE, **change)
+    assert predict(planned, COSTS).waiting_s == pytest.approx(trips / 1000), why
+
+
+def test_a_cluster_without_brokers_or_partitions_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--cluster: a cluster has brokers and partitions"):
+        Planned(brokers=0, partitions=1)

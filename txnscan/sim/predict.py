@@ -1,0 +1,219 @@
+"""What a sweep of a cluster would cost, without sweeping it: requests and bytes by rule, time and memory by unit costs.
+
+How many requests a sweep sends follows from its protocol (`scan.py`), and is exact for a cluster whose leaders and open
+transactions are spread evenly. Time is a sum: what each broker, partition, producer and open transaction costs this
+process, as `make bench` measured it (`Costs`), and the round trips that wait for one another, each for as long as the
+network takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.engine.threads import THREADS
+from txnscan.reads import NARROW_BATCH_SIZE
+
+_SIZE = re.compile(r"(?P<brokers>\d{1,9})x(?P<partitions>\d{1,12})")
+_MOST = 10**9
+_PRODUCER_BYTES = 37
+_DESCRIBED_PARTITION_BYTES = 9
+_DEFAULTS = ScanConfig("unused:1")
+# How often a sweep asks every broker for the topics of what is open: around each of two proven reads, around the
+# questions to the coordinator, and around the reading of what was decided.
+_METADATA_ROUNDS_OPEN, _METADATA_ROUNDS_HANGING = 6, 2
+# Round trips, one after the other, of a sweep that finds nothing: connect, Metadata, hidden topics, configurations;
+# agreement before and after the coordinators, and their seven answers.
+_TRIPS, _TRIPS_COORDINATORS = 5, 9
+# Of a proven read: agreement, three answers, agreement. Of reading decisions: agreement, the first batches, a log's
+# start and records, agreement.
+_TRIPS_NARROW, _TRIPS_OUTCOMES = 5, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A cluster to be swept. Partitions are user partitions; open ones hold open transactions, hanging ones too.
+
+    latency_ms: from a request to its answer, without what this process adds. Raises ConfigError.
+    """
+
+    brokers: int
+    partitions: int
+    producers_per_partition: int = 10
+    open_partitions: int = 100
+    hanging: int = 100
+    latency_ms: float = 0
+    partitions_per_topic: int = 100
+    replication_factor: int = 1
+    transaction_state_partitions: int = 50
+    batch_size: int = _DEFAULTS.batch_size
+    lanes_per_leader: int = _DEFAULTS.lanes_per_leader
+
+    def __post_init__(self) -> None:
+        if min(self.brokers, self.partitions) < 1:
+            raise ConfigError("--cluster", "a cluster has brokers and partitions")
+        for option, value in (
+            ("--producers", self.producers_per_partition),
+            ("--open", self.open_partitions),
+            ("--latency-ms", self.latency_ms),
+        ):
+            if not 0 <= value < _MOST:
+                raise ConfigError(option, "must be 0 or more")
+        if not self.hanging <= self.open_partitions <= self.partitions:
+            raise ConfigError("--open", f"there are {self.partitions} partitions")
+
+    @property
+    def partitions_led(self) -> int:
+        """By the broker that leads most."""
+        return ceil((self.partitions + self.transaction_state_partitions) / self.brokers)
+
+    @property
+    def metadata_partition_bytes(self) -> int:
+        """Error, number, leader, epoch, three lists, tags."""
+        return 2 + 3 * 4 + 3 + 2 * 4 * self.replication_factor + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What one process needs for one of each: microseconds, or bytes of memory, on the machine of `measured_on`."""
+
+    fixed_us: float
+    broker_us: float
+    partition_us: float
+    producer_us: float
+    open_us: float
+    metadata_byte_us: float
+    process_bytes: int
+    partition_bytes: int
+    measured_on: str
+
+
+# By `python -m tests.bench costs`.
+MEASURED = Costs(
+    fixed_us=0,
+    broker_us=0,
+    partition_us=0,
+    producer_us=0,
+    open_us=0,
+    metadata_byte_us=0,
+    process_bytes=0,
+    partition_bytes=0,
+    measured_on="",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a sweep by `find-hanging` would take: requests to all brokers by API, bytes received, seconds, memory.
+
+    worker_bytes: what an executor holds of answers at most, besides Python itself.
+    """
+
+    requests: Mapping[str, int]
+    received_bytes: int
+    work_s: float
+    waiting_s: float
+    memory_bytes: int
+    worker_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        return self.work_s + self.waiting_s
+
+
+def requests(planned: Planned) -> dict[str, int]:
+    """How many requests a sweep of everything sends, to all brokers together, by API."""
+    p = planned
+    brokers_open = min(p.brokers, p.open_partitions)
+    narrow_batches = brokers_open * max(1, ceil(p.open_partitions / p.brokers / NARROW_BATCH_SIZE))
+    logs = p.transaction_state_partitions if p.hanging else 0
+    listed = min(p.brokers, p.open_partitions - p.hanging)
+    return {
+        "Metadata": 2 + p.brokers * _metadata_rounds(p),
+        "DescribeConfigs": p.brokers,
+        "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * narrow_batches,
+        "ListOffsets": 2 * 2 * narrow_batches + logs,
+        "DescribeAcls": 2 * p.brokers,
+        "DescribeTransactions": 2 * p.brokers + listed,
+        "ListTransactions": p.brokers,
+        "Fetch": p.hanging + logs,
+    }
+
+
+def _metadata_rounds(p: Planned) -> int:
+    coordinators = 2
+    opened = _METADATA_ROUNDS_OPEN if p.open_partitions else 0
+    return coordinators + opened + (_METADATA_ROUNDS_HANGING if p.hanging else 0)
+
+
+def predict(planned: Planned, costs: Costs) -> Prediction:
+    """What sweeping this cluster would take. Pure."""
+    p = planned
+    topics = ceil(p.partitions / p.partitions_per_topic)
+    # Each open partition is in a topic of its own, as long as there are topics.
+    open_topics = min(topics, p.open_partitions)
+    open_round = open_topics * p.partitions_per_topic * p.metadata_partition_bytes
+    rounds = _metadata_rounds(p) - 2
+    metadata_bytes = (p.partitions + p.transaction_state_partitions) * p.metadata_partition_bytes
+    again_bytes = p.brokers * rounds * open_round
+    described = p.partitions * (_DESCRIBED_PARTITION_BYTES + p.producers_per_partition * _PRODUCER_BYTES)
+    work_us = (
+        costs.fixed_us
+        + p.brokers * costs.broker_us
+        + p.partitions * costs.partition_us
+        + p.partitions * p.producers_per_partition * costs.producer_us
+        + p.open_partitions * costs.open_us
+        + again_bytes * costs.metadata_byte_us
+    )
+    batch_bytes = p.batch_size * (_DESCRIBED_PARTITION_BYTES + p.producers_per_partition * _PRODUCER_BYTES)
+    return Prediction(
+        requests=requests(p),
+        received_bytes=metadata_bytes + again_bytes + described,
+        work_s=work_us / 1e6,
+        waiting_s=_trips(p) * p.latency_ms / 1e3,
+        memory_bytes=costs.process_bytes + p.partitions * costs.partition_bytes,
+        # As it is received, and as bytes of its own.
+        worker_bytes=2 * batch_bytes * min(THREADS, p.brokers * p.lanes_per_leader),
+    )
+
+
+def _trips(p: Planned) -> int:
+    """Round trips that wait for one another, for `find-hanging` and its threads."""
+    batches = ceil(p.partitions_led / p.batch_size)
+    # A client has one request under way at a broker, and so many threads.
+    wide = ceil(p.brokers * batches / min(THREADS, p.brokers))
+    narrow = 2 * _TRIPS_NARROW if p.open_partitions else 0
+    return _TRIPS + wide + narrow + _TRIPS_COORDINATORS + (_TRIPS_OUTCOMES if p.hanging else 0)
+
+
+def predicted_lines(size: str, producers_per_partition: int, open_partitions: int, latency_ms: float) -> Iterator[str]:
+    """The prediction for people. size: such as "50x100000", brokers and partitions. Raises ConfigError."""
+    found = _SIZE.fullmatch(size)
+    if found is None:
+        raise ConfigError("--cluster", f"'{printable(size)}' is no size; use BROKERSxPARTITIONS, such as 50x100000")
+    planned = Planned(
+        brokers=int(found["brokers"]),
+        partitions=int(found["partitions"]),
+        producers_per_partition=producers_per_partition,
+        open_partitions=open_partitions,
+        hanging=open_partitions,
+        latency_ms=latency_ms,
+        replication_factor=min(3, int(found["brokers"])),
+    )
+    said = predict(planned, MEASURED)
+    total = sum(said.requests.values())
+    yield (
+        f"{planned.brokers:,} brokers, {planned.partitions:,} partitions with {producers_per_partition} producers "
+        f"each, {open_partitions:,} hanging, {latency_ms:g} ms to an answer"
+    )
+    yield f"time      {said.seconds:.1f} s: {said.work_s:.1f} s of work, {said.waiting_s:.1f} s of waiting for brokers"
+    yield f"requests  {total:,}, or {total / planned.brokers:.0f} to a broker: " + ", ".join(
+        f"{api} {count:,}" for api, count in said.requests.items() if count
+    )
+    yield f"received  {said.received_bytes / 1e6:,.0f} MB"
+    at_once = f"at most {said.worker_bytes / 1e6:,.0f} MB of answers at once"
+    yield f"memory    {said.memory_bytes / 1e6:,.0f} MB, and {at_once}"
+    yield f"for find-hanging, by what each cost on {MEASURED.measured_on}; leaders and transactions spread evenly"
