@@ -49,6 +49,11 @@ def test_a_leader_is_known_when_every_broker_names_it_at_one_epoch(cluster: Fake
     assert [b.broker_id for b in agreement.brokers] == [1, 2, 3]
 
 
+def test_a_topics_partitions_are_looked_at_once_however_many_of_them_are_asked_for(cluster: FakeCluster) -> None:
+    agreement = agree(cluster)
+    assert agreement.partition("t", 1) is agreement.partition("t", 1)
+
+
 def test_broker_0_at_leader_epoch_0_leads_like_any_other() -> None:
     cluster = FakeCluster([0])
     cluster.lead("t", [0], epoch=0)

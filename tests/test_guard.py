@@ -14,10 +14,6 @@ from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, stored
 from txnscan.model import Reason, Verdict
 from txnscan.outcome import Outcome
 from txnscan.resolve.guard import (
-    ACCEPT_UNKNOWN,
-    ACTIONS_MAX,
-    COMPLETE_COMMITS,
-    CONSUMER_OFFSETS_TOPIC,
     Allowed,
     Limits,
     Refused,
@@ -28,6 +24,7 @@ from txnscan.resolve.guard import (
 )
 
 MAX_TIMEOUT_MS = 15 * MINUTE_MS
+OFFSETS = "__consumer_offsets"
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ ORDER = (
     row("low_threshold", {"late_after_ms": MAX_TIMEOUT_MS - 1}, "--late-after 899999 ms, below the brokers'"),
     row("too_young", {"first_seen_ms": NOW_MS}, "seen it open for 0 ms, and 1200000 ms are needed"),
     row("seen_too_rarely", {"sweeps": 1}, "seen hanging in 1 sweep, and 2 are needed"),
-    row("consumer_offsets", {"topic": CONSUMER_OFFSETS_TOPIC}, "plan with --include-consumer-offsets"),
+    row("consumer_offsets", {"topic": OFFSETS}, "plan with --include-consumer-offsets"),
     row("topic_not_listed", {}, "no --topic of the plan matches", topics=("q",)),
     row("outcome_not_told", {"outcome": None}, "did not look for its outcome: sweep again"),
     row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}, "an abort could delete it"),
@@ -81,10 +78,10 @@ MORE = (
     row("seen_too_rarely", {"sweeps": 2}, "in 2 sweeps, and 3 are needed", sweeps_min=3),
     row("seen_too_rarely", {"sweeps": 1}, "2 are needed", sweeps_min=1),
     row("seen_too_rarely", {"sweeps": 1}, "2 are needed", sweeps_min=-1),
-    row("consumer_offsets", {"topic": CONSUMER_OFFSETS_TOPIC}, "holds offsets", topics=(CONSUMER_OFFSETS_TOPIC,)),
+    row("consumer_offsets", {"topic": OFFSETS}, "holds offsets", topics=(OFFSETS,)),
     row("topic_not_listed", {"topic": "pp"}, "no --topic", topics=("p", "q")),
     row("topic_not_listed", {"topic": "p\n"}, "no --topic", topics=("p",)),
-    row("topic_not_listed", {"topic": CONSUMER_OFFSETS_TOPIC}, "no --topic", topics=("p",), consumer_offsets=True),
+    row("topic_not_listed", {"topic": OFFSETS}, "no --topic", topics=("p",), consumer_offsets=True),
     row("outcome_not_told", {"outcome": ""}, "sweep again"),
     row("outcome_not_told", {"outcome": "aborted"}, "sweep again"),
     row("outcome_not_told", {"reason": "maybe_committed", "outcome": None}, "sweep again"),
@@ -96,14 +93,19 @@ MORE = (
 )
 ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
     ("not committed is aborted", {}, {}, Allowed(False, None)),
-    ("unknown is aborted when the user accepts it", {"outcome": "unknown"}, {}, Allowed(False, ACCEPT_UNKNOWN)),
-    ("committed is completed when the user says so", {"outcome": "committed"}, {}, Allowed(True, COMPLETE_COMMITS)),
+    (
+        "unknown is aborted when the user accepts it",
+        {"outcome": "unknown"},
+        {},
+        Allowed(False, "--accept-unknown-outcome"),
+    ),
+    ("committed is completed when the user says so", {"outcome": "committed"}, {}, Allowed(True, "--complete-commits")),
     ("an orphan", {"reason": "orphan", "owner_epoch": None, "transactional_id": None}, {}, Allowed(False, None)),
     (
         "a commit that the log proves to be of this data",
         {"reason": "maybe_committed", "outcome": "committed"},
         {},
-        Allowed(True, COMPLETE_COMMITS),
+        Allowed(True, "--complete-commits"),
     ),
     (
         "a commit that the log proves not to be of this data",
@@ -117,7 +119,7 @@ ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
     ("seen as often as asked", {"sweeps": 3}, {"sweeps_min": 3}, Allowed(False, None)),
     (
         "consumers' offsets when included",
-        {"topic": CONSUMER_OFFSETS_TOPIC},
+        {"topic": OFFSETS},
         {"consumer_offsets": True},
         Allowed(False, None),
     ),
@@ -160,8 +162,15 @@ def test_only_what_is_allowed_counts_towards_the_limit_and_the_first_get_it() ->
     answers = guarded_together([allowed, refused, allowed, allowed, refused, allowed], Limits(actions_max=2))
     shown = [answer.guard if isinstance(answer, Refused) else "allowed" for answer in answers]
     assert shown == ["allowed", "not_hanging", "allowed", "too_many", "not_hanging", "too_many"]
-    many = guarded_together([allowed] * (ACTIONS_MAX + 1), Limits())
-    assert [isinstance(answer, Allowed) for answer in many] == [True] * ACTIONS_MAX + [False]
+
+
+def test_without_another_limit_twenty_are_allowed() -> None:
+    many = guarded_together([stored()] * 21, Limits())
+    assert [isinstance(answer, Allowed) for answer in many] == [True] * 20 + [False]
+
+
+def test_where_it_is_open_is_named_as_kafka_names_a_partition() -> None:
+    assert stored(topic="a-b", partition=12).where == "a-b-12"
 
 
 # --- whatever is stored -----------------------------------------------------------------------------------------------
@@ -171,7 +180,7 @@ _TIMES = st.sampled_from([0, NOW_MS - 61 * MINUTE_MS, NOW_MS - LATE_AFTER_MS, NO
 _DURATIONS = st.sampled_from([-1, 0, MAX_TIMEOUT_MS - 1, MAX_TIMEOUT_MS, LATE_AFTER_MS])
 # Half of what is drawn is as in a transaction that may be resolved, else nearly all would be refused.
 _ODD: dict[str, st.SearchStrategy[Any]] = {
-    "topic": st.sampled_from([CONSUMER_OFFSETS_TOPIC, "", "p", "q"]),
+    "topic": st.sampled_from([OFFSETS, "", "p", "q"]),
     "producer_epoch": _EPOCHS,
     "coordinator_epoch": _EPOCHS,
     "verdict": st.sampled_from([*Verdict, ""]),
@@ -209,11 +218,11 @@ def test_whatever_is_stored_nothing_is_allowed_that_could_tear_data(s: Stored, l
     assert s.watched_ms > s.late_after_ms >= s.max_timeout_ms
     assert s.sweeps >= max(2, limits.sweeps_min)
     assert s.owner_epoch is None or s.owner_epoch > s.producer_epoch
-    assert s.topic != CONSUMER_OFFSETS_TOPIC or limits.consumer_offsets
+    assert s.topic != OFFSETS or limits.consumer_offsets
     if answer.commit:
-        assert (s.outcome, answer.needs) == ("committed", COMPLETE_COMMITS)
+        assert (s.outcome, answer.needs) == ("committed", "--complete-commits")
     else:
-        assert (s.outcome, answer.needs) in (("not_committed", None), ("unknown", ACCEPT_UNKNOWN))
+        assert (s.outcome, answer.needs) in (("not_committed", None), ("unknown", "--accept-unknown-outcome"))
         assert s.reason != "maybe_committed" or s.outcome == "not_committed"
 
 

@@ -50,7 +50,7 @@ def complete(committed: bool, epoch: int, client: int = V1, **changes: Any) -> L
 def v1(committed: bool, *partitions: Key, epoch: int = 3, raised: int = 0, client: int = V1, **changes: Any) -> Records:
     """A whole transaction; `raised` by a fence."""
     return [
-        ongoing(epoch, *partitions, **changes),
+        ongoing(epoch, *partitions, client=client, **changes),
         prepare(committed, epoch + raised, *partitions, client=client, **changes),
         complete(committed, epoch + raised, client=client, **changes),
     ]
@@ -223,6 +223,7 @@ CASES = (
     Case("a suffix without a commit", v1(ABORT, P), UNKNOWN, NOT_BACK),
     Case("a suffix that begins with the completion at this epoch", v1(ABORT, P)[2:], UNKNOWN, NOT_BACK),
     Case("a suffix that begins with an Empty that may be written again", [empty(3), *v1(ABORT, P)], UNKNOWN, NOT_BACK),
+    Case("the same by a v2 client", [empty(3, client=V2), *v2(ABORT, P)], UNKNOWN, NOT_BACK),
     Case(
         "a new producer id, whose first Empty is the first",
         [empty(0), *v1(ABORT, P, epoch=0)],
@@ -245,8 +246,20 @@ CASES = (
         "aborted its transaction of epoch 3",
     ),
     Case(
+        "with the completion of an abort by a v2 client at this epoch: that began it too",
+        [complete(ABORT, 3, V2), *v2(COMMIT, P)],
+        COMMITTED,
+        "committed its transaction of epoch 3",
+    ),
+    Case(
         "with a completion by a v1 client at this epoch: others may have come before",
         [complete(COMMIT, 3), *v2(ABORT, P)],
+        UNKNOWN,
+        NOT_BACK,
+    ),
+    Case(
+        "with one by a client that tells version 1, which raises no epoch either",
+        [complete(COMMIT, 3, client=1), *v2(ABORT, P)],
         UNKNOWN,
         NOT_BACK,
     ),
@@ -309,6 +322,14 @@ CASES = (
         {"producer_epoch": 0},
     ),
     Case(
+        "a suffix that begins after its producer id",
+        [complete(COMMIT, 0, V2, producer_id=8), *v2(COMMIT, P, epoch=0, producer_id=8)],
+        UNKNOWN,
+        NOT_BACK,
+        {},
+        {"owner_epoch": None},
+    ),
+    Case(
         "an earlier producer id at the same epoch is not this one",
         [*v1(COMMIT, P, producer_id=6), empty(3), *v1(ABORT, P)],
         NOT,
@@ -353,6 +374,31 @@ CASES = (
         MAYBE,
         "need not be this data",
     ),
+    # an abort that nothing began: brokers write none, and it is taken for what it may be
+    Case(
+        "at its epoch it may be of it",
+        [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 3, P)],
+        MAYBE,
+        "need not be this data",
+    ),
+    Case(
+        "at its epoch by a v2 client it is of the epoch before",
+        [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 3, P, client=V2)],
+        COMMITTED,
+        "committed its transaction of epoch 3",
+    ),
+    Case(
+        "at the next epoch it may be a fence of it",
+        [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 4, P)],
+        MAYBE,
+        "need not be this data",
+    ),
+    Case(
+        "at the epoch after that it is of another",
+        [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 5, P)],
+        COMMITTED,
+        "committed its transaction of epoch 3",
+    ),
     # who has the producer id now
     Case(
         "its owner is still at this epoch, and may commit it yet",
@@ -387,6 +433,14 @@ CASES = (
         "the transaction log holds nothing of producer id 7",
         {},
         {"owner_epoch": None},
+    ),
+    Case(
+        "the same, whose owner is still at this epoch",
+        [],
+        UNKNOWN,
+        "the transaction log holds nothing of producer id 7",
+        {},
+        {"owner_epoch": 3},
     ),
     Case(
         "the open transaction began at an epoch before",
@@ -457,6 +511,10 @@ def test_every_outcome_is_that_of_some_case() -> None:
     assert {case.expected for case in CASES} == set(Outcome)
 
 
+def test_outcomes_have_these_names_in_reports_and_tables() -> None:
+    assert [one.value for one in Outcome] == ["committed", "maybe_committed", "not_committed", "unknown"]
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.why)
 @pytest.mark.parametrize(
     "doubt",
@@ -473,6 +531,7 @@ def test_no_doubt_leaves_anything_standing_that_is_certain(case: Case, doubt: di
         ([ongoing(3, P), prepare(COMMIT, 4, P, client=V2)], [3], "the epoch of the Ongoing record before it"),
         ([prepare(COMMIT, 4, P, client=V2)], [3], "a commit by a v2 client raised it"),
         ([prepare(COMMIT, 4, P)], [4], "one by a v1 client did not"),
+        ([prepare(COMMIT, 4, P, client=1)], [4], "nor did one by a client that tells version 1"),
         ([prepare(ABORT, 4, P)], [None], "an abort by a v1 client may be a fence"),
         ([*v1(COMMIT, P, epoch=2), prepare(ABORT, 4, P)], [2, None], "an Ongoing record counts for one transaction"),
         ([*v1(COMMIT, P), *v1(COMMIT, Q)], [3, 3], "two in a row are two"),
@@ -533,7 +592,7 @@ class History:
         exhausted = client == V2 and self.epoch >= EPOCH_MAX - 1
         self.transactions.append(Txn(self.producer_id, self.epoch, committed, partitions, raised > 0))
         for size in range(1, len(partitions) + 1):
-            self.write(State.ONGOING, *sorted(partitions)[:size])
+            self.write(State.ONGOING, *sorted(partitions)[:size], client=client)
         self.epoch += raised
         for _ in range(times):
             self.write(State.PREPARE_COMMIT if committed else State.PREPARE_ABORT, *partitions, client=client)

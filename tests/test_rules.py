@@ -586,8 +586,10 @@ def test_the_outcome_is_known_only_while_a_coordinator_owes_the_marker() -> None
 @pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
 def test_at_an_equal_epoch_what_is_open_may_have_come_after_the_marker_and_the_outcome_is_not_told(state: str) -> None:
     """Found in a history at random: aborted late data, after the COMMIT marker of the producer's next transaction."""
-    judged = judge(evidence(view(state, 3, (P,))))
-    assert (judged.verdict, judged.outcome) == (Verdict.PENDING_MARKER, None)
+    decided, beside = view(state, 3, (P,)), view(state, 4, (P,), transactional_id="Y")
+    for views in ((decided,), (decided, beside), (beside, decided)):
+        judged = judge(evidence(*views))
+        assert (judged.verdict, judged.outcome) == (Verdict.PENDING_MARKER, None)
 
 
 def test_a_decision_is_not_the_outcome_of_a_transaction_that_is_not_proven_to_be_open() -> None:

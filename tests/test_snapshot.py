@@ -94,16 +94,28 @@ def test_a_topic_that_is_gone_is_not_hidden_and_takes_no_notice_from_one_that_is
     assert (asked.hidden_topic is not None) is hides
 
 
-def test_a_topic_that_a_broker_leaves_out_of_its_answer_may_be_hidden(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("named", [False, True], ids=["not named", "named, without a partition"])
+def test_a_topic_that_a_broker_leaves_out_of_its_answer_may_be_hidden(cluster: FakeCluster, named: bool) -> None:
     cluster.lead("p", [1])
 
     def without_p(broker_id: int, answer: Any) -> Any:
-        answer.topics = [topic for topic in answer.topics if topic.name != "p"]
+        answer.topics = [topic for topic in answer.topics if named or topic.name != "p"]
+        for topic in answer.topics:
+            topic.partitions = []
         return answer
 
     cluster.edit["Metadata"] = without_p
     asked = ask_coordinators(cluster.send, 1, {}, OPEN, frozenset({"p"}), WHO)
     assert asked.hidden_topic == "broker 1 left p out of its answer"
+
+
+def test_of_several_topics_that_a_broker_hides_the_first_by_name_is_told(cluster: FakeCluster) -> None:
+    topics = [f"t{n}" for n in range(9)]
+    for topic in topics:
+        cluster.lead(topic, [1])
+        cluster.topic_errors[topic] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    asked = ask_coordinators(cluster.send, 1, {}, OPEN, frozenset(topics), WHO)
+    assert asked.hidden_topic is not None and asked.hidden_topic.startswith("broker 1 does not show t0:")
 
 
 def answers_of(

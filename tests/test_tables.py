@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from chispa import assert_df_equality
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from tests.builders import MINUTE_MS, NOW_MS, judged, observation, scan, view
+from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
 from txnscan.config import ConfigError
 from txnscan.engine.rows import from_arrow
 from txnscan.model import Evidence, ScanError
@@ -30,11 +31,18 @@ DOUBTFUL = judged(view("Empty", 5, coverage_error="x"), partition=1)
 LATER_MS = 5 * MINUTE_MS
 
 
-@pytest.fixture
-def tables(spark: SparkSession, location: str) -> Tables:
-    made = Tables(spark, location)
-    made.create()
+@pytest.fixture(scope="module")
+def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where tables are that nothing was written to."""
+    made = tmp_path_factory.mktemp("empty") / "tables"
+    Tables(spark, str(made)).create()
     return made
+
+
+@pytest.fixture
+def tables(spark: SparkSession, location: str, empty: Path) -> Tables:
+    shutil.copytree(empty, location)
+    return Tables(spark, location)
 
 
 def next_sweep(number: int, *transactions: object, **changes: object) -> object:
@@ -104,24 +112,34 @@ def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Table
 
 def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(tables: Tables) -> None:
     tables.write(scan(YOUNG))
-    other = observation(partition=1)
-    seen = tables.first_seen_ms("cluster-1", [identity(YOUNG.observation), identity(other)])()
-    assert seen == {identity(YOUNG.observation): NOW_MS}
-    assert tables.first_seen_ms("another cluster", [identity(YOUNG.observation)])() == {}
+    assert tables.past("cluster-1")().first_seen_ms == {identity(YOUNG.observation): NOW_MS}
+    assert tables.past("another cluster")().first_seen_ms == {}
+
+
+def test_what_hangs_keeps_its_age_while_sweeps_cannot_see_it_and_what_does_not_starts_anew(tables: Tables) -> None:
+    tables.write(next_sweep(1, ORPHAN, ONGOING))
+    tables.write(next_sweep(2, proven={}))
+    assert set(tables.past("cluster-1")().first_seen_ms) == {identity(ORPHAN.observation)}
+
+
+def test_a_sweep_of_some_topics_does_not_end_the_ages_of_the_others(tables: Tables) -> None:
+    tables.write(next_sweep(1, ONGOING))
+    tables.write(next_sweep(2, scope="topic=x"))
+    assert set(tables.past("cluster-1")().first_seen_ms) == {identity(ONGOING.observation)}
 
 
 def test_partitions_with_open_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:
     tables.write(next_sweep(1, ORPHAN, STALE))
-    assert sorted(tables.watched("cluster-1")()) == [("p", 0), ("p", 1)]
-    assert list(tables.watched("another cluster")()) == []
+    assert tables.past("cluster-1")().watched == {("p", 0), ("p", 1)}
+    assert tables.past("another cluster")().watched == frozenset()
     tables.write(next_sweep(2, ORPHAN))
-    assert list(tables.watched("cluster-1")()) == [("p", 0)]
+    assert tables.past("cluster-1")().watched == {("p", 0)}
 
 
 @pytest.mark.parametrize("changed", [{"topic_id": "t1"}, {"start_offset": 201}, {"producer_id": 8}, {"partition": 1}])
 def test_another_transaction_does_not_inherit_an_age(tables: Tables, changed: dict[str, object]) -> None:
     tables.write(scan(YOUNG))
-    assert tables.first_seen_ms("cluster-1", [identity(replace(YOUNG.observation, **changed))])() == {}
+    assert identity(replace(YOUNG.observation, **changed)) not in tables.past("cluster-1")().first_seen_ms
 
 
 def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(spark: SparkSession, tables: Tables) -> None:

@@ -57,6 +57,19 @@ def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, clien
             logged(State.ONGOING, ("é", 0)),
             "names are UTF-8",
         ),
+        (
+            head(1)
+            + (b"\x02\x80\x01" + b"t" * 127 + b"\x02\x00\x00\x00\x05\x00")
+            + TIMES
+            + (b"\x01\x63\xa0\x9c\x01" + b"y" * 20_000),
+            logged(State.ONGOING, ("t" * 127, 5)),
+            "lengths from 128 on take two bytes, and from 16384 on three",
+        ),
+        (
+            head(1) + b"\x02\xfa\x01" + b"t" * 249 + b"\x02\x00\x00\x00\x05\x00" + TIMES + b"\x00",
+            logged(State.ONGOING, ("t" * 249, 5)),
+            "a topic with the longest name that brokers take",
+        ),
         (V0 + b"later", logged(State.ONGOING, ("t", 5)), "what follows the last field is left alone, as brokers do"),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from txnscan import __version__
@@ -40,30 +40,32 @@ Progress = Callable[[str, int, int], None]
 Identity = tuple[str, str, int, int, int]
 
 
-class History(Protocol):
-    """What earlier sweeps of a cluster left. Each question gives a function that waits for the answer, so that the
-    history is read while the cluster is.
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What earlier sweeps of a cluster left.
+
+    watched: partitions with incidents that are not resolved, which a sweep reads with proof, to see whether they are.
+    first_seen_ms: when each transaction that was open or hanging lately was first seen, in epoch milliseconds.
     """
 
-    def watched(self, cluster_id: str) -> Callable[[], Iterable[Key]]:
-        """Partitions with incidents that are not resolved: a sweep reads them with proof, to see whether they are."""
-        ...
+    watched: frozenset[Key] = frozenset()
+    first_seen_ms: Mapping[Identity, int] = field(default_factory=dict)
 
-    def first_seen_ms(self, cluster_id: str, identities: Collection[Identity]) -> Callable[[], Mapping[Identity, int]]:
-        """When each of these transactions was first seen, for those seen before."""
+
+class History(Protocol):
+    """Where earlier sweeps left it."""
+
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        """A function that waits for the answer: the history of a cluster is read while the cluster is."""
         ...
 
 
 class NoHistory:
     """The history of a scanner that keeps none."""
 
-    def watched(self, cluster_id: str) -> Callable[[], Iterable[Key]]:
+    def past(self, cluster_id: str) -> Callable[[], Past]:
         """See History."""
-        return tuple
-
-    def first_seen_ms(self, cluster_id: str, identities: Collection[Identity]) -> Callable[[], Mapping[Identity, int]]:
-        """See History."""
-        return dict
+        return Past
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def scan(
 
     progress("plan", 0, 1)
     view = cluster.view()
-    watched = history.watched(view.cluster_id)
+    past = history.past(view.cluster_id)
     topics = reader.in_scope(view)
     # Where all topics are asked for, those that are not shown would be missed without a word.
     hidden_topics = cluster.hidden_topics() if config.scope == "all" else None
@@ -151,11 +153,9 @@ def scan(
         lambda done, total: progress("read again what failed", done, total),
     )
     open_wide = suspects(wide.rows)
-    topic_ids = _topic_ids(topics, (*open_wide, *watched()))
+    topic_ids = _topic_ids(topics, (*open_wide, *past().watched))
 
     first = reader.narrow(topic_ids, lambda done, total: progress("first read", done, total))
-    # Who is open, and since which offset, stands in the first read; the second only confirms it.
-    seen = history.first_seen_ms(view.cluster_id, {identity(o) for o in observe(topic_ids, open_wide, first, {})})
     producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
 
     open_topics = frozenset(topic for topic, _ in first.keys() | open_wide.keys())
@@ -168,8 +168,7 @@ def scan(
 
     progress("judge", 0, 1)
     observations = observe(topic_ids, open_wide, first, second)
-    first_seen_ms = seen()
-    observations = with_history(observations, lambda o: first_seen_ms.get(identity(o)))
+    observations = with_history(observations, lambda o: past().first_seen_ms.get(identity(o)))
     judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
     progress("judge", 1, 1)
     judged = _with_outcomes(cluster, judged, lambda done, total: progress("read decisions", done, total))

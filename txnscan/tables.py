@@ -7,7 +7,7 @@ write at the same time: appends do not conflict, and the merge of incidents is t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError
 from txnscan.engine.rows import arrow_type, plain, spark_type
-from txnscan.model import Evidence, Key, Verdict
-from txnscan.scan import Identity, Scan
+from txnscan.model import Evidence, Verdict
+from txnscan.scan import Identity, Past, Scan
 from txnscan.schema import (
     CANDIDATES,
     INCIDENTS,
@@ -50,6 +50,8 @@ _ARROW = {
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
 }
+_IDENTITY = ("topic", "topic_id", "partition", "producer_id", "start_offset")
+_FIRST_SEEN_MS = "unix_millis(first_seen_at) AS first_seen_ms"
 CONFLICT_TRIES = 5
 # Last the one that makes a sweep visible.
 OF_SWEEPS = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
@@ -104,36 +106,36 @@ class Tables:
 
     # --- what a sweep needs to know (`scan.History`)
 
-    def watched(self, cluster_id: str) -> Callable[[], Iterable[Key]]:
-        """The partitions of this cluster that have incidents which are not resolved."""
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        """What open incidents say, and the last sweep of each scope: a sweep hands on when it first saw a transaction,
+        so that it suffices, however long the history is.
+        """
 
-        def read() -> Iterable[Key]:
+        def incidents() -> list[Row]:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
-            return {(row["topic"], row["partition"]) for row in rows}
+            return rows
 
-        return _begun(read)
+        unresolved, last_seen = _begun(incidents), _begun(partial(self._read_last_seen, cluster_id))
+
+        def past() -> Past:
+            seen = [*last_seen(), *unresolved()]
+            # Whichever was first.
+            first = sorted(((_identity(row), row["first_seen_ms"]) for row in seen), key=lambda s: s[1], reverse=True)
+            return Past(frozenset((row["topic"], row["partition"]) for row in unresolved()), dict(first))
+
+        return past
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
-        incidents = self._spark.table(self.name(INCIDENTS))
-        unresolved = incidents.where((F.col("cluster_id") == cluster_id) & F.col("resolved_at").isNull())
-        return unresolved.select("incident_id", "topic", "topic_id", "partition").collect()
+        rows = self._spark.table(self.name(INCIDENTS))
+        unresolved = rows.where((F.col("cluster_id") == cluster_id) & F.col("resolved_at").isNull())
+        return unresolved.selectExpr("incident_id", *_IDENTITY, _FIRST_SEEN_MS).collect()
 
-    def first_seen_ms(self, cluster_id: str, identities: Collection[Identity]) -> Callable[[], Mapping[Identity, int]]:
-        """When each of these transactions was first seen, for those seen before."""
-        return _begun(partial(self._read_first_seen_ms, cluster_id, identities)) if identities else dict
-
-    def _read_first_seen_ms(self, cluster_id: str, identities: Collection[Identity]) -> Mapping[Identity, int]:
-        keys = ("topic", "topic_id", "partition", "producer_id", "start_offset")
-        columns = [column for column in OPEN_TRANSACTIONS.columns if column.name in keys]
-        wanted = _frame(self._spark, columns, [dict(zip(keys, one, strict=True)) for one in identities])
-        seen = (
-            self._spark.table(self.name(OPEN_TRANSACTIONS))
-            .where(F.col("cluster_id") == cluster_id)
-            .join(F.broadcast(wanted), list(keys), "left_semi")
-            .groupBy(*keys)
-            .agg(F.unix_millis(F.min("first_seen_at")).alias("first_seen_ms"))
-        )
-        return {_identity(row): row["first_seen_ms"] for row in seen.collect()}
+    def _read_last_seen(self, cluster_id: str) -> list[Row]:
+        sweeps = self._spark.table(self.name(SWEEPS)).where(F.col("cluster_id") == cluster_id)
+        last = sweeps.groupBy("scope").agg(F.max_by("sweep_id", "started_at").alias("sweep_id")).collect()
+        rows = self._spark.table(self.name(OPEN_TRANSACTIONS))
+        seen = rows.where(F.col("sweep_id").isin([row["sweep_id"] for row in last]))
+        return seen.selectExpr(*_IDENTITY, _FIRST_SEEN_MS).collect() if last else []
 
     # --- what a sweep leaves
 
@@ -312,7 +314,8 @@ def _how(incident: str, written: Mapping[str, str]) -> str:
 
 
 def _identity(row: Row) -> Identity:
-    return (row["topic"], row["topic_id"], row["partition"], row["producer_id"], row["start_offset"])
+    topic, topic_id, partition, producer_id, start_offset = (row[name] for name in _IDENTITY)
+    return (topic, topic_id, partition, producer_id, start_offset)
 
 
 def _begun(call: Callable[[], Answer]) -> Callable[[], Answer]:

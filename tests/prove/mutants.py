@@ -113,6 +113,34 @@ EXPLAINED: dict[Key, str] = {
     ("txnscan/snapshot.py", "_views", "described is None or describe_error is not → describe_error is not"): (
         "an id without a description always has an error; the types cannot say so"
     ),
+    (
+        "txnscan/outcome.py",
+        "Decision.raised",
+        "self.epoch is not None and self.epoch < self.record.producer_epoch → self.epoch < self.record.producer_epoch",
+    ): "only commits are asked, and the epoch of a commit is always told; the types cannot say so",
+    (
+        "txnscan/outcome.py",
+        "outcome",
+        "sorted({record.transactional_id for record in → list({record.transactional_id for record in",
+    ): "of several names only the number is told",
+    ("txnscan/outcome.py", "outcome", "names[0] → names[-1]"): "where there is no doubt, there is one name",
+    (
+        "txnscan/outcome.py",
+        "reaches_before",
+        "first.producer_epoch < o.producer_epoch → first.producer_epoch <= o.producer_epoch",
+    ): "they differ here",
+    (
+        "txnscan/transaction_log.py",
+        "_Reader.number",
+        "struct.unpack(form, self.take(struct.calcsize(form)))[0] → "
+        "struct.unpack(form, self.take(struct.calcsize(form)))[-1]",
+    ): "every form has one number",
+    ("txnscan/transaction_log.py", "_Reader.unsigned_varint", "shift < 35 → shift < 34"): "the shifts go from 28 to 35",
+    (
+        "txnscan/transaction_log.py",
+        "_Reader._count",
+        "flexible else self.number('>i'), 0) → flexible else self.number('>i'), -1)",
+    ): "a range to -1 is as empty as one to 0",
 }
 
 
