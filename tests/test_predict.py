@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from txnscan import ScanConfig, find_hanging
 from txnscan.config import ConfigError
-from txnscan.sim.predict import Costs, Planned, predict, requests
+from txnscan.sim.predict import MEASURED, Costs, Planned, predict, requests
 from txnscan.sim.wire import ClusterShape, WireCluster
 
 COSTS = Costs(
@@ -67,15 +67,19 @@ def test_an_open_transaction_costs_metadata_of_its_topic_from_every_broker() -> 
 @pytest.mark.parametrize(
     ("change", "trips", "why"),
     [
-        ({}, 5 + 138 + 10 + 9 + 5, "eleven requests to each of 200 brokers, by sixteen threads"),
-        ({"brokers": 8}, 5 + 251 + 10 + 9 + 5, "fewer brokers than threads: each has its own"),
-        ({"hanging": 0}, 5 + 138 + 10 + 9, "no decisions to read"),
-        ({"hanging": 0, "open_partitions": 0}, 5 + 138 + 9, "nothing to read again"),
+        ({}, 3 + 138 + 2 * 3 * 7 + 4 + 2 * 2 + 17 * 7, "eleven requests to each of 200 brokers, by sixteen threads"),
+        ({"brokers": 8}, 3 + 251 + 2 * 3 + 4 + 2 * 2 + 17, "fewer brokers than threads: each has its own"),
+        ({"hanging": 0}, 3 + 138 + 2 * 3 * 7 + 15 * 7, "no decisions to read"),
+        ({"hanging": 0, "open_partitions": 0}, 3 + 138 + 11 * 7, "nothing to read again"),
     ],
 )
 def test_waiting_is_the_round_trips_that_follow_one_another(change: dict[str, int], trips: int, why: str) -> None:
     planned = replace(LARGE, **change)
     assert predict(planned, COSTS).waiting_s == pytest.approx(trips / 1000), why
+
+
+def test_the_unit_costs_of_the_command_are_all_measured() -> None:
+    assert all(getattr(MEASURED, field.name) for field in fields(Costs))
 
 
 def test_a_cluster_without_brokers_or_partitions_is_refused() -> None:

@@ -27,7 +27,7 @@ from txnscan.snapshot import ask_coordinators, conclude
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_THREADS = 32
+DRIVER_THREADS = 32
 # A coordinator that was just elected loads for a moment; what is not covered after this stays uncovered.
 SNAPSHOT_TRIES = 3
 _RETRY_WAIT_S = 0.5
@@ -50,7 +50,7 @@ class Cluster:
         self,
         connect: Connect,
         *,
-        threads: int = _THREADS,
+        threads: int = DRIVER_THREADS,
         sleep: Callable[[float], None] = time.sleep,
         random_token: Callable[[], str] = lambda: secrets.token_hex(12),
     ) -> None:
