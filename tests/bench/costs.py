@@ -22,6 +22,11 @@ from txnscan.sim.wire import ClusterShape, WireCluster
 _SMALL = ClusterShape(brokers=10, partitions=1_000, producers_per_partition=1)
 _MANY_BROKERS = replace(_SMALL, brokers=110)
 _MANY_PARTITIONS = replace(_SMALL, partitions=101_000)
+# As `scale` has them: what a process needs anyway hides what the first partitions need.
+_LARGE, _LARGER = (
+    ClusterShape(brokers=50, partitions=100_000, hanging=100),
+    ClusterShape(brokers=200, partitions=1_000_000, hanging=100),
+)
 _MANY_PRODUCERS = replace(_MANY_PARTITIONS, producers_per_partition=21)
 _MANY_OPEN = replace(_SMALL, hanging=500)
 _LARGE_TOPICS = replace(_MANY_PARTITIONS, partitions_per_topic=10_000)
@@ -47,7 +52,8 @@ def run(options: Options) -> Finding:
         - predict(planned(_LARGE_TOPICS), _FREE).received_bytes
     )
     metadata_byte_us = _difference_us(seconds(_LARGE_TOPICS_OPEN, options), large_s + 10 * open_us / 1e6, more)
-    process_mb, larger_mb = memory_mb(_SMALL), memory_mb(_MANY_PARTITIONS)
+    large_mb, larger_mb = memory_mb(_LARGE), memory_mb(_LARGER)
+    partition_bytes = (larger_mb - large_mb) * 2**20 / (_LARGER.partitions - _LARGE.partitions)
     found = machine()
     costs = Costs(
         fixed_us=small_s * 1e6 - _SMALL.brokers * broker_us - _SMALL.partitions * partition_us,
@@ -56,8 +62,8 @@ def run(options: Options) -> Finding:
         producer_us=producer_us,
         open_us=open_us,
         metadata_byte_us=metadata_byte_us,
-        process_bytes=int(process_mb * 2**20),
-        partition_bytes=int((larger_mb - process_mb) * 2**20 / 100_000),
+        process_bytes=int(large_mb * 2**20 - _LARGE.partitions * partition_bytes),
+        partition_bytes=int(partition_bytes),
         measured_on=f"{found['cores']} cores, {found['processor']}, {datetime.now(UTC).date()}",
     )
     rows = [_checked(shape, costs, options) for shape in _CHECKED]

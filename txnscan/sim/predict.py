@@ -101,8 +101,8 @@ MEASURED = Costs(
     producer_us=0.024,
     open_us=795,
     metadata_byte_us=0.0089,
-    process_bytes=41_361_408,
-    partition_bytes=109,
+    process_bytes=69_714_375,
+    partition_bytes=206,
     measured_on="2 cores, AMD EPYC, 2026-11-21",
 )
 
