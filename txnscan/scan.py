@@ -153,7 +153,8 @@ def scan(
         lambda done, total: progress("read again what failed", done, total),
     )
     open_wide = suspects(wide.rows)
-    topic_ids = _topic_ids(topics, (*open_wide, *past().watched))
+    known = past()
+    topic_ids = _topic_ids(topics, (*open_wide, *known.watched))
 
     first = reader.narrow(topic_ids, lambda done, total: progress("first read", done, total))
     producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
@@ -168,7 +169,7 @@ def scan(
 
     progress("judge", 0, 1)
     observations = observe(topic_ids, open_wide, first, second)
-    observations = with_history(observations, lambda o: past().first_seen_ms.get(identity(o)))
+    observations = with_history(observations, lambda o: known.first_seen_ms.get(identity(o)))
     judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
     progress("judge", 1, 1)
     judged = _with_outcomes(cluster, judged, lambda done, total: progress("read decisions", done, total))

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError
 from txnscan.engine.rows import arrow_type, plain, spark_type
-from txnscan.model import Evidence, Verdict
+from txnscan.model import Evidence, Judged, Verdict
 from txnscan.scan import Identity, Past, Scan
 from txnscan.schema import (
     CANDIDATES,
@@ -154,9 +154,14 @@ class Tables:
         self._append(scan, sweeps)
 
     def _count_incidents(self, scan: Scan) -> None:
+        hanging = [judged for judged in scan.transactions if judged.judgement.verdict is Verdict.HANGING]
+        # Once, whatever conflicts: another sweep may have opened incidents since, about which this one proves nothing.
+        over = self._over(scan)
+        if not hanging and not over:
+            return
         for attempt in stamina.retry_context(on=is_conflict, attempts=CONFLICT_TRIES, timeout=None):
             with attempt:
-                self._merge_incidents(scan)
+                self._merge_incidents(scan, hanging, over)
 
     def _withdraw(self, scan: Scan, table: Table) -> None:
         # A sweep's id is a UUID, and the name of a table is its own.
@@ -180,12 +185,8 @@ class Tables:
         else:
             writer.save(f"{self._location.rstrip('/')}/{table.name}")
 
-    def _merge_incidents(self, scan: Scan) -> None:
-        """Counts this sweep's hanging transactions, and closes what it proved to be over. Twice is the same as once."""
-        hanging = [judged for judged in scan.transactions if judged.judgement.verdict is Verdict.HANGING]
-        over = self._over(scan)
-        if not hanging and not over:
-            return
+    def _merge_incidents(self, scan: Scan, hanging: Sequence[Judged], over: Sequence[tuple[str, str]]) -> None:
+        """Counts the hanging transactions, and closes what is over, with how. Twice is the same as once."""
         resolved_at = timestamp(scan.finished_at_ms)
         resolved = [{"incident_id": one, "resolved_how": how, "resolved_at": resolved_at} for one, how in over]
         view = f"txnscan_incidents_{re.sub(r'[^0-9a-zA-Z]', '_', scan.sweep_id)}"
