@@ -23,30 +23,12 @@ BATCH_SIZE = 100
 
 SWEEP = """
 import json, os, signal, sys
-from pathlib import Path
+from tests.bench.harness import command_line, descendants
 from txnscan import ScanConfig, sweep
 from txnscan.session import spark_session
 
-def parent(process):
-    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-
-def is_mine(process):
-    number = int(process.name)
-    while number > 1:
-        if number == os.getpid():
-            return True
-        number = parent(Path("/proc", str(number)))
-    return False
-
 def executors():
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes() and is_mine(process):
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
+    return [pid for pid in descendants(os.getpid()) if "CoarseGrainedExecutorBackend" in command_line(pid)]
 
 killed = []
 def progress(stage, done, total):

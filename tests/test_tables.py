@@ -182,6 +182,15 @@ def test_an_incident_that_hangs_again_is_open_again(spark: SparkSession, tables:
     assert (row["sweeps"], row["resolved_at"], row["resolved_how"]) == (2, None, None)
 
 
+def test_a_sweep_does_not_end_an_incident_that_another_one_opened_after_it_had_begun(
+    spark: SparkSession, tables: Tables, location: str
+) -> None:
+    tables.past("cluster-1")()
+    Tables(spark, location).write(next_sweep(1, STALE))
+    tables.write(next_sweep(2))
+    assert incidents(spark, tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None
+
+
 def test_two_sweeps_may_write_at_the_same_time(spark: SparkSession, tables: Tables) -> None:
     sweeps = [next_sweep(number, ORPHAN, STALE) for number in (1, 2, 3)]
     with ThreadPoolExecutor(3) as pool:

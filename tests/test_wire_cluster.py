@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,15 +29,20 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, Metada
 from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
 
 from txnscan import ScanConfig, find_hanging
+from txnscan.cluster import Cluster
+from txnscan.config import parse_bootstrap_servers
 from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
+from txnscan.engine.threads import ThreadsEngine
+from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, Verdict
-from txnscan.scan import Scan
+from txnscan.remote import Connect, wall_clock_ms
+from txnscan.scan import Past, Scan, scan
+from txnscan.sim.codec import Reader
 from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.sim.wire.answers import OFFERED, Answers, Api
-from txnscan.sim.wire.codec import Reader
 from txnscan.sim.wire.server import Broker as ServedBroker
 from txnscan.sim.wire.server import Kept
 from txnscan.sim.wire.shape import HIGH_WATERMARK
@@ -498,3 +503,35 @@ def test_a_closed_cluster_answers_no_more() -> None:
         cluster.stats()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((HOST, cluster.ports[1]), 10)
+
+
+class CountedHistory:
+    """A history that is empty, and counts how often it is waited for."""
+
+    def __init__(self) -> None:
+        self.waited_for = 0
+
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        def wait() -> Past:
+            self.waited_for += 1
+            return Past()
+
+        return wait
+
+
+def test_the_history_is_asked_for_once_however_much_is_open() -> None:
+    history = CountedHistory()
+    with WireCluster(SHAPE) as cluster:
+        config = ScanConfig(cluster.bootstrap_servers)
+        servers = parse_bootstrap_servers(config.bootstrap_servers)
+        with Cluster(Connect("once", ConnectionSettings(), servers)) as driver:
+            found = scan(
+                config,
+                driver,
+                ThreadsEngine(),
+                sweep_id="once",
+                now_ms=wall_clock_ms,
+                history=history,
+                progress=lambda stage, done, total: None,
+            )
+    assert (len(found.transactions), history.waited_for) == (SHAPE.hanging + SHAPE.ongoing, 1)

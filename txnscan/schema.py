@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from txnscan.model import CoordinatorView, Judged, ScanError, Verdict
@@ -443,8 +444,9 @@ SWEEPS = Table(
 )
 
 
-def _of(name: str) -> Callable[[Any, Any], Any]:
-    return lambda _, item: getattr(item, name)
+def _of(path: str) -> Callable[[Any, Any], Any]:
+    value = attrgetter(path)
+    return lambda _, item: value(item)
 
 
 def _at(name: str) -> Callable[[Any, Any], Any]:
@@ -462,7 +464,7 @@ RESOLUTIONS = Table(
             _of("attempt_id"),
             True,
         ),
-        Column("cluster_id", "STRING", "The cluster's id", _of("cluster_id"), True),
+        Column("cluster_id", "STRING", "The cluster's id", _of("plan.cluster_id"), True),
         Column("sweep_date", "DATE", "UTC date of the step", lambda _, item: timestamp(item.at_ms).date(), True),
         Column("at", "TIMESTAMP", "When the step was written down", _at("at_ms"), True),
         Column("step", "STRING", "planned, intent or outcome", _of("step"), True),
@@ -472,11 +474,11 @@ RESOLUTIONS = Table(
             "Of an outcome: resolved, gone, refused, raced, failed, not_resolved or unknown",
             _of("status"),
         ),
-        Column("plan_digest", "STRING", "The plan that this belongs to", _of("plan_digest"), True),
-        Column("sweep_id", "STRING", "The sweep that the plan was made of", _of("sweep_id"), True),
-        Column("incident_id", "STRING", "The incident that this is about", _of("incident_id"), True),
+        Column("plan_digest", "STRING", "The plan that this belongs to", _of("plan.digest"), True),
+        Column("sweep_id", "STRING", "The sweep that the plan was made of", _of("plan.sweep_id"), True),
+        Column("incident_id", "STRING", "The incident that this is about", _of("action.incident_id"), True),
         *(
-            Column(c.name, c.type, c.meaning, _of(c.name), True)
+            Column(c.name, c.type, c.meaning, _of(f"action.{c.name}"), True)
             for c in TRANSACTION
             if c.name
             in (
@@ -490,8 +492,8 @@ RESOLUTIONS = Table(
                 "reason",
             )
         ),
-        Column("outcome", "STRING", "What the plan knew of the decision about the data", _of("outcome"), True),
-        Column("marker", "STRING", "COMMIT or ABORT", _of("marker"), True),
+        Column("outcome", "STRING", "What the plan knew of the decision about the data", _of("action.outcome"), True),
+        Column("marker", "STRING", "COMMIT or ABORT", _of("action.marker"), True),
         Column("detail", "STRING", "What came of it, in one sentence", _of("detail")),
         Column("actor", "STRING", "Process that did it: host, and process id", _of("actor"), True),
         Column("txnscan_version", "STRING", "Version of txnscan that did it", _of("version"), True),

@@ -332,14 +332,15 @@ def most_memory_mb(pid: int | str = "self") -> float:
 
 def most_memory_of_spark_mb() -> dict[str, float]:
     """The same for this process's JVMs together and for the largest of their Python workers, while they run."""
-    commands = {pid: _command(pid) for pid in _descendants(os.getpid())}
+    commands = {pid: command_line(pid) for pid in descendants(os.getpid())}
     jvms = [most_memory_mb(pid) for pid, command in commands.items() if command.split("\0")[0].endswith("java")]
     # Their daemon is one of them, and they share what it has.
     workers = [most_memory_mb(pid) for pid, command in commands.items() if "-m\0pyspark." in command]
     return {"jvm": sum(jvms), "worker": max(workers, default=0.0)}
 
 
-def _descendants(ancestor: int) -> Iterable[int]:
+def descendants(ancestor: int) -> Iterable[int]:
+    """The ids of the processes that this one and its children have started."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -355,7 +356,8 @@ def _descendants(ancestor: int) -> Iterable[int]:
     return found
 
 
-def _command(pid: int) -> str:
+def command_line(pid: int) -> str:
+    """A process's command and its arguments, each ending in NUL; "" where it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

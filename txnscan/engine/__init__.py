@@ -17,6 +17,14 @@ Batch = TypeVar("Batch", ReadBatch, WideBatch)
 OnProgress = Callable[[int, int], None]
 
 
+def by_producer_id(views: Iterable[CoordinatorView]) -> dict[int, tuple[CoordinatorView, ...]]:
+    """The coordinators' views of each producer id, in order: what observations are joined with."""
+    found: dict[int, tuple[CoordinatorView, ...]] = {}
+    for view in views:
+        found[view.producer_id] = (*found.get(view.producer_id, ()), view)
+    return found
+
+
 class Engine(Protocol):
     """Where reads and judgements run."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.engine import Batch, OnProgress, Row
+from txnscan.engine import Batch, OnProgress, Row, by_producer_id
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.threads import THREADS, lanes, read_lanes
 from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBatch, WideRow
@@ -107,11 +106,8 @@ class SparkEngine:
         """See Engine. The snapshot is the broadcast side of the join."""
         if not observations:
             return []
-        by_producer_id: dict[int, list[CoordinatorView]] = defaultdict(list)
-        for view in views:
-            by_producer_id[view.producer_id].append(view)
         left = self._frame(to_arrow([_Left(o.producer_id, o) for o in observations], _Left))
-        right = self._frame(to_arrow([_Right(p, tuple(v)) for p, v in by_producer_id.items()], _Right))
+        right = self._frame(to_arrow([_Right(p, v) for p, v in by_producer_id(views).items()], _Right))
         joined = left.join(F.broadcast(right), "producer_id", "left").select(
             "producer_id", "observation", "coordinators"
         )

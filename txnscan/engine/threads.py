@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from txnscan.engine import Batch, OnProgress, Row
+from txnscan.engine import Batch, OnProgress, Row, by_producer_id
 from txnscan.model import Context, CoordinatorView, Judged, Observation
 from txnscan.rules import judge_observation
 
@@ -39,10 +39,8 @@ class ThreadsEngine:
         self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
     ) -> list[Judged]:
         """See Engine."""
-        by_producer_id: dict[int, list[CoordinatorView]] = defaultdict(list)
-        for view in views:
-            by_producer_id[view.producer_id].append(view)
-        return [judge_observation(o, by_producer_id.get(o.producer_id, ()), context) for o in observations]
+        known = by_producer_id(views)
+        return [judge_observation(o, known.get(o.producer_id, ()), context) for o in observations]
 
 
 def lanes(batches: Iterable[Batch]) -> list[list[Batch]]:

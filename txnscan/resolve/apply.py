@@ -24,12 +24,12 @@ from txnscan.resolve.plan import Action, Plan
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")
 # Answers that say that the marker was appended, and no more.
-_APPENDED = (ErrorCode.REQUEST_TIMED_OUT, 20)  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+_APPENDED = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 # Answers of a broker that may have stopped to lead after it had appended the marker (`DelayedProduce.tryComplete`).
 _MAYBE_APPENDED = (
     *(-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR),
 )
-_RACED = (47, 52)  # INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED
+_RACED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
 class Status(StrEnum):

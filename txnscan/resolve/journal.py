@@ -28,32 +28,14 @@ class _Entry:
     """A row of the journal."""
 
     attempt_id: str
-    cluster_id: str
     at_ms: int
     step: str
     status: str | None
-    plan_digest: str
-    sweep_id: str
-    incident_id: str
-    topic: str
-    topic_id: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
-    reason: str
-    outcome: str
-    marker: str
+    plan: Plan
+    action: Action
     detail: str | None
     actor: str
     version: str = __version__
-
-
-_ACTION_COLUMNS = (
-    *("incident_id", "topic", "topic_id", "partition", "producer_id", "producer_epoch", "coordinator_epoch"),
-    *("start_offset", "reason", "outcome", "marker"),
-)
 
 
 class TablesJournal:
@@ -120,22 +102,20 @@ class TablesJournal:
     ) -> _Entry:
         return _Entry(
             attempt_id=attempt_id,
-            cluster_id=plan.cluster_id,
             at_ms=self._now_ms(),
             step=step,
             status=status,
-            plan_digest=plan.digest,
-            sweep_id=plan.sweep_id,
+            plan=plan,
+            action=action,
             detail=detail,
             actor=str(this_process()),
-            **{name: getattr(action, name) for name in _ACTION_COLUMNS},
         )
 
 
 def _action(row: dict[str, Any]) -> Action:
     """The action of a row, as far as the journal keeps it."""
-    kept = {name: row[name] for name in _ACTION_COLUMNS}
-    return Action(**kept, needs=None, transactional_id=None, blocked_records=None, why="")
+    kept: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Action)}
+    return Action(**kept | {"why": ""})
 
 
 def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:

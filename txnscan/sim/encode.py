@@ -10,6 +10,7 @@ from kafka.record import MemoryRecordsBuilder
 
 from txnscan.kafka.frames import Body
 from txnscan.model import Key
+from txnscan.sim.codec import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.sim.records import TransactionMetadata
 from txnscan.transaction_log import State
 
@@ -61,73 +62,57 @@ def transaction_log_value(metadata: TransactionMetadata, time_ms: int) -> bytes:
 
 def _partitions(metadata: TransactionMetadata) -> bytes:
     if metadata.state == "Empty":
-        return b"\x00"
+        return NULL
     held: set[Key] = set() if metadata.state.startswith("Complete") else set(metadata.partitions)
-    topics = sorted({topic for topic, _ in held})
-    encoded = _varint(len(topics) + 1)
-    for topic in topics:
-        indexes = sorted(index for name, index in held if name == topic)
-        name = topic.encode()
-        encoded += _varint(len(name) + 1) + name + _varint(len(indexes) + 1)
-        encoded += b"".join(struct.pack(">i", index) for index in indexes) + b"\x00"
-    return encoded
+    return items(
+        string(topic) + numbers(sorted(index for name, index in held if name == topic)) + NO_TAGS
+        for topic in sorted({topic for topic, _ in held})
+    )
 
 
 def _tags(metadata: TransactionMetadata) -> bytes:
     if metadata.client_version < 2:
-        return b"\x00"
+        return NO_TAGS
     return bytes((1, _CLIENT_VERSION_TAG, 2)) + struct.pack(">h", metadata.client_version)
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 # --- answers that a sweep takes as bytes (`kafka/frames.py`) ----------------------------------------------------------
 
 _NO_THROTTLE = b"\x00" * 4
 _METADATA_VERSION = 12
-_NULL = _NO_TAGS = b"\x00"
 
 
 def metadata(answer: Any) -> Body:
     """`MetadataResponse.json`, version 12."""
     brokers = [
-        struct.pack(">i", b.node_id) + _string(b.host) + struct.pack(">i", b.port) + _NULL + _NO_TAGS
+        struct.pack(">i", b.node_id) + string(b.host) + struct.pack(">i", b.port) + NULL + NO_TAGS
         for b in answer.brokers
     ]
     topics = [
         struct.pack(">h", t.error_code)
-        + _string(t.name)
+        + string(t.name)
         + t.topic_id.bytes
         + b"\x00"
-        + _array(
-            struct.pack(">hiii", p.error_code, p.partition_index, p.leader_id, p.leader_epoch)
-            + _array(()) * 3
-            + _NO_TAGS
+        + items(
+            struct.pack(">hiii", p.error_code, p.partition_index, p.leader_id, p.leader_epoch) + EMPTY * 3 + NO_TAGS
             for p in t.partitions
         )
         + struct.pack(">i", 0)
-        + _NO_TAGS
+        + NO_TAGS
         for t in answer.topics
     ]
     controller = struct.pack(">i", -1)
-    data = _NO_THROTTLE + _array(brokers) + _string(answer.cluster_id) + controller + _array(topics) + _NO_TAGS
+    data = _NO_THROTTLE + items(brokers) + string(answer.cluster_id) + controller + items(topics) + NO_TAGS
     return Body(_METADATA_VERSION, data)
 
 
 def described_producers(answer: Any) -> Body:
     """`DescribeProducersResponse.json`, version 0."""
     topics = (
-        _string(topic.name) + _array(_described_partition(p) for p in topic.partitions) + _NO_TAGS
+        string(topic.name) + items(_described_partition(p) for p in topic.partitions) + NO_TAGS
         for topic in answer.topics
     )
-    return Body(0, _NO_THROTTLE + _array(topics) + _NO_TAGS)
+    return Body(0, _NO_THROTTLE + items(topics) + NO_TAGS)
 
 
 def _described_partition(partition: Any) -> bytes:
@@ -141,18 +126,8 @@ def _described_partition(partition: Any) -> bytes:
             p.coordinator_epoch,
             p.current_txn_start_offset,
         )
-        + _NO_TAGS
+        + NO_TAGS
         for p in partition.active_producers
     )
     head = struct.pack(">ih", partition.partition_index, partition.error_code)
-    return head + _NULL + _array(producers) + _NO_TAGS
-
-
-def _array(items: Iterable[bytes]) -> bytes:
-    encoded = tuple(items)
-    return _varint(len(encoded) + 1) + b"".join(encoded)
-
-
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return _varint(len(encoded) + 1) + encoded
+    return head + NULL + items(producers) + NO_TAGS

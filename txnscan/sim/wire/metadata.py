@@ -11,7 +11,7 @@ from functools import cache
 
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC
-from txnscan.sim.wire.codec import EMPTY, NO_TAGS, NULL, Reader, items, numbers, string, unsigned
+from txnscan.sim.codec import EMPTY, NO_TAGS, NULL, Reader, items, numbers, string, unsigned
 from txnscan.sim.wire.shape import ClusterShape
 from txnscan.sim.wire.world import CLUSTER_ID, CONTROLLER_ID, World
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC
-from txnscan.sim.wire.codec import EMPTY, NO_TAGS, NULL, Reader, items, string, unsigned
+from txnscan.sim.codec import EMPTY, NO_TAGS, NULL, Reader, items, string, unsigned
 from txnscan.sim.wire.shape import IDLE_SETS, OpenTransaction
 from txnscan.sim.wire.world import HANGING_AGE_MS, RECENT_AGE_MS, Held, World
 

@@ -1,9 +1,9 @@
-"""The protocol's types in their flexible ("compact") form, which all versions offered here use: read and written."""
+"""The protocol's types in their flexible ("compact") form: read and written by simulated brokers."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -96,9 +96,10 @@ def string(text: str | None) -> bytes:
     return unsigned(len(data) + 1) + data
 
 
-def items(written: Sequence[bytes]) -> bytes:
+def items(written: Iterable[bytes]) -> bytes:
     """A compact list."""
-    return unsigned(len(written) + 1) + b"".join(written)
+    listed = tuple(written)
+    return unsigned(len(listed) + 1) + b"".join(listed)
 
 
 def numbers(values: Iterable[int]) -> bytes:
