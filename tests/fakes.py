@@ -14,6 +14,7 @@ from typing import Any
 
 from kafka.protocol.admin import (
     DescribeAclsResponse,
+    DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsResponse,
     ListTransactionsResponse,
@@ -152,7 +153,7 @@ class FakeCluster:
     def send(self, broker_id: int, request: Any) -> Any:
         """The broker's answer."""
         name = api_name(request)
-        plain = request.request if isinstance(request, AsBytes) else request
+        plain = as_sent(request)
         self.asked.append((broker_id, name))
         self.requests.append(plain)
         if broker_id in self.unreachable or self.fail_when(broker_id, request, self.asked):
@@ -288,6 +289,15 @@ class FakeCluster:
             producer_epoch=held.producer_epoch,
             topics=[DescribedId.TopicData(topic=topic, partitions=[index]) for topic, index in held.partitions],
         )
+
+
+def as_sent(request: Any) -> Any:
+    """The request as a broker would decode it; where kafka-python is to encode it, it is as it was made."""
+    if not isinstance(request, AsBytes):
+        return request
+    if api_name(request) == "DescribeProducers":
+        return DescribeProducersRequest.decode(request.encode(), version=0)
+    return request.request
 
 
 def as_bytes(answer: Any) -> Body:

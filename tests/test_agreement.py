@@ -11,7 +11,7 @@ from tests.fakes import FakeCluster, FakePartition, broker, one_by_one
 from txnscan.agreement import Agreement, Unagreed, read_agreement
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.errors import ErrorCode
-from txnscan.model import Broker, ClusterView, NarrowRow, Partition
+from txnscan.model import Broker, ClusterView, NarrowRow, Partition, Topic
 from txnscan.reads import confirmed
 
 
@@ -49,9 +49,12 @@ def test_a_leader_is_known_when_every_broker_names_it_at_one_epoch(cluster: Fake
     assert [b.broker_id for b in agreement.brokers] == [1, 2, 3]
 
 
-def test_a_topics_partitions_are_looked_at_once_however_many_of_them_are_asked_for(cluster: FakeCluster) -> None:
+def test_one_partition_is_looked_at_however_many_the_topic_has(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agreement = agree(cluster)
-    assert agreement.partition("t", 1) is agreement.partition("t", 1)
+    monkeypatch.delattr(Topic, "partitions")
+    assert agreement.partition("t", 1) == Partition("t", "", 1, 2, 5)
 
 
 def test_broker_0_at_leader_epoch_0_leads_like_any_other() -> None:

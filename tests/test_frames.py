@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.protocol.admin import DescribeProducersResponse
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.admin import DescribeProducersRequest, DescribeProducersResponse
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from tests.fakes import MetadataTopic, ProducersPartition, ProducersTopic, as_bytes, producer, producer_state
 from txnscan.kafka import describe_producers, metadata
 from txnscan.kafka.errors import RequestFailed, error_name
-from txnscan.kafka.frames import Body, Cursor
+from txnscan.kafka.frames import AsBytes, Body, Cursor
 from txnscan.model import OpenProducer, Partition
 from txnscan.sim import encode
 
@@ -258,13 +258,46 @@ def test_metadata_that_ends_too_early_or_too_late_is_refused_at_every_length() -
         metadata.decode(Body(12, data + b"\0"))
 
 
+def on_the_wire(request: Any, version: int) -> bytes:
+    request.API_VERSION = version
+    request.with_header(correlation_id=7, client_id="txnscan")
+    return bytes(request.encode(header=True, framed=True))
+
+
+@given(st.dictionaries(st.one_of(st.text(max_size=5), st.just("t" * 127)), st.lists(INT32, max_size=200), max_size=200))
+def test_a_request_for_producers_is_encoded_as_kafka_python_encodes_it(partitions: dict[str, list[int]]) -> None:
+    topic = DescribeProducersRequest.TopicRequest
+    theirs = DescribeProducersRequest(topics=[topic(name=t, partition_indexes=i) for t, i in partitions.items()])
+    ours = AsBytes(DescribeProducersRequest(topics=[]), lambda _: describe_producers.encode(partitions))
+    assert on_the_wire(ours, 0) == on_the_wire(theirs, 0)
+
+
+@pytest.mark.parametrize("topics", [None, (), ("b", "a")])
+def test_a_round_sends_every_broker_the_same_in_the_version_that_the_broker_speaks(topics: Any) -> None:
+    asked, versions, sent = metadata.Round(topics), (12, 12, 9, 3), []
+
+    def send(broker_id: int, request: Any) -> Body:
+        sent.append(on_the_wire(request, versions[broker_id]))
+        return as_bytes_v12(shown_topic())
+
+    for broker_id in range(len(versions)):
+        asked.ask(send, broker_id)
+    wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)]
+    theirs = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+    assert sent == [on_the_wire(theirs, version) for version in versions]
+
+
 def test_equal_answers_of_several_brokers_are_decoded_once_whatever_their_throttle_time() -> None:
-    decoded, shown = metadata.Decoder(), shown_topic()
-    first = decoded(as_bytes_v12(shown))
+    asked, shown = metadata.Round(), shown_topic()
+
+    def topics() -> object:
+        return asked.ask(lambda broker_id, request: as_bytes_v12(shown), 1).topics
+
+    first = topics()
     shown.throttle_time_ms = 5
-    assert decoded(as_bytes_v12(shown)) is first
+    assert topics() is first
     shown.cluster_id = "d"
-    assert decoded(as_bytes_v12(shown)).cluster_id == "d"
+    assert topics() is not first
 
 
 @pytest.mark.parametrize(

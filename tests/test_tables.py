@@ -112,34 +112,44 @@ def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Table
 
 def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(tables: Tables) -> None:
     tables.write(scan(YOUNG))
-    assert tables.past("cluster-1")().first_seen_ms == {identity(YOUNG.observation): NOW_MS}
-    assert tables.past("another cluster")().first_seen_ms == {}
+    assert tables.last_seen("cluster-1")() == {identity(YOUNG.observation): NOW_MS}
+    assert tables.unresolved("cluster-1")() == {identity(YOUNG.observation): NOW_MS}
+    assert tables.last_seen("another cluster")() == tables.unresolved("another cluster")() == {}
 
 
 def test_what_hangs_keeps_its_age_while_sweeps_cannot_see_it_and_what_does_not_starts_anew(tables: Tables) -> None:
     tables.write(next_sweep(1, ORPHAN, ONGOING))
     tables.write(next_sweep(2, proven={}))
-    assert set(tables.past("cluster-1")().first_seen_ms) == {identity(ORPHAN.observation)}
+    assert set(tables.unresolved("cluster-1")()) == {identity(ORPHAN.observation)}
+    assert tables.last_seen("cluster-1")() == {}
 
 
 def test_a_sweep_of_some_topics_does_not_end_the_ages_of_the_others(tables: Tables) -> None:
     tables.write(next_sweep(1, ONGOING))
     tables.write(next_sweep(2, scope="topic=x"))
-    assert set(tables.past("cluster-1")().first_seen_ms) == {identity(ONGOING.observation)}
+    assert set(tables.last_seen("cluster-1")()) == {identity(ONGOING.observation)}
 
 
-def test_partitions_with_open_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:
+def test_of_two_scopes_that_saw_a_transaction_the_earlier_counts(tables: Tables) -> None:
+    observation = replace(ONGOING.observation, first_seen_ms=NOW_MS + 1)
+    later = replace(ONGOING, evidence=replace(ONGOING.evidence, observation=observation))
+    for number, seen, scope in ((1, later, "topic=p"), (2, ONGOING, "all"), (3, later, "topic=p.*")):
+        tables.write(next_sweep(number, seen, scope=scope))
+    assert tables.last_seen("cluster-1")() == {identity(ONGOING.observation): ONGOING.observation.first_seen_ms}
+
+
+def test_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:
     tables.write(next_sweep(1, ORPHAN, STALE))
-    assert tables.past("cluster-1")().watched == {("p", 0), ("p", 1)}
-    assert tables.past("another cluster")().watched == frozenset()
+    assert set(tables.unresolved("cluster-1")()) == {identity(ORPHAN.observation), identity(STALE.observation)}
     tables.write(next_sweep(2, ORPHAN))
-    assert tables.past("cluster-1")().watched == {("p", 0)}
+    assert set(tables.unresolved("cluster-1")()) == {identity(ORPHAN.observation)}
 
 
 @pytest.mark.parametrize("changed", [{"topic_id": "t1"}, {"start_offset": 201}, {"producer_id": 8}, {"partition": 1}])
 def test_another_transaction_does_not_inherit_an_age(tables: Tables, changed: dict[str, object]) -> None:
     tables.write(scan(YOUNG))
-    assert identity(replace(YOUNG.observation, **changed)) not in tables.past("cluster-1")().first_seen_ms
+    another = identity(replace(YOUNG.observation, **changed))
+    assert another not in {**tables.last_seen("cluster-1")(), **tables.unresolved("cluster-1")()}
 
 
 def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(spark: SparkSession, tables: Tables) -> None:
@@ -185,7 +195,7 @@ def test_an_incident_that_hangs_again_is_open_again(spark: SparkSession, tables:
 def test_a_sweep_does_not_end_an_incident_that_another_one_opened_after_it_had_begun(
     spark: SparkSession, tables: Tables, location: str
 ) -> None:
-    tables.past("cluster-1")()
+    tables.unresolved("cluster-1")()
     Tables(spark, location).write(next_sweep(1, STALE))
     tables.write(next_sweep(2))
     assert incidents(spark, tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None

@@ -9,8 +9,9 @@ import struct
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,7 +40,7 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, Verdict
 from txnscan.remote import Connect, wall_clock_ms
-from txnscan.scan import Past, Scan, scan
+from txnscan.scan import FirstSeen, Identity, Scan, identity, scan
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.sim.wire.answers import OFFERED, Answers, Api
@@ -506,32 +507,45 @@ def test_a_closed_cluster_answers_no_more() -> None:
 
 
 class CountedHistory:
-    """A history that is empty, and counts how often it is waited for."""
+    """A history of these incidents and of nothing else, which counts how often each half of it is waited for."""
 
-    def __init__(self) -> None:
-        self.waited_for = 0
+    def __init__(self, incidents: Iterable[Identity]) -> None:
+        self.incidents = dict.fromkeys(incidents, 1)
+        self.waited_for: Counter[str] = Counter()
 
-    def past(self, cluster_id: str) -> Callable[[], Past]:
-        def wait() -> Past:
-            self.waited_for += 1
-            return Past()
+    def unresolved(self, cluster_id: str) -> Callable[[], FirstSeen]:
+        return partial(self._wait, "unresolved", self.incidents)
 
-        return wait
+    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+        return partial(self._wait, "last seen", {})
+
+    def _wait(self, half: str, seen: FirstSeen) -> FirstSeen:
+        self.waited_for[half] += 1
+        return seen
 
 
-def test_the_history_is_asked_for_once_however_much_is_open() -> None:
-    history = CountedHistory()
+def with_history(cluster: WireCluster, incidents: Iterable[Identity]) -> tuple[Scan, CountedHistory]:
+    history = CountedHistory(incidents)
+    config = ScanConfig(cluster.bootstrap_servers)
+    servers = parse_bootstrap_servers(config.bootstrap_servers)
+    with Cluster(Connect("history", ConnectionSettings(), servers)) as driver:
+        found = scan(
+            config,
+            driver,
+            ThreadsEngine(),
+            sweep_id="history",
+            now_ms=wall_clock_ms,
+            history=history,
+            progress=lambda stage, done, total: None,
+        )
+    return found, history
+
+
+def test_the_history_is_asked_for_once_however_much_is_open_and_for_no_more_than_is_needed() -> None:
     with WireCluster(SHAPE) as cluster:
-        config = ScanConfig(cluster.bootstrap_servers)
-        servers = parse_bootstrap_servers(config.bootstrap_servers)
-        with Cluster(Connect("once", ConnectionSettings(), servers)) as driver:
-            found = scan(
-                config,
-                driver,
-                ThreadsEngine(),
-                sweep_id="once",
-                now_ms=wall_clock_ms,
-                history=history,
-                progress=lambda stage, done, total: None,
-            )
-    assert (len(found.transactions), history.waited_for) == (SHAPE.hanging + SHAPE.ongoing, 1)
+        found, history = with_history(cluster, ())
+        assert len(found.transactions) == SHAPE.hanging + SHAPE.ongoing
+        assert history.waited_for == {"unresolved": 1, "last seen": 1}
+        again, history = with_history(cluster, (identity(judged.observation) for judged in found.transactions))
+    assert history.waited_for == {"unresolved": 1}, "all that is open is known already"
+    assert {judged.observation.first_seen_ms for judged in again.transactions} == {1}

@@ -9,15 +9,15 @@ more has been fenced by the controller; it is not waited for.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.metadata import Decoder, read_metadata
-from txnscan.model import Broker, ClusterView, Partition, ScanError
+from txnscan.kafka.metadata import Round
+from txnscan.model import Broker, ClusterView, Partition, ScanError, Topic
 
 # Calls the function on each item, in parallel where that helps, and gives the results in order.
 InParallel = Callable[[Callable[[int], ClusterView | ScanError], Iterable[int]], list[ClusterView | ScanError]]
@@ -49,16 +49,6 @@ class Agreement:
         """One view for each answer that differs: most brokers say the same, and then share what was decoded."""
         return tuple({id(view.topics): view for view in self.views}.values())
 
-    @cached_property
-    def _known(self) -> dict[str, tuple[dict[int, set[Partition]], ...]]:
-        return {}
-
-    def _shown(self, topic: str) -> tuple[dict[int, set[Partition]], ...]:
-        """What each belief shows of each partition of a topic: one entry, unless a broker contradicts itself."""
-        if topic not in self._known:
-            self._known[topic] = tuple(_entries(belief, topic) for belief in self._beliefs)
-        return self._known[topic]
-
     def partition(self, topic: str, index: int) -> Partition:
         """The partition with the leader and leader epoch that all brokers name. Raises Unagreed."""
         if self.errors:
@@ -67,7 +57,10 @@ class Agreement:
             raise Unagreed("no broker said who leads it")
         if len({view.cluster_id for view in self.views}) > 1:
             raise Unagreed("the brokers say that they are of different clusters")
-        claims = {frozenset(shown.get(index, ())) for shown in self._shown(topic)}
+        # What each belief shows of it: one entry, unless a broker contradicts itself.
+        claims = {
+            frozenset(entry for shown in _shown(belief, topic) for entry in shown.at(index)) for belief in self._beliefs
+        }
         if claims == {frozenset()}:
             raise Unagreed(self._missing(topic))
         entries, *others = claims
@@ -90,17 +83,14 @@ class Agreement:
 
     def indexes(self, topic: str) -> tuple[int, ...]:
         """The partition numbers that any broker names for a topic."""
-        return tuple(sorted({index for shown in self._shown(topic) for index in shown}))
+        shown = (shown for belief in self._beliefs for shown in _shown(belief, topic))
+        return tuple(sorted({index for topic in shown for index in topic.indexes}))
 
 
-def _entries(view: ClusterView, topic: str) -> dict[int, set[Partition]]:
-    entries: dict[int, set[Partition]] = {}
-    # Topics are in the order of their names.
+def _shown(view: ClusterView, topic: str) -> Sequence[Topic]:
+    """What a view shows of a topic, which is in the order of the topics' names."""
     first = bisect_left(view.topics, topic, key=lambda t: t.name)
-    for shown in view.topics[first : bisect_right(view.topics, topic, key=lambda t: t.name)]:
-        for partition in shown.partitions:
-            entries.setdefault(partition.partition, set()).add(partition)
-    return entries
+    return view.topics[first : bisect_right(view.topics, topic, key=lambda t: t.name)]
 
 
 def read_agreement(
@@ -115,11 +105,11 @@ def read_agreement(
 
     `learn` is told of every broker named, so that `send` can reach it. principal: the scanner's name.
     """
-    wanted, decoded = tuple(topics), Decoder()
+    round_of_all = Round(topics)
 
     def ask(broker_id: int) -> ClusterView | ScanError:
         try:
-            return read_metadata(send, broker_id, wanted, decoded)
+            return round_of_all.ask(send, broker_id)
         except RequestFailed as failed:
             return ScanError("metadata", failed.error, broker_id)
 

@@ -19,7 +19,7 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import probe_ids
 from txnscan.kafka.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported_api
-from txnscan.kafka.metadata import Decoder, read_metadata
+from txnscan.kafka.metadata import Round, read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, ScanError, Snapshot
 from txnscan.remote import Connect
 from txnscan.snapshot import ask_coordinators, conclude
@@ -151,13 +151,13 @@ class Cluster:
         before = self.agreement([TRANSACTION_STATE_TOPIC])
         broker_ids = [broker.broker_id for broker in before.brokers]
         probes = probe_ids(len(before.indexes(TRANSACTION_STATE_TOPIC)), self._random_token)
-        decoded = Decoder()
+        metadata = Round(open_topics)
         done = 0
 
         def ask(broker_id: int) -> Any:
             nonlocal done
             answers = ask_coordinators(
-                self.send, broker_id, probes, open_producer_ids, open_topics, self.principal, decoded
+                self.send, broker_id, probes, open_producer_ids, open_topics, self.principal, metadata
             )
             done += 1
             on_progress(done, len(broker_ids))

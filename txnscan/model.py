@@ -7,6 +7,7 @@ offsets. What is stored of all this, column by column, stands in `schema.py`.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -65,6 +66,14 @@ class Topic:
     def partitions(self) -> tuple[Partition, ...]:
         columns = zip(self.indexes, self.leaders, self.leader_epochs, strict=True)
         return tuple(Partition(self.name, self.topic_id, *column) for column in columns)
+
+    def at(self, index: int) -> tuple[Partition, ...]:
+        """The partition of this number: none where it is not shown, several where it is shown more than once."""
+        first, end = bisect_left(self.indexes, index), bisect_right(self.indexes, index)
+        return tuple(
+            Partition(self.name, self.topic_id, index, self.leaders[at], self.leader_epochs[at])
+            for at in range(first, end)
+        )
 
     def only(self, wanted: Callable[[int, int], bool]) -> Topic:
         """The same with the partitions of which this is true, given number and leader."""

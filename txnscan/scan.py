@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from txnscan import __version__
@@ -40,32 +40,34 @@ Progress = Callable[[str, int, int], None]
 Identity = tuple[str, str, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """What earlier sweeps of a cluster left.
-
-    watched: partitions with incidents that are not resolved, which a sweep reads with proof, to see whether they are.
-    first_seen_ms: when each transaction that was open or hanging lately was first seen, in epoch milliseconds.
-    """
-
-    watched: frozenset[Key] = frozenset()
-    first_seen_ms: Mapping[Identity, int] = field(default_factory=dict)
+# When transactions were first seen, in epoch milliseconds.
+FirstSeen = Mapping[Identity, int]
 
 
 class History(Protocol):
-    """Where earlier sweeps left it."""
+    """What earlier sweeps of a cluster left. A history is read while the cluster is: what is called here begins to
+    read, and gives a function that waits for the answer.
+    """
 
-    def past(self, cluster_id: str) -> Callable[[], Past]:
-        """A function that waits for the answer: the history of a cluster is read while the cluster is."""
+    def unresolved(self, cluster_id: str) -> Callable[[], FirstSeen]:
+        """The incidents that are not resolved. A sweep reads their partitions with proof, to see whether they are."""
+        ...
+
+    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+        """The transactions that were open at the last sweep of each scope."""
         ...
 
 
 class NoHistory:
     """The history of a scanner that keeps none."""
 
-    def past(self, cluster_id: str) -> Callable[[], Past]:
+    def unresolved(self, cluster_id: str) -> Callable[[], FirstSeen]:
         """See History."""
-        return Past
+        return dict
+
+    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+        """See History."""
+        return dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def scan(
 
     progress("plan", 0, 1)
     view = cluster.view()
-    past = history.past(view.cluster_id)
+    unresolved = history.unresolved(view.cluster_id)
     topics = reader.in_scope(view)
     # Where all topics are asked for, those that are not shown would be missed without a word.
     hidden_topics = cluster.hidden_topics() if config.scope == "all" else None
@@ -153,10 +155,13 @@ def scan(
         lambda done, total: progress("read again what failed", done, total),
     )
     open_wide = suspects(wide.rows)
-    known = past()
-    topic_ids = _topic_ids(topics, (*open_wide, *known.watched))
+    incidents = unresolved()
+    topic_ids = _topic_ids(topics, (*open_wide, *((topic, index) for topic, _, index, _, _ in incidents)))
 
     first = reader.narrow(topic_ids, lambda done, total: progress("first read", done, total))
+    # Most of the time what hangs has its incident, and then nothing else need be known of it.
+    now_open = {identity(o) for o in observe(topic_ids, open_wide, first, first)}
+    last_seen = history.last_seen(view.cluster_id) if now_open - incidents.keys() else dict
     producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
 
     open_topics = frozenset(topic for topic, _ in first.keys() | open_wide.keys())
@@ -169,7 +174,7 @@ def scan(
 
     progress("judge", 0, 1)
     observations = observe(topic_ids, open_wide, first, second)
-    observations = with_history(observations, lambda o: known.first_seen_ms.get(identity(o)))
+    observations = with_history(observations, _earliest(incidents, last_seen()))
     judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
     progress("judge", 1, 1)
     judged = _with_outcomes(cluster, judged, lambda done, total: progress("read decisions", done, total))
@@ -217,6 +222,11 @@ def _told(judged: Judged, told: Told | None) -> Judged:
     if told is None:
         return judged
     return replace(judged, judgement=replace(judged.judgement, outcome=told.outcome.value, outcome_reason=told.why))
+
+
+def _earliest(*histories: FirstSeen) -> Callable[[Observation], int | None]:
+    """When an observed transaction was first seen, according to whichever says the earliest."""
+    return lambda o: min((seen[identity(o)] for seen in histories if identity(o) in seen), default=None)
 
 
 def identity(o: Observation) -> Identity:

@@ -22,7 +22,7 @@ Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from txnscan.agreement import Agreement, Unagreed
@@ -31,10 +31,9 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.frames import Body
 from txnscan.kafka.list_transactions import list_transactions
-from txnscan.kafka.metadata import decode, read_metadata
-from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, CoordinatorView, Partition, ScanError, Snapshot
+from txnscan.kafka.metadata import Round
+from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Partition, ScanError, Snapshot
 from txnscan.visibility import Sight
 
 # A broker answers these for an id only when it has the id's partition cached.
@@ -68,12 +67,12 @@ def ask_coordinators(
     open_producer_ids: frozenset[int],
     open_topics: frozenset[str],
     principal: str = UNKNOWN_PRINCIPAL,
-    decoded: Callable[[Body], ClusterView] = decode,
+    metadata: Round | None = None,
 ) -> CoordinatorAnswers:
     """Asks one broker, in the order that the proof needs. Never raises: what failed is in the answer.
 
-    open_topics: those with open transactions. principal: the scanner's name, for what to grant it. decoded: decodes
-    Metadata, which all brokers are asked for alike.
+    open_topics: those with open transactions. principal: the scanner's name, for what to grant it. metadata: the
+    question for these topics, where several brokers are asked it.
     """
     sight = Sight(send, broker_id, probes, principal)
     before: dict[int, int] = {}
@@ -82,28 +81,27 @@ def ask_coordinators(
     described: dict[str, DescribedTransaction] = {}
     hidden_topic: str | None = None
     error: str | None = None
+    metadata = metadata or Round(open_topics)
     try:
         sight.read_rules()
-        hidden_topic = _hidden_topic(send, broker_id, open_topics, principal, decoded)
+        hidden_topic = _hidden_topic(send, broker_id, open_topics, principal, metadata)
         before.update(sight.probe())
         listed = list_transactions(send, broker_id)
         wanted = sorted(name for name, producer_id in listed.items() if producer_id in open_producer_ids)
         described.update(describe_transactions(send, broker_id, wanted))
         after.update(sight.probe())
         sight.compare_rules()
-        hidden_topic = hidden_topic or _hidden_topic(send, broker_id, open_topics, principal, decoded)
+        hidden_topic = hidden_topic or _hidden_topic(send, broker_id, open_topics, principal, metadata)
     except RequestFailed as failed:
         error = failed.error
     return CoordinatorAnswers(broker_id, before, listed, described, after, error, sight.hidden, hidden_topic)
 
 
-def _hidden_topic(
-    send: Send, broker_id: int, topics: frozenset[str], principal: str, decoded: Callable[[Body], ClusterView]
-) -> str | None:
+def _hidden_topic(send: Send, broker_id: int, topics: frozenset[str], principal: str, metadata: Round) -> str | None:
     """Why this broker may leave one of these topics out of what it describes, or None when it shows them all."""
     if not topics:
         return None
-    view = read_metadata(send, broker_id, topics, decoded)
+    view = metadata.ask(send, broker_id)
     errors, shown = dict(view.topic_errors), {topic.name for topic in view.topics if topic.indexes}
     for topic in sorted(topics):
         error = errors.get(topic)

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from txnscan.config import ConfigError
 from txnscan.engine.rows import arrow_type, plain, spark_type
 from txnscan.model import Evidence, Judged, Verdict
-from txnscan.scan import Identity, Past, Scan
+from txnscan.scan import FirstSeen, Identity, Scan
 from txnscan.schema import (
     CANDIDATES,
     INCIDENTS,
@@ -106,24 +106,20 @@ class Tables:
 
     # --- what a sweep needs to know (`scan.History`)
 
-    def past(self, cluster_id: str) -> Callable[[], Past]:
-        """What open incidents say, and the last sweep of each scope: a sweep hands on when it first saw a transaction,
-        so that it suffices, however long the history is.
-        """
+    def unresolved(self, cluster_id: str) -> Callable[[], FirstSeen]:
+        """See History."""
 
-        def incidents() -> list[Row]:
+        def read() -> FirstSeen:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
-            return rows
+            return _first_seen(rows)
 
-        unresolved, last_seen = _begun(incidents), _begun(partial(self._read_last_seen, cluster_id))
+        return _begun(read)
 
-        def past() -> Past:
-            seen = [*last_seen(), *unresolved()]
-            # Whichever was first.
-            first = sorted(((_identity(row), row["first_seen_ms"]) for row in seen), key=lambda s: s[1], reverse=True)
-            return Past(frozenset((row["topic"], row["partition"]) for row in unresolved()), dict(first))
-
-        return past
+    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+        """See History. A sweep hands on when a transaction was first seen, so that the last sweep of each scope
+        suffices, however long the history is.
+        """
+        return _begun(lambda: _first_seen(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
         rows = self._spark.table(self.name(INCIDENTS))
@@ -314,9 +310,14 @@ def _how(incident: str, written: Mapping[str, str]) -> str:
     return f"{written[incident].lower()}_marker" if incident in written else "ended"
 
 
-def _identity(row: Row) -> Identity:
-    topic, topic_id, partition, producer_id, start_offset = (row[name] for name in _IDENTITY)
-    return (topic, topic_id, partition, producer_id, start_offset)
+def _first_seen(rows: Iterable[Row]) -> FirstSeen:
+    """Scopes overlap, and of two rows of one transaction the earlier counts."""
+    first: dict[Identity, int] = {}
+    for row in rows:
+        topic, topic_id, partition, producer_id, start_offset = (row[name] for name in _IDENTITY)
+        seen = (topic, topic_id, partition, producer_id, start_offset)
+        first[seen] = min(row["first_seen_ms"], first.get(seen, row["first_seen_ms"]))
+    return first
 
 
 def _begun(call: Callable[[], Answer]) -> Callable[[], Answer]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from kafka.protocol.admin import DescribeProducersRequest
 
 from txnscan.kafka.client import Send
+from txnscan.kafka.compact import NO_TAGS, items, numbers, string
 from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.kafka.frames import AsBytes, Body, Cursor, undecodable
 from txnscan.model import Key, OpenProducer
@@ -30,10 +31,11 @@ _PARTITION = struct.Struct(">ih")
 _PRODUCER = struct.Struct(">qiiqiq")
 _START_OFFSET_AT, _TAGS_AT = _PRODUCER.size - 8, _PRODUCER.size
 _WIDTH = _PRODUCER.size + 1
-# How -1 begins, and no offset does; and the tagged fields of an entry that has none.
-_NONE_OPEN, _NO_TAGS = b"\xff", b"\x00"
 # More than these the length of a list does not say in one byte.
 _PRODUCERS_MAX = 126
+# By the number of producers. How -1 begins, and no offset does; the tagged fields of entries that have none.
+_NONE_OPEN = tuple(b"\xff" * producers for producers in range(_PRODUCERS_MAX + 1))
+_NONE_TAGGED = tuple(NO_TAGS * producers for producers in range(_PRODUCERS_MAX + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,7 @@ def describe_producers(
     Raises RequestFailed when the request as a whole fails. A partition left out of the answer, or answered twice, is an
     error of that partition.
     """
-    request = DescribeProducersRequest(
-        topics=[
-            DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(indexes))
-            for topic, indexes in partitions.items()
-        ]
-    )
-    answered = decode(send(broker_id, AsBytes(request)))
+    answered = decode(send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions))))
     return {
         (topic, index): answered.get((topic, index), _MISSING) for topic in partitions for index in partitions[topic]
     }
@@ -75,6 +71,11 @@ def by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
     for topic, index in keys:
         indexes[topic].append(index)
     return indexes
+
+
+def encode(partitions: Mapping[str, Sequence[int]]) -> bytes:
+    """The body of a request for these partitions, in v0, which is the only version. Pure."""
+    return items(string(topic) + numbers(partitions[topic]) + NO_TAGS for topic in partitions) + NO_TAGS
 
 
 def decode(body: Body) -> dict[Key, DescribedPartition]:
@@ -109,8 +110,8 @@ def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[K
                 and 0 <= producers <= _PRODUCERS_MAX
                 and end < size
                 and not data[end]
-                and data[first + _START_OFFSET_AT : end : _WIDTH] == _NONE_OPEN * producers
-                and data[first + _TAGS_AT : end : _WIDTH] == _NO_TAGS * producers
+                and data[first + _START_OFFSET_AT : end : _WIDTH] == _NONE_OPEN[producers]
+                and data[first + _TAGS_AT : end : _WIDTH] == _NONE_TAGGED[producers]
                 and (topic, index) not in described
             ):
                 described[topic, index] = _NOTHING_OPEN[producers]

@@ -2,12 +2,15 @@
 
 Two answers grow with the cluster, DescribeProducers and Metadata of all topics: as objects, a million producers cost
 kafka-python ten seconds and a gigabyte. `AsBytes` wraps such a request; its answer is a `Body`, which the module of the
-API walks through with a few lines of its own (`Cursor`), taking only what a sweep needs.
+API walks through with a few lines of its own (`Cursor`), taking only what a sweep needs. The request brings its own
+body, too: one that is the same for every broker is encoded once, and one of thousands of partitions without an object
+for each topic.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +36,12 @@ class AsBytes:
     """A request of kafka-python whose answer is to come back as a `Body`.
 
     It stands in for the request wherever kafka-python looks at one: when it negotiates the version, encodes, and finds
-    out how to decode the answer.
+    out how to decode the answer. body: gives the request without its header, in a version.
     """
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, body: Callable[[int], bytes]) -> None:
         object.__setattr__(self, "request", request)
+        object.__setattr__(self, "_body", body)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.request, name)
@@ -49,6 +53,14 @@ class AsBytes:
     def header(self) -> Any:
         """The request's header, which is asked for the class of the answer."""
         return _Header(self.request.header)
+
+    def encode(self, *, header: bool = False, framed: bool = False) -> bytes:
+        """The request as it goes to the broker."""
+        version = self.request.API_VERSION
+        encoded: bytes = self._body(version)
+        if header:
+            encoded = self.request.encode_header(flexible=self.request.flexible_version_q(version)) + encoded
+        return _INT32.pack(len(encoded)) + encoded if framed else encoded
 
 
 class _Header:
@@ -110,6 +122,11 @@ class Cursor:
 
     def uvarint(self) -> int:
         """An unsigned varint of at most 32 bits."""
+        at = self.at
+        # One byte, nearly always.
+        if at < len(self.data) and self.data[at] < 0x80:
+            self.at = at + 1
+            return self.data[at]
         value = shift = 0
         while True:
             at = self.at
@@ -134,18 +151,22 @@ class Cursor:
         length = self.uvarint() - 1
         if length < 0:
             return None
-        at = self.at
-        self.skip(length)
+        at, end = self.at, self.at + length
+        if end > len(self.data):
+            raise undecodable("it ends too early")
+        self.at = end
         try:
-            return self.data[at : at + length].decode("utf-8")
+            return self.data[at:end].decode("utf-8")
         except UnicodeDecodeError:
             raise undecodable("a text in it is not UTF-8") from None
 
     def tags(self) -> None:
         """Passes over tagged fields, which a later release may have added."""
-        for _ in range(self.uvarint()):
+        tags = self.uvarint()
+        while tags:
             self.uvarint()
             self.skip(self.uvarint())
+            tags -= 1
 
     def end(self) -> None:
         """Raises RequestFailed where bytes are left over."""

@@ -5,7 +5,7 @@ principal may not describe are left out of a listing of all, and answered with T
 for by name. The answer is what *that* broker believes; a broker cut off from the controller goes on believing.
 
 A million partitions are 40 MB of answer, and every broker gives the same one. So flexible versions are decoded here,
-into columns, and equal answers once (`Decoder`).
+into columns, and where all brokers are asked the same, it is encoded once and equal answers are decoded once (`Round`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import base64
 import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from operator import le
+from typing import Any
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
@@ -36,42 +37,51 @@ _NO_BROKER = -1
 Columns = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def read_metadata(
-    send: Send,
-    broker_id: int,
-    topics: Iterable[str] | None = None,
-    decoded: Callable[[Body], ClusterView] | None = None,
-) -> ClusterView:
-    """What one broker believes, of the named topics or of all. Raises RequestFailed.
+def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = None) -> ClusterView:
+    """What one broker believes, of the named topics or of all. Raises RequestFailed."""
+    return Round(topics).ask(send, broker_id)
 
-    decoded: a `Decoder`, where several brokers are asked the same.
+
+class Round:
+    """The same question to several brokers. Encodes it once, and decodes each answer once, however many brokers give
+    it. Safe to use from many threads.
     """
-    wanted = (
-        None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(set(topics))]
-    )
-    request = MetadataRequest(
-        topics=wanted, allow_auto_topic_creation=False, min_version=_MIN_VERSION, max_version=_MAX_VERSION
-    )
-    view = (decoded or decode)(send(broker_id, AsBytes(request)))
-    if not view.brokers:
-        raise RequestFailed(f"broker {broker_id} answered Metadata without any broker")
-    return replace(view, answered_by=broker_id)
 
-
-class Decoder:
-    """Decodes each answer once, however many brokers give it. Safe to use from many threads."""
-
-    def __init__(self) -> None:
+    def __init__(self, topics: Iterable[str] | None = None) -> None:
+        self._wanted = (
+            None
+            if topics is None
+            else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(set(topics))]
+        )
         self._lock = threading.Lock()
-        self._known: dict[bytes, ClusterView] = {}
+        self._encoded: dict[int, bytes] = {}
+        self._decoded: dict[bytes, ClusterView] = {}
 
-    def __call__(self, body: Body) -> ClusterView:
+    def ask(self, send: Send, broker_id: int) -> ClusterView:
+        """What one broker believes. Raises RequestFailed."""
+        view = self._decode(send(broker_id, AsBytes(self._request(), self._encode)))
+        if not view.brokers:
+            raise RequestFailed(f"broker {broker_id} answered Metadata without any broker")
+        return replace(view, answered_by=broker_id)
+
+    def _request(self) -> Any:
+        return MetadataRequest(
+            topics=self._wanted, allow_auto_topic_creation=False, min_version=_MIN_VERSION, max_version=_MAX_VERSION
+        )
+
+    def _encode(self, version: int) -> bytes:
+        with self._lock:
+            if version not in self._encoded:
+                self._encoded[version] = self._request().encode(version=version)
+            return self._encoded[version]
+
+    def _decode(self, body: Body) -> ClusterView:
         # All but the throttle time, which is a broker's own.
         said = body.version.to_bytes(2) + body.data[4:]
         with self._lock:
-            if said not in self._known:
-                self._known[said] = decode(body)
-            return self._known[said]
+            if said not in self._decoded:
+                self._decoded[said] = decode(body)
+            return self._decoded[said]
 
 
 def decode(body: Body) -> ClusterView:

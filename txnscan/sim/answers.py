@@ -16,6 +16,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import AsBytes, api_name
 from txnscan.model import Key
 from txnscan.sim import encode
+from txnscan.sim.codec import Reader
 from txnscan.sim.records import Data, Image, Log, TransactionLogRecord, producer_state
 from txnscan.sim.world import World
 
@@ -70,11 +71,8 @@ def _shown_metadata(image: Image, broker_id: int, wanted: tuple[str, ...] | None
 def _describe_producers(world: World, broker_id: int, request: Any) -> Any:
     return SimpleNamespace(
         topics=[
-            SimpleNamespace(
-                name=topic.name,
-                partitions=[_producers(world, broker_id, (topic.name, index)) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
+            SimpleNamespace(name=topic, partitions=[_producers(world, broker_id, (topic, index)) for index in indexes])
+            for topic, indexes in Reader(request.encode()).numbered()
         ]
     )
 

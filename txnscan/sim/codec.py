@@ -1,17 +1,12 @@
-"""The protocol's types in their flexible ("compact") form: read and written by simulated brokers."""
+"""The protocol's types in their flexible ("compact") form, as simulated brokers read them."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-
-# No tagged fields; a null string; an empty list. Each is one byte.
-NO_TAGS = b"\0"
-NULL = b"\0"
-EMPTY = b"\1"
 
 
 class Reader:
@@ -71,38 +66,17 @@ class Reader:
         self._at += struct.calcsize(many)
         return values
 
+    def numbered(self) -> list[tuple[str, tuple[int, ...]]]:
+        """A compact list of names with 32-bit numbers: topics with partitions, as requests name them."""
+        return self.items(self._named_numbers) or []
+
+    def _named_numbers(self) -> tuple[str, tuple[int, ...]]:
+        named = self.name(), self.numbers("i")
+        self.tags()
+        return named
+
     def tags(self) -> None:
         """Passes over tagged fields."""
         for _ in range(self.unsigned()):
             self.unsigned()
             self.take(self.unsigned())
-
-
-def unsigned(value: int) -> bytes:
-    """An unsigned varint."""
-    written = bytearray()
-    while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    written.append(value)
-    return bytes(written)
-
-
-def string(text: str | None) -> bytes:
-    """A compact string."""
-    if text is None:
-        return NULL
-    data = text.encode("utf-8")
-    return unsigned(len(data) + 1) + data
-
-
-def items(written: Iterable[bytes]) -> bytes:
-    """A compact list."""
-    listed = tuple(written)
-    return unsigned(len(listed) + 1) + b"".join(listed)
-
-
-def numbers(values: Iterable[int]) -> bytes:
-    """A compact list of 32-bit numbers."""
-    listed = tuple(values)
-    return unsigned(len(listed) + 1) + struct.pack(f">{len(listed)}i", *listed)

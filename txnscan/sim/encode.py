@@ -8,9 +8,9 @@ from typing import Any
 
 from kafka.record import MemoryRecordsBuilder
 
+from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.kafka.frames import Body
 from txnscan.model import Key
-from txnscan.sim.codec import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.sim.records import TransactionMetadata
 from txnscan.transaction_log import State
 

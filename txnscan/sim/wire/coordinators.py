@@ -6,8 +6,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
+from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.kafka.errors import ErrorCode
-from txnscan.sim.codec import EMPTY, NO_TAGS, NULL, Reader, items, numbers, string
+from txnscan.sim.codec import Reader
 from txnscan.sim.wire.shape import ClusterShape, TransactionalId
 from txnscan.sim.wire.world import HOST, RECENT_AGE_MS, World
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from functools import cache
 
+from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string, unsigned
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC
-from txnscan.sim.codec import EMPTY, NO_TAGS, NULL, Reader, items, numbers, string, unsigned
+from txnscan.sim.codec import Reader
 from txnscan.sim.wire.shape import ClusterShape
 from txnscan.sim.wire.world import CLUSTER_ID, CONTROLLER_ID, World
 

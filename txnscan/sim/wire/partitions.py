@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
+from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, string, unsigned
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC
-from txnscan.sim.codec import EMPTY, NO_TAGS, NULL, Reader, items, string, unsigned
+from txnscan.sim.codec import Reader
 from txnscan.sim.wire.shape import IDLE_SETS, OpenTransaction
 from txnscan.sim.wire.world import HANGING_AGE_MS, RECENT_AGE_MS, Held, World
 
@@ -81,12 +82,9 @@ _EMPTY = _error_block(ErrorCode.NONE)
 def describe_producers(world: World, producers: Producers, broker_id: int, request: Reader) -> bytes:
     """Version 0. Whoever has a replica answers."""
     throttle_ms = world.shape.throttle_ms.get(broker_id, 0)
-    parts = [throttle_ms.to_bytes(4)]
-    topics = max(request.unsigned() - 1, 0)
-    parts.append(unsigned(topics + 1))
-    for _ in range(topics):
-        name, indexes = request.name(), request.numbers("i")
-        request.tags()
+    topics = request.numbered()
+    parts = [throttle_ms.to_bytes(4), unsigned(len(topics) + 1)]
+    for name, indexes in topics:
         parts += (string(name), unsigned(len(indexes) + 1))
         for index in indexes:
             held = world.held(name, index)
@@ -176,7 +174,7 @@ def write_txn_markers(world: World, broker_id: int, version: int, request: Reade
 
     def marker() -> bytes:
         producer_id, producer_epoch, _ = request.number("q"), request.number("h"), request.number("b")
-        topics = request.items(lambda: _named(request)) or []
+        topics = request.numbered()
         coordinator_epoch = request.number("i")
         if version >= 2:
             request.number("b")
@@ -191,12 +189,6 @@ def write_txn_markers(world: World, broker_id: int, version: int, request: Reade
         return producer_id.to_bytes(8, signed=True) + items(written) + NO_TAGS
 
     return items(request.items(marker) or []) + NO_TAGS
-
-
-def _named(request: Reader) -> tuple[str, tuple[int, ...]]:
-    named = request.name(), request.numbers("i")
-    request.tags()
-    return named
 
 
 def _written(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from txnscan.kafka.compact import NO_TAGS, NULL, items, string
 from txnscan.model import TRANSACTION_STATE_TOPIC
-from txnscan.sim.codec import NO_TAGS, NULL, items, string
 from txnscan.sim.wire.shape import HIGH_WATERMARK, ClusterShape, OpenTransaction
 
 HOST = "127.0.0.1"
