@@ -24,6 +24,7 @@ def spark_schema(row_type: type) -> str:
     return ", ".join(f"{name} {spark_type(hint)}" for name, hint in _fields(row_type))
 
 
+@cache
 def arrow_schema(row_type: type) -> pa.Schema:
     """The row type's columns as an Arrow schema."""
     return pa.schema([pa.field(name, arrow_type(hint)) for name, hint in _fields(row_type)])

@@ -25,6 +25,8 @@ from txnscan.engine.threads import THREADS, lanes, read_lanes
 from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBatch, WideRow
 from txnscan.rules import judge_observation
 
+# Rows that leave an executor in one record batch, at least, unless they are all.
+_ROWS_TOGETHER = 1_000
 _POLL_S = 0.5
 # Where a Connect session does not say how many tasks run at once.
 _PARALLELISM = 8
@@ -154,10 +156,22 @@ def _read_work(
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (number.as_py() for batch in numbers for number in batch.column(0)):
             hand = pickle.loads(work[number])  # noqa: S301  the driver pickled it, as Spark does this function
-            for _, rows in read_lanes(read, hand, THREADS):
+            for rows in _together(rows for _, rows in read_lanes(read, hand, THREADS)):
                 yield from to_arrow(rows, row_type).to_batches()
 
     return run
+
+
+def _together(lanes: Iterable[list[Row]]) -> Iterator[list[Row]]:
+    """The rows of several lanes: a record batch costs a millisecond on its way, and most lanes find a row or two."""
+    rows: list[Row] = []
+    for found in lanes:
+        rows += found
+        if len(rows) >= _ROWS_TOGETHER:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
 
 
 def _judge_batches(context: Context) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
