@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from tests.builders import scan
 from tests.test_sweep import run
+from txnscan import cli
 from txnscan.cli import app
+from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
 
 
 class Listener:
@@ -208,3 +212,26 @@ def test_what_an_executor_raised_is_one_line() -> None:
     )
     java = "An error occurred while calling o48.sql.\n: org.apache.spark.DeltaIOException: [X] No file\n\tat y"
     assert in_one_line(RuntimeError(java)) == "[X] No file"
+
+
+@pytest.mark.parametrize(
+    ("engine", "partitions", "advised"),
+    [
+        ("spark", EXECUTORS_PAY_FROM_PARTITIONS - 1, "--engine threads"),
+        ("spark", EXECUTORS_PAY_FROM_PARTITIONS, None),
+        ("threads", EXECUTORS_PAY_FROM_PARTITIONS - 1, None),
+        ("threads", EXECUTORS_PAY_FROM_PARTITIONS, "--engine spark"),
+    ],
+)
+def test_a_sweep_says_when_the_other_engine_would_be_quicker(engine: str, partitions: int, advised: str | None) -> None:
+    said = advice(engine, partitions)
+    assert said is None if advised is None else advised in said and f"{partitions:,} partitions" in said
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_which_engine_is_quicker_is_told_to_people_and_not_to_schedulers(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_stderr", lambda: Console(stderr=True, force_terminal=terminal))
+    cli._advise("spark", scan())
+    assert capsys.readouterr().err.startswith("note: this sweep read 2 partitions") == terminal

@@ -153,6 +153,7 @@ def sweep(
             spark = spark_session(master)
             found = run_sweep(spark, config, progress=progress).scan
         _print(found, format, every)
+        _advise(config.engine, found)
     _exit(found, fail_on)
 
 
@@ -493,6 +494,15 @@ def _errors_in_one_line() -> Iterator[None]:
         if not is_of_spark(error):
             raise
         _fail(f"Spark failed: {in_one_line(error)}", EXIT_FAILED)
+
+
+def _advise(engine: str, found: Scan) -> None:
+    """To somebody at a terminal; a scheduler has chosen."""
+    from txnscan.engine import advice
+
+    said = advice(engine, found.partitions_planned)
+    if said is not None and _stderr().is_terminal:
+        _complain(f"note: {said}")
 
 
 def _fail(message: str, status: int) -> NoReturn:

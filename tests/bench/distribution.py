@@ -33,17 +33,18 @@ from txnscan.sim.wire import ClusterShape, WireCluster
 THREADS, LOCAL, CLUSTER = "threads", "local[2]", "local-cluster[2,1,1024]"
 WIDE, SWEEP, BUSY = "wide read", "whole sweep", "busy"
 # Partitions, brokers.
-_SIZES = ((5_000, 10), (50_000, 25), (100_000, 50))
+_SIZES = ((5_000, 10), (50_000, 25), (100_000, 50), (300_000, 100))
 _LATENCIES_MS = (0, 20)
 _BUSY_SHARE = 0.5
 _HANGING = 100
-# Rounds of whole sweeps: there are eighteen of them in each, with all sizes and latencies.
+# Rounds of whole sweeps: there are twenty-four of them in each, with all sizes and latencies.
 _SWEEPS_MAX = 3
 
 
 def run(options: Options) -> Finding:
     """Every size and latency, then the skewed cluster."""
-    sizes = [size for size in _SIZES if size[0] <= options.partitions] or [(options.partitions, options.brokers)]
+    largest = min(options.largest, 3 * options.partitions)
+    sizes = [size for size in _SIZES if size[0] <= largest] or [(options.partitions, options.brokers)]
     timed: list[Timed] = []
     ratios: list[Ratio] = []
     notes: list[str] = []

@@ -17,6 +17,21 @@ Batch = TypeVar("Batch", ReadBatch, WideBatch)
 OnProgress = Callable[[int, int], None]
 
 
+# From about so many partitions on, executors on two cores are done sooner with a sweep than threads of the driver, which
+# share one core: `python -m tests.bench distribution`.
+EXECUTORS_PAY_FROM_PARTITIONS = 100_000
+
+
+def advice(engine: str, partitions: int) -> str | None:
+    """What to say of a sweep of so many partitions whose engine was not the quicker one for them; None where it was."""
+    few = partitions < EXECUTORS_PAY_FROM_PARTITIONS
+    if few == (engine == "threads"):
+        return None
+    quicker = "threads of the driver (--engine threads)" if few else "executors (--engine spark)"
+    border = f"{'below' if few else 'from'} about {EXECUTORS_PAY_FROM_PARTITIONS:,}{'' if few else ' on'}"
+    return f"this sweep read {partitions:,} partitions; {border}, {quicker} are done sooner"
+
+
 def by_producer_id(views: Iterable[CoordinatorView]) -> dict[int, tuple[CoordinatorView, ...]]:
     """The coordinators' views of each producer id, in order: what observations are joined with."""
     found: dict[int, tuple[CoordinatorView, ...]] = {}

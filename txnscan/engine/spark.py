@@ -79,13 +79,12 @@ class SparkEngine:
         """Starts Python on the executors, without waiting for it. It takes seconds the first time, in which the driver
         has other things to do. A read that does not find it done waits no longer than it would have.
         """
-        no_work = dealt([[]] * self._parallelism, self._parallelism)
-        frame = self._spread(_never, no_work, WideRow)
 
         def start() -> None:
             # What is wrong here is wrong in the first read too, and told there.
             with suppress(Exception):
-                frame.toArrow()
+                no_work = dealt([[]] * self._parallelism, self._parallelism)
+                self._spread(_never, no_work, WideRow).toArrow()
 
         threading.Thread(target=start, name="txnscan-start", daemon=True).start()
 
