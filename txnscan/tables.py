@@ -53,6 +53,9 @@ _ARROW = {
 _IDENTITY = ("topic", "topic_id", "partition", "producer_id", "start_offset")
 _FIRST_SEEN_MS = "unix_millis(first_seen_at) AS first_seen_ms"
 CONFLICT_TRIES = 5
+# Commits from one checkpoint of a table's log to the next. Delta's own 10 makes every tenth sweep take twice as long,
+# and fifty small commits are read as quickly as ten.
+CHECKPOINT_INTERVAL = 50
 # Last the one that makes a sweep visible.
 OF_SWEEPS = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
@@ -360,6 +363,7 @@ def _create_statement(name: str, table: Table) -> str:
     )
     properties = {
         "txnscan.schemaVersion": str(SCHEMA_VERSION),
+        "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
         **{f"delta.constraints.{check}": condition for check, condition in table.checks},
     }
     listed = ", ".join(f"{quoted(key)} = {quoted(value)}" for key, value in properties.items())

@@ -17,8 +17,8 @@ Batch = TypeVar("Batch", ReadBatch, WideBatch)
 OnProgress = Callable[[int, int], None]
 
 
-# From about so many partitions on, executors on two cores are done sooner with a sweep than threads of the driver, which
-# share one core: `python -m tests.bench distribution`.
+# From about so many partitions on, executors on two cores are done with a sweep sooner than threads of the driver, all
+# on one: `python -m tests.bench distribution`.
 EXECUTORS_PAY_FROM_PARTITIONS = 100_000
 
 
