@@ -8,6 +8,7 @@ the task's function and rows come back as Arrow, before the call returns. Spark 
 
 from __future__ import annotations
 
+import atexit
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,8 @@ from txnscan.rules import judge_observation
 # Rows that leave an executor in one record batch, at least, unless they are all.
 _ROWS_TOGETHER = 1_000
 _POLL_S = 0.5
+# How long the end of the process waits for Python to have started on the executors.
+_START_S = 10
 # Where a Connect session does not say how many tasks run at once.
 _PARALLELISM = 8
 
@@ -86,7 +89,10 @@ class SparkEngine:
                 no_work = dealt([[]] * self._parallelism, self._parallelism)
                 self._spread(_never, no_work, WideRow).toArrow()
 
-        threading.Thread(target=start, name="txnscan-start", daemon=True).start()
+        starting = threading.Thread(target=start, name="txnscan-start", daemon=True)
+        starting.start()
+        # A command that fails at once must not stop Spark in the midst of it, which is logged as one more error.
+        atexit.register(starting.join, _START_S)
 
     def _spread(self, read: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]) -> DataFrame:
         """The rows of all this work, one task for each piece of it."""
