@@ -2,10 +2,10 @@
 
 - Kafka's tool for broker 1 alone, and `txnscan find-hanging` for the cluster.
 - `bare.py`, a process that opens the same Spark session and appends one row to a Delta table that exists, and
-  `txnscan sweep` with tables that exist.
+  `txnscan sweep` with tables that exist, with executors and with threads, each with tables of its own.
 
 Timed: each process from its start to its end, interpreter, imports and JVM included. Not timed: starting the brokers,
-planting, and one run of each beforehand, which makes the tables and fills the file cache for all four.
+planting, and one run of each beforehand, which makes the tables and fills the file cache for all of them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from txnscan.demo.story import plant_all
 
 TOOL, FIND_HANGING = "Kafka's find-hanging for broker 1", "txnscan find-hanging, all brokers"
 BARE, SWEEP = "PySpark: same session, one row to Delta", "txnscan sweep --tables"
-RATIOS = (Ratio(FIND_HANGING, TOOL, 1), Ratio(SWEEP, BARE, 1.25))
+SWEEP_IN_THREADS = f"{SWEEP} --engine threads"
+RATIOS = (Ratio(FIND_HANGING, TOOL, 1), Ratio(SWEEP, BARE, 1.25), Ratio(SWEEP_IN_THREADS, BARE, 1.25))
 
 
 def run(options: Options) -> Finding:
-    """The four in turn."""
+    """The five in turn."""
     with tempfile.TemporaryDirectory(prefix="txnscan-bench-cold-") as scratch:
         directory = Path(scratch)
         with KafkaCluster(directory / "brokers", say=say) as cluster, cluster.wire() as wire:
@@ -48,14 +49,18 @@ def run(options: Options) -> Finding:
                 _ran(directory, sys.executable, str(Path(__file__).with_name("bare.py")), str(directory / "one-row"))
                 return {}
 
-            def sweep() -> Work:
-                tables = ("--tables", str(directory / "tables"))
-                return _seen(_ran(directory, _txnscan(), "sweep", *server, *tables, "--format", "json"))
+            def sweep(engine: str) -> Work:
+                kept = ("--tables", str(directory / engine), "--engine", engine)
+                return _seen(_ran(directory, _txnscan(), "sweep", *server, *kept, "--format", "json"))
 
-            timed, work = timed_in_turn(
-                [Side(TOOL, by_tool), Side(FIND_HANGING, find_hanging), Side(BARE, bare), Side(SWEEP, sweep)],
-                options.runs,
+            sides = (
+                Side(TOOL, by_tool),
+                Side(FIND_HANGING, find_hanging),
+                Side(BARE, bare),
+                Side(SWEEP, lambda: sweep("spark")),
+                Side(SWEEP_IN_THREADS, lambda: sweep("threads")),
             )
+            timed, work = timed_in_turn(sides, options.runs)
     setting = {"brokers": len(cluster.broker_ids), "Kafka": cluster.version, "planted": len(scene.planted)}
     return Finding("cold", "whole processes, on real brokers", setting, timed, RATIOS, work)
 

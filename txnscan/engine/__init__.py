@@ -17,8 +17,8 @@ Batch = TypeVar("Batch", ReadBatch, WideBatch)
 OnProgress = Callable[[int, int], None]
 
 
-# From about so many partitions on, executors on two cores are done with a sweep sooner than threads of the driver, all
-# on one: `python -m tests.bench distribution`.
+# From about so many partitions on, executors read faster on two cores than threads of the driver, which share one; with
+# fewer, threads are done with the whole sweep sooner: `python -m tests.bench distribution`.
 EXECUTORS_PAY_FROM_PARTITIONS = 100_000
 
 
@@ -27,9 +27,13 @@ def advice(engine: str, partitions: int) -> str | None:
     few = partitions < EXECUTORS_PAY_FROM_PARTITIONS
     if few == (engine == "threads"):
         return None
-    quicker = "threads of the driver (--engine threads)" if few else "executors (--engine spark)"
-    border = f"{'below' if few else 'from'} about {EXECUTORS_PAY_FROM_PARTITIONS:,}{'' if few else ' on'}"
-    return f"this sweep read {partitions:,} partitions; {border}, {quicker} are done sooner"
+    border = f"about {EXECUTORS_PAY_FROM_PARTITIONS:,}"
+    quicker = (
+        f"below {border}, threads of the driver (--engine threads) are done sooner"
+        if few
+        else f"from {border} on, executors (--engine spark) read faster"
+    )
+    return f"this sweep read {partitions:,} partitions; {quicker}"
 
 
 def by_producer_id(views: Iterable[CoordinatorView]) -> dict[int, tuple[CoordinatorView, ...]]:

@@ -95,14 +95,14 @@ class Costs:
 
 # By `python -m tests.bench costs`.
 MEASURED = Costs(
-    fixed_us=34_449,
-    broker_us=4_422,
-    partition_us=3.2,
-    producer_us=0.024,
-    open_us=795,
-    metadata_byte_us=0.0089,
-    process_bytes=69_714_375,
-    partition_bytes=206,
+    fixed_us=8_470,
+    broker_us=5_915,
+    partition_us=4.1,
+    producer_us=0.010,
+    open_us=886,
+    metadata_byte_us=0.0040,
+    process_bytes=67_974_485,
+    partition_bytes=211,
     measured_on="2 cores, AMD EPYC, 2026-11-21",
 )
 
