@@ -296,7 +296,7 @@ def as_sent(request: Any) -> Any:
     if not isinstance(request, AsBytes):
         return request
     if api_name(request) == "DescribeProducers":
-        return DescribeProducersRequest.decode(request.encode(), version=0)
+        return DescribeProducersRequest.decode(request.encode(version=0), version=0)
     return request.request
 
 

@@ -54,12 +54,12 @@ class AsBytes:
         """The request's header, which is asked for the class of the answer."""
         return _Header(self.request.header)
 
-    def encode(self, *, header: bool = False, framed: bool = False) -> bytes:
-        """The request as it goes to the broker."""
-        version = self.request.API_VERSION
-        encoded: bytes = self._body(version)
+    def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes:
+        """The request as it goes to the broker, in a version or in the one that was negotiated."""
+        spoken = self.request.API_VERSION if version is None else version
+        encoded: bytes = self._body(spoken)
         if header:
-            encoded = self.request.encode_header(flexible=self.request.flexible_version_q(version)) + encoded
+            encoded = self.request.encode_header(flexible=self.request.flexible_version_q(spoken)) + encoded
         return _INT32.pack(len(encoded)) + encoded if framed else encoded
 
 

@@ -70,10 +70,10 @@ class Round:
         )
 
     def _encode(self, version: int) -> bytes:
-        with self._lock:
-            if version not in self._encoded:
-                self._encoded[version] = self._request().encode(version=version)
-            return self._encoded[version]
+        # On the client's I/O thread, which must not wait for somebody who decodes; twice is the same as once.
+        if version not in self._encoded:
+            self._encoded[version] = self._request().encode(version=version)
+        return self._encoded[version]
 
     def _decode(self, body: Body) -> ClusterView:
         # All but the throttle time, which is a broker's own.

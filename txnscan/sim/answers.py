@@ -72,7 +72,7 @@ def _describe_producers(world: World, broker_id: int, request: Any) -> Any:
     return SimpleNamespace(
         topics=[
             SimpleNamespace(name=topic, partitions=[_producers(world, broker_id, (topic, index)) for index in indexes])
-            for topic, indexes in Reader(request.encode()).numbered()
+            for topic, indexes in Reader(request.encode(version=0)).numbered()
         ]
     )
 
