@@ -88,11 +88,12 @@ class SparkEngine:
             with suppress(Exception):
                 no_work = dealt([[]] * self._parallelism, self._parallelism)
                 self._spread(_never, no_work, WideRow).toArrow()
+            atexit.unregister(starting.join)
 
         starting = threading.Thread(target=start, name="txnscan-start", daemon=True)
-        starting.start()
         # A command that fails at once must not stop Spark in the midst of it, which is logged as one more error.
         atexit.register(starting.join, _START_S)
+        starting.start()
 
     def _spread(self, read: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]) -> DataFrame:
         """The rows of all this work, one task for each piece of it."""

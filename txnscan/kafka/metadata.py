@@ -13,8 +13,9 @@ from __future__ import annotations
 import base64
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from operator import le
 from typing import Any
 
@@ -39,7 +40,8 @@ Columns = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = None) -> ClusterView:
     """What one broker believes, of the named topics or of all. Raises RequestFailed."""
-    return Round(topics).ask(send, broker_id)
+    named = _named(topics)
+    return _ask(send, broker_id, named, partial(_encoded, named), decode)
 
 
 class Round:
@@ -48,31 +50,19 @@ class Round:
     """
 
     def __init__(self, topics: Iterable[str] | None = None) -> None:
-        self._wanted = (
-            None
-            if topics is None
-            else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(set(topics))]
-        )
+        self._named = _named(topics)
         self._lock = threading.Lock()
         self._encoded: dict[int, bytes] = {}
         self._decoded: dict[bytes, ClusterView] = {}
 
     def ask(self, send: Send, broker_id: int) -> ClusterView:
         """What one broker believes. Raises RequestFailed."""
-        view = self._decode(send(broker_id, AsBytes(self._request(), self._encode)))
-        if not view.brokers:
-            raise RequestFailed(f"broker {broker_id} answered Metadata without any broker")
-        return replace(view, answered_by=broker_id)
-
-    def _request(self) -> Any:
-        return MetadataRequest(
-            topics=self._wanted, allow_auto_topic_creation=False, min_version=_MIN_VERSION, max_version=_MAX_VERSION
-        )
+        return _ask(send, broker_id, self._named, self._encode, self._decode)
 
     def _encode(self, version: int) -> bytes:
         # On the client's I/O thread, which must not wait for somebody who decodes; twice is the same as once.
         if version not in self._encoded:
-            self._encoded[version] = self._request().encode(version=version)
+            self._encoded[version] = _encoded(self._named, version)
         return self._encoded[version]
 
     def _decode(self, body: Body) -> ClusterView:
@@ -82,6 +72,33 @@ class Round:
             if said not in self._decoded:
                 self._decoded[said] = decode(body)
             return self._decoded[said]
+
+
+def _named(topics: Iterable[str] | None) -> list[Any] | None:
+    return None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(set(topics))]
+
+
+def _request(named: list[Any] | None) -> Any:
+    return MetadataRequest(
+        topics=named, allow_auto_topic_creation=False, min_version=_MIN_VERSION, max_version=_MAX_VERSION
+    )
+
+
+def _encoded(named: list[Any] | None, version: int) -> bytes:
+    return bytes(_request(named).encode(version=version))
+
+
+def _ask(
+    send: Send,
+    broker_id: int,
+    named: list[Any] | None,
+    encode: Callable[[int], bytes],
+    decoded: Callable[[Body], ClusterView],
+) -> ClusterView:
+    view = decoded(send(broker_id, AsBytes(_request(named), encode)))
+    if not view.brokers:
+        raise RequestFailed(f"broker {broker_id} answered Metadata without any broker")
+    return replace(view, answered_by=broker_id)
 
 
 def decode(body: Body) -> ClusterView:
