@@ -151,22 +151,18 @@ class Cursor:
         length = self.uvarint() - 1
         if length < 0:
             return None
-        at, end = self.at, self.at + length
-        if end > len(self.data):
-            raise undecodable("it ends too early")
-        self.at = end
+        at = self.at
+        self.skip(length)
         try:
-            return self.data[at:end].decode("utf-8")
+            return self.data[at : at + length].decode("utf-8")
         except UnicodeDecodeError:
             raise undecodable("a text in it is not UTF-8") from None
 
     def tags(self) -> None:
         """Passes over tagged fields, which a later release may have added."""
-        tags = self.uvarint()
-        while tags:
+        for _ in range(self.uvarint()):
             self.uvarint()
             self.skip(self.uvarint())
-            tags -= 1
 
     def end(self) -> None:
         """Raises RequestFailed where bytes are left over."""
