@@ -43,6 +43,6 @@ PYTHON
 # shellcheck disable=SC2086 # options are words
 "$submit" --master "$master" --name "txnscan-$job" \
   --properties-file "$here/conf/spark-defaults.conf" \
-  --driver-java-options "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -Dlog4j2.configurationFile=$here/conf/log4j2.properties" \
+  --driver-java-options "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=300m -Dlog4j2.configurationFile=$here/conf/log4j2.properties" \
   --jars "$jars" --py-files "$package/txnscan.zip" \
   ${SPARK_SUBMIT_OPTS_TXNSCAN:-} "$here/jobs/$job.py" "$@"

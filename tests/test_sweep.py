@@ -242,7 +242,7 @@ from pyspark.sql import SparkSession
 from txnscan import ScanConfig, sweep
 from txnscan.session import local_settings
 builder = SparkSession.builder.remote("local[2]")
-for name, value in local_settings().items():
+for name, value in local_settings("local[2]").items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 result = sweep(spark, ScanConfig(sys.argv[1], tables=sys.argv[2]))

@@ -1,0 +1,64 @@
+"""The session of one's own: which settings a master needs, and how Python starts in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from txnscan.java import DELTA, jar_directory
+from txnscan.session import local_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CLASS_PATH, JARS, DAEMON = "spark.driver.extraClassPath", "spark.jars", "spark.python.daemon.module"
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[*, 3]"])
+def test_where_the_driver_is_the_executor_delta_is_on_its_class_path_and_nothing_is_sent(master: str) -> None:
+    settings = local_settings(master)
+    assert {str(jar) for jar in jar_directory(DELTA).glob("*.jar")} <= set(settings[CLASS_PATH].split(":"))
+    assert JARS not in settings
+
+
+@pytest.mark.parametrize("master", ["local-cluster[2,1,700]", "spark://127.0.0.1:7077", "yarn", "k8s://127.0.0.1"])
+def test_executors_in_processes_of_their_own_are_sent_deltas_jars_and_start_python_as_spark_does(master: str) -> None:
+    settings = local_settings(master)
+    assert sorted(settings[JARS].split(",")) == sorted(str(jar) for jar in jar_directory(DELTA).glob("*.jar"))
+    assert settings.keys().isdisjoint({CLASS_PATH, DAEMON})
+
+
+def test_every_jar_on_the_class_path_is_there_and_there_once() -> None:
+    jars = local_settings("local")[CLASS_PATH].split(":")
+    assert [jar for jar in jars if not Path(jar).is_file()] == []
+    assert len(jars) == len({Path(jar).name for jar in jars})
+
+
+def test_the_jars_of_pyspark_are_not_mixed_with_those_of_another_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    of_delta = {str(jar) for jar in jar_directory(DELTA).glob("*.jar")}
+    assert set(local_settings("local")[CLASS_PATH].split(":")) == of_delta
+
+
+def test_workers_of_this_machine_are_forked_from_a_process_of_this_package(spark: SparkSession) -> None:
+    def parents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+
+        command = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode()
+        for batch in batches:
+            yield pa.record_batch([pa.array([command] * batch.num_rows)], names=["command"])
+
+    rows = spark.range(0, 2, 1, 2).mapInArrow(parents, "command string").collect()
+    assert [row["command"].split("\0")[1:3] for row in rows] == [["-m", "txnscan.engine.daemon"]] * 2
+
+
+def test_that_process_has_imported_what_a_worker_would() -> None:
+    code = "import txnscan.engine.daemon, sys; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"txnscan.remote", "txnscan.rules", "kafka", "pyarrow", "pandas"} <= set(imported)
