@@ -5,16 +5,29 @@ from __future__ import annotations
 import io
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
 from tests.bench import __main__ as bench
 from tests.bench import metadata, wide
-from tests.bench.harness import DifferentWork, Finding, Options, Ratio, Side, Timed, show, timed_in_turn
+from tests.bench.harness import (
+    DifferentWork,
+    Finding,
+    Options,
+    Ratio,
+    Side,
+    Timed,
+    most_memory_of_spark_mb,
+    show,
+    timed_in_turn,
+)
 from tests.bench.processes import Failed, apart
 from tests.bench.stamps import Stamp, busy_s
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TINY = Options(runs=1, brokers=2, partitions=120)
 
@@ -32,6 +45,13 @@ def timed(**samples_s: tuple[float, ...]) -> list[Timed]:
 def told(finding: Finding) -> dict[str, Any]:
     """As it comes back from the file."""
     return dict(json.loads(json.dumps(finding.as_json())))
+
+
+def test_the_memory_of_sparks_java_and_of_its_python_is_found(spark: SparkSession) -> None:
+    spark.range(1).mapInArrow(lambda batches: batches, "id bigint").collect()
+    found = most_memory_of_spark_mb()
+    assert set(found) == {"jvm", "worker"}
+    assert min(found.values()) > 0
 
 
 def test_the_wide_read_without_spark_asks_the_same_of_the_brokers_on_all_sides() -> None:

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 # What was done: such as how many partitions and producers were read. Where two name the same thing they must agree.
 Work = Mapping[str, int]
 _WIDTH = 140
+# What Python's workers are forked from, on this machine and elsewhere.
+_DAEMONS = (["-m", "txnscan.engine.daemon"], ["-m", "pyspark.daemon"])
 
 
 @dataclass(frozen=True)
@@ -334,8 +336,8 @@ def most_memory_of_spark_mb() -> dict[str, float]:
     """The same for this process's JVMs together and for the largest of their Python workers, while they run."""
     commands = {pid: command_line(pid) for pid in descendants(os.getpid())}
     jvms = [most_memory_mb(pid) for pid, command in commands.items() if command.split("\0")[0].endswith("java")]
-    # Their daemon is one of them, and they share what it has.
-    workers = [most_memory_mb(pid) for pid, command in commands.items() if "-m\0pyspark." in command]
+    # The process that they are forked from is one of them, and they share what it has.
+    workers = [most_memory_mb(pid) for pid, command in commands.items() if command.split("\0")[1:3] in _DAEMONS]
     return {"jvm": sum(jvms), "worker": max(workers, default=0.0)}
 
 
