@@ -122,17 +122,18 @@ def jar_directory(
     return kept
 
 
-def pyspark_jars(name: str) -> list[Path]:
-    """The jars inside PySpark whose names begin so; none where it is not installed."""
+def pyspark_jars() -> list[Path]:
+    """The jars inside PySpark, by name; none where it is not installed."""
     # Found without importing PySpark, which takes a second.
     spec = importlib.util.find_spec("pyspark")
     locations = (spec.submodule_search_locations or ()) if spec else ()
-    return [jar for location in locations for jar in sorted(Path(location, "jars").glob(f"{name}*.jar"))]
+    return [jar for location in locations for jar in sorted(Path(location, "jars").glob("*.jar"))]
 
 
 def _ivy_jar() -> Path:
-    for jar in pyspark_jars("ivy-"):
-        return jar
+    for jar in pyspark_jars():
+        if jar.name.startswith("ivy-"):
+            return jar
     raise JavaError("jars are downloaded with the Ivy inside PySpark, which is not installed; install txnscan[spark]")
 
 

@@ -21,7 +21,8 @@ _IN_ONE_JVM = re.compile(r"local(\[|$)")
 
 # A sweep's JVM lives for seconds: compiling its code well takes longer than running it. One run of five sweeps each, on
 # two cores that had other work: the first sweep in 19 s instead of 41 s, later ones in 5-7 s instead of 7-15 s. And it
-# loads 27,000 classes at once, which need not be looked through for garbage: 13 % of a cold sweep.
+# loads 27,000 classes at once, which need not be looked through for garbage: 13 % of a cold sweep. spark-submit.sh has
+# the same.
 DRIVER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=300m"
 
 # Java looks for a class in one jar after another, of which PySpark has 276, by name. Most classes of a sweep come from
@@ -76,7 +77,8 @@ def local_settings(master: str, say: Callable[[str], None] = lambda _: None) -> 
 def _in_one_jvm(delta: Sequence[Path]) -> dict[str, str]:
     """Where the executor is the driver, no jar has to be sent to it, and its Python is this one."""
     # Another Spark's jars must not be mixed with PySpark's.
-    first = [] if "SPARK_HOME" in os.environ else [jar for name in _SEARCHED_FIRST for jar in pyspark_jars(name)]
+    jars = [] if "SPARK_HOME" in os.environ else pyspark_jars()
+    first = [jar for name in _SEARCHED_FIRST for jar in jars if jar.name.startswith(name)]
     return {
         "spark.driver.extraClassPath": os.pathsep.join(map(str, (*first, *delta))),
         "spark.python.daemon.module": "txnscan.engine.daemon",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from operator import le
@@ -40,8 +40,8 @@ Columns = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = None) -> ClusterView:
     """What one broker believes, of the named topics or of all. Raises RequestFailed."""
-    named = _named(topics)
-    return _ask(send, broker_id, named, partial(_encoded, named), decode)
+    request = _request(_named(topics))
+    return _told_by(broker_id, decode(send(broker_id, AsBytes(request, partial(_encoded, request)))))
 
 
 class Round:
@@ -57,12 +57,13 @@ class Round:
 
     def ask(self, send: Send, broker_id: int) -> ClusterView:
         """What one broker believes. Raises RequestFailed."""
-        return _ask(send, broker_id, self._named, self._encode, self._decode)
+        request = _request(self._named)
+        return _told_by(broker_id, self._decode(send(broker_id, AsBytes(request, partial(self._encode, request)))))
 
-    def _encode(self, version: int) -> bytes:
+    def _encode(self, request: Any, version: int) -> bytes:
         # On the client's I/O thread, which must not wait for somebody who decodes; twice is the same as once.
         if version not in self._encoded:
-            self._encoded[version] = _encoded(self._named, version)
+            self._encoded[version] = _encoded(request, version)
         return self._encoded[version]
 
     def _decode(self, body: Body) -> ClusterView:
@@ -84,18 +85,11 @@ def _request(named: list[Any] | None) -> Any:
     )
 
 
-def _encoded(named: list[Any] | None, version: int) -> bytes:
-    return bytes(_request(named).encode(version=version))
+def _encoded(request: Any, version: int) -> bytes:
+    return bytes(request.encode(version=version))
 
 
-def _ask(
-    send: Send,
-    broker_id: int,
-    named: list[Any] | None,
-    encode: Callable[[int], bytes],
-    decoded: Callable[[Body], ClusterView],
-) -> ClusterView:
-    view = decoded(send(broker_id, AsBytes(_request(named), encode)))
+def _told_by(broker_id: int, view: ClusterView) -> ClusterView:
     if not view.brokers:
         raise RequestFailed(f"broker {broker_id} answered Metadata without any broker")
     return replace(view, answered_by=broker_id)
