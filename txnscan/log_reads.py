@@ -1,13 +1,14 @@
 """Reading what was decided: the first batch of hanging transactions, and what `__transaction_state` holds of their ids.
 
-This comes after the judging, which makes no use of it. Nothing is lost by that: who hangs is at an epoch that is over,
-and no more decided. Where the id is known its one partition of the log is read; an orphan's id is looked for in all of
-them. Each log is read from the leader that all brokers name before and after, at its leader epoch, from its start to
-its high watermark.
+Where the id is known its one partition of the log is read; an orphan's id is looked for in all of them. Each log is
+read from the leader that all brokers name before and after, at its leader epoch, from its start to its high watermark.
+An owner that its coordinator described otherwise than the log ends is described once more, and the log read on: it may
+have gone on in the meantime (`log_check.py`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,16 +18,22 @@ from txnscan.cluster import Cluster
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.describe_transactions import describe_transactions
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.fetch import Batch, fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
+from txnscan.log_check import Described, orphan_contradiction, owner_contradiction
 from txnscan.model import TRANSACTION_STATE_TOPIC, Judged, Partition
 from txnscan.outcome import OutcomeEvidence
-from txnscan.transaction_log import LoggedTransaction, UnknownRecord, decode, producer_id, transactional_id
+from txnscan.transaction_log import LoggedTransaction, UnknownRecord, decode, producer_id, tombstone, transactional_id
 
 # A first batch is given whole however large it is; the log is read in pieces of this size.
 _FIRST_BATCH_BYTES = 1
 _PIECE_BYTES = 8 * 1024 * 1024
+
+
+# How often an owner that goes on all the time is described, to find what is described in its log.
+_DESCRIBE_TRIES = 3
 
 
 def read_outcomes(
@@ -38,40 +45,51 @@ def read_outcomes(
     topics = {TRANSACTION_STATE_TOPIC, *(judged.observation.topic for judged in hanging)}
     before = cluster.agreement(topics)
     count = len(before.indexes(TRANSACTION_STATE_TOPIC))
-    wanted = {k: pids for k, pids in _wanted(hanging, count).items() if pids}
+    wanted = _wanted(hanging, count)
     first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged, cluster.principal), hanging)
     done = 0
 
-    def read(k: int) -> LogRead:
+    def read(k: int) -> Log:
         nonlocal done
-        found = read_log(cluster.send, before, k, wanted[k], cluster.principal)
+        log = Log(cluster.send, before, k, frozenset(wanted[k]), cluster.principal)
+        log.read_on()
         done += 1
         on_progress(done, len(wanted))
-        return found
+        return log
 
     logs = dict(zip(wanted, cluster.in_parallel(read, wanted), strict=True))
+    of_each = [[logs[k] for k in _logs_of(judged, count)] for judged in hanging]
+    said = cluster.in_parallel(lambda pair: _contradiction(*pair), list(zip(hanging, of_each, strict=True)))
     after = cluster.agreement(topics)
-    logs = {k: log.confirmed(before, after, k) for k, log in logs.items()}
+    for log in logs.values():
+        log.confirm(after)
     return [
-        _evidence(judged, batch, [logs[k] for k in _logs_of(judged, count)])
-        for judged, batch in zip(hanging, first, strict=True)
+        _evidence(judged, batch, logs_of_it, contradiction)
+        for judged, batch, logs_of_it, contradiction in zip(hanging, first, of_each, said, strict=True)
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class LogRead:
-    """What one partition of the log still holds of ids that ever had a wanted producer id, or why it is not known."""
-
-    logged: tuple[LoggedTransaction, ...] = ()
-    error: str | None = None
-
-    def confirmed(self, before: Agreement, after: Agreement, k: int) -> LogRead:
-        """The same, or an error where the leader is not the same before and after."""
-        try:
-            same = before.partition(TRANSACTION_STATE_TOPIC, k) == after.partition(TRANSACTION_STATE_TOPIC, k)
-        except Unagreed as unagreed:
-            return LogRead(error=self.error or str(unagreed))
-        return self if same else LogRead(error=f"{TRANSACTION_STATE_TOPIC}-{k} moved while it was read")
+def _contradiction(judged: Judged, logs: Sequence[Log]) -> str | None:
+    """How the logs contradict what the coordinators said of it, or None. A log with an error says nothing."""
+    o, views = judged.observation, judged.evidence.coordinators
+    if not views:
+        return orphan_contradiction(o, [record for log in logs for record in log.logged])
+    described = Described.of(views[0])
+    for log in logs:
+        if log.error is not None:
+            continue
+        for _ in range(_DESCRIBE_TRIES):
+            logged = log.logged
+            why = owner_contradiction(o, described, logged)
+            if why is None:
+                return None
+            described = log.describe(described)
+            log.read_on()
+            why = owner_contradiction(o, described, logged, log.logged[len(logged) :])
+            if why is None or log.error is not None:
+                return None
+        return why
+    return None
 
 
 def _logs_of(judged: Judged, count: int) -> tuple[int, ...]:
@@ -93,7 +111,7 @@ def _wanted(hanging: Iterable[Judged], count: int) -> Mapping[int, frozenset[int
     return {k: frozenset(wanted[k]) for k in sorted(wanted)}
 
 
-def _evidence(judged: Judged, first: Batch | str, logs: Sequence[LogRead]) -> OutcomeEvidence:
+def _evidence(judged: Judged, first: Batch | str, logs: Sequence[Log], contradiction: str | None) -> OutcomeEvidence:
     o = judged.observation
     logged = [record for log in logs for record in log.logged]
     names = {record.transactional_id for record in logged if record.producer_id == o.producer_id}
@@ -106,6 +124,7 @@ def _evidence(judged: Judged, first: Batch | str, logs: Sequence[LogRead]) -> Ou
         batch_error=None if isinstance(first, Batch) else first,
         logged=tuple(record for record in logged if record.transactional_id in names),
         log_error=None if logs and not errors else (errors or [f"{TRANSACTION_STATE_TOPIC} is not there"])[0],
+        contradiction=contradiction,
     )
 
 
@@ -123,60 +142,146 @@ def _first_batch(send: Send, before: Agreement, judged: Judged, principal: str) 
     return f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more"
 
 
-def read_log(
-    send: Send, before: Agreement, k: int, producer_ids: frozenset[int], principal: str = UNKNOWN_PRINCIPAL
-) -> LogRead:
-    """One partition of the log, from its start to its high watermark."""
-    try:
-        partition = before.partition(TRANSACTION_STATE_TOPIC, k)
-        return LogRead(_kept(send, partition, producer_ids))
-    except (RequestFailed, Unagreed, UnknownRecord) as failed:
-        needed = Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)
-        return LogRead(error=f"{TRANSACTION_STATE_TOPIC}-{k}: {explained(str(failed), needed, principal)}")
+class Log:
+    """One partition of `__transaction_state`: what it still holds of ids that ever had a wanted producer id.
+
+    error: why it is not known, or None; then there is nothing in `logged`.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        before: Agreement,
+        k: int,
+        producer_ids: frozenset[int],
+        principal: str = UNKNOWN_PRINCIPAL,
+    ) -> None:
+        self.error: str | None = None
+        self._send = send
+        self._before = before
+        self._k = k
+        self._principal = principal
+        self._records = _Records(producer_ids)
+        self._reached: int | None = None
+        # What hangs shares the logs that it is looked for in.
+        self._turn = threading.Lock()
+
+    @property
+    def logged(self) -> tuple[LoggedTransaction, ...]:
+        """The records, in the order of the log for each id."""
+        return self._records.logged if self.error is None else ()
+
+    def read_on(self) -> None:
+        """Reads from where it is to the high watermark; from its start at first."""
+        with self._turn:
+            if self.error is None:
+                self._read_on()
+
+    def _read_on(self) -> None:
+        try:
+            partition = self._before.partition(TRANSACTION_STATE_TOPIC, self._k)
+            if self._reached is None:
+                self._reached = _start_of(self._send, partition)
+            self._reached = self._read(partition, self._reached)
+        except (RequestFailed, Unagreed, UnknownRecord) as failed:
+            needed = Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)
+            self.error = f"{TRANSACTION_STATE_TOPIC}-{self._k}: {explained(str(failed), needed, self._principal)}"
+
+    def _read(self, partition: Partition, offset: int) -> int:
+        """Reads from this offset on, and gives the one that was reached."""
+        while True:
+            fetched = fetch(self._send, partition, offset, _PIECE_BYTES, records=True)
+            for batch in fetched.batches:
+                if not batch.is_control:
+                    for record in batch.records or ():
+                        if record[0] >= offset:
+                            self._records.take(*record)
+            reached = fetched.next_offset(offset)
+            if reached >= fetched.high_watermark:
+                return reached
+            if reached == offset:
+                end = fetched.high_watermark
+                raise RequestFailed(f"it gave no records at offset {offset}, before its end at {end}")
+            offset = reached
+
+    def describe(self, before: Described) -> Described:
+        """The id as its coordinator describes it now; as it was described where it cannot be."""
+        name = before.transactional_id
+        try:
+            leader = self._before.partition(TRANSACTION_STATE_TOPIC, self._k).leader
+            now = describe_transactions(self._send, leader, [name])[name]
+        except (RequestFailed, Unagreed):
+            return before
+        if now.error_code != ErrorCode.NONE:
+            return before
+        return Described(name, leader, now.producer_id, now.producer_epoch, now.state)
+
+    def confirm(self, after: Agreement) -> None:
+        """Makes it an error where the leader is not the same as before the log was read."""
+        try:
+            before = self._before.partition(TRANSACTION_STATE_TOPIC, self._k)
+            same = before == after.partition(TRANSACTION_STATE_TOPIC, self._k)
+        except Unagreed as unagreed:
+            self.error = self.error or str(unagreed)
+        else:
+            if not same:
+                self.error = f"{TRANSACTION_STATE_TOPIC}-{self._k} moved while it was read"
 
 
-def _kept(send: Send, partition: Partition, producer_ids: frozenset[int]) -> tuple[LoggedTransaction, ...]:
+def _start_of(send: Send, partition: Partition) -> int:
     start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
     if start.error is not None:
         raise RequestFailed(start.error)
-    offset, keeper = start.offset, _Keeper(producer_ids)
-    while True:
-        fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True)
-        for batch in fetched.batches:
-            if not batch.is_control:
-                for record in batch.records or ():
-                    if record[0] >= offset:
-                        keeper.take(*record)
-        reached = fetched.next_offset(offset)
-        if reached >= fetched.high_watermark:
-            return keeper.logged()
-        if reached == offset:
-            raise RequestFailed(f"it gave no records at offset {offset}, before its end at {fetched.high_watermark}")
-        offset = reached
+    return start.offset
+
+
+# Where a record stands, from where on no offset is missing before it, and its value.
+_Kept = tuple[int, int, bytes | None]
 
 
 @dataclass
-class _Keeper:
+class _Records:
     """Keeps each id's last record; from its first one with a wanted producer id on, all, and the one before.
 
     So a log that is larger than memory can be read: what is kept is one value for each id.
     """
 
     producer_ids: frozenset[int]
-    last: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    kept: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    last: dict[str, _Kept] = field(default_factory=dict)
+    kept: dict[str, list[LoggedTransaction]] = field(default_factory=dict)
+    order: list[LoggedTransaction] = field(default_factory=list)
+    whole_from: int = -1
+    expected: int = -1
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """Takes the next record of the log. Raises UnknownRecord."""
+        if offset != self.expected:
+            self.whole_from = offset
+        self.expected = offset + 1
         name = transactional_id(key) if key is not None else None
-        if name is None or value is None:
-            # Brokers skip keys of another kind. A tombstone says that the id expired, and decides nothing.
+        if name is None:
+            # Brokers skip keys of another kind.
             return
-        if producer_id(value) in self.producer_ids and name not in self.kept:
-            self.kept[name] = [self.last[name]] if name in self.last else []
+        record = (offset, self.whole_from, value)
+        if value is not None and producer_id(value) in self.producer_ids and name not in self.kept:
+            self.kept[name] = []
+            if name in self.last:
+                self._keep(name, self.last.pop(name))
         if name in self.kept:
-            self.kept[name].append((offset, value))
+            self._keep(name, record)
+        elif value is not None:
+            self.last[name] = record
         else:
-            self.last[name] = (offset, value)
+            # It expired; whoever has the name next begins anew.
+            self.last.pop(name, None)
 
+    def _keep(self, name: str, record: _Kept) -> None:
+        offset, whole_from, value = record
+        decoded = tombstone(offset, whole_from, name) if value is None else decode(offset, whole_from, name, value)
+        self.kept[name].append(decoded)
+        self.order.append(decoded)
+
+    @property
     def logged(self) -> tuple[LoggedTransaction, ...]:
-        return tuple(decode(offset, name, value) for name, values in self.kept.items() for offset, value in values)
+        """All that is kept, so that what is read later comes later."""
+        return tuple(self.order)

@@ -324,13 +324,15 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that a verdict may rest on: the observation, the coordinators' views of its producer id, and what the
-    snapshot could not see. The same evidence always gives the same verdict.
+    """All that a verdict may rest on: the observation, the coordinators' views of its producer id, what the snapshot
+    could not see, and how the transaction log contradicts the coordinators, None where it does not or was not read. The
+    same evidence always gives the same verdict.
     """
 
     observation: Observation
     coordinators: tuple[CoordinatorView, ...]
     context: Context
+    log_contradiction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,12 +353,41 @@ class Judgement:
     outcome_reason: str | None = None
 
 
+class Outcome(StrEnum):
+    """What is known of the decision about hanging data. MAYBE_COMMITTED: some commit may be of this data."""
+
+    COMMITTED = "committed"
+    MAYBE_COMMITTED = "maybe_committed"
+    NOT_COMMITTED = "not_committed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOutcome:
+    """The outcome of a hanging transaction as far as it is known, and why in a clause.
+
+    settled: the log was read for it, and reading it again would add nothing. log_error: why the log could not be read,
+    or None. siblings: the other partitions, as "topic-partition", that the log names for transactions which may be this
+    one. owner_committed: its owner was seen to have committed at this epoch, whatever the log says. evidence: the
+    records of the log that it rests on, in words.
+    """
+
+    outcome: Outcome
+    why: str
+    settled: bool = False
+    log_error: str | None = None
+    siblings: tuple[str, ...] = ()
+    owner_committed: bool = False
+    evidence: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An open transaction with the evidence that its judgement rests on."""
+    """An open transaction with the evidence that its judgement rests on; where it hangs, also with its outcome."""
 
     evidence: Evidence
     judgement: Judgement
+    known: KnownOutcome | None = None
 
     @property
     def observation(self) -> Observation:

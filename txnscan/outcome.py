@@ -4,53 +4,61 @@ Theory
 ======
 A hanging transaction needs a marker that nobody will send, and which one is right depends on what its coordinator has
 decided. The decision stands in `__transaction_state`: a PrepareCommit or PrepareAbort with all partitions of the
-transaction, and before it the Ongoing record that tells the epoch at which its data was written (the end itself may
-raise the epoch: transactions v2 always, a fence always, else never).
+transaction, and before it the Ongoing record with the epoch at which its data was written (the end itself may raise the
+epoch: transactions v2 always, a fence always, else never).
 
-That topic is compacted, but in one way only: the cleaner drops a record when a later one of the same id stands in what
-it cleans, from the log's start onwards (`Cleaner.cleanSegments`). What is left of an id is therefore always the *end*
-of its history, without a gap. So where a record is left from before the epoch in question, every decision at that epoch
-is there to be seen, and only then does a decision that is not there prove something.
+**What is left of a log has holes.** The topic is compacted, by each replica for itself. A replica that was down while
+the leader compacted keeps what it had, never gets what was dropped meanwhile, fetches what came after, and may lead
+again: then a PrepareCommit is missing in the middle. The cleaner may also drop records between two pieces of one read.
+So the records of an id prove something only as a chain that is whole (`whole`): each follows from the one before by a
+transition that a coordinator makes (`follows`), and between the two either no offset of the log is missing, or a record
+that is missing would show. It would show under transactions v2, where each end raises the epoch; under v1 any number of
+transactions fit between two records of one epoch.
+
+**A record need not count.** An append that times out stands in the log though its coordinator goes on from the state
+before: a PrepareCommit may be followed by a PrepareAbort of the same transaction, an InitProducerId's Empty by a
+transaction of the epoch before. What counts shows in what is built on it. CompleteCommit and CompleteAbort are written
+after their decision alone was acknowledged and its markers were sent. Any other record counts where it is the id's last
+one, or where another than itself follows from it, with no offset missing between them.
+
+A chain begins at a record from before the epoch in question (`_first_before`) and ends where that epoch is over
+(`_is_over`). In such a chain every decision at the epoch is there to be seen, and only there does a decision that is
+not there prove something. Where the chain ends before the epoch is over, a commit may still come.
 
 The data of a hanging transaction was written at one epoch, that of its first batch, or else nothing is said. Under
 transactions v2 an epoch has one transaction, and a commit at it that names the partition is the commit of this data.
 Under v1 an epoch has many: the data may belong to any of them, or be a late record of one whose marker the partition
-has. Then a commit is told only where it is the one transaction of that epoch with this partition, and the partition
+has. Then a commit is proven only where it is the one transaction of that epoch with this partition, and the partition
 never had a marker of this producer id; and that nothing was committed, where no commit of that epoch names it and the
-epoch is over. Everything else is unknown, or `maybe_committed` where a commit was seen
-that may be of this data: that forbids an abort as much as a commit.
+epoch is over. Everything else is unknown, or `maybe_committed` where a commit was seen anywhere that may be of this
+data: that forbids an abort as much as a commit.
+
+**Decisions never change**, while logs are compacted; so what was proven once stays (`best_known`).
+
+Not covered: a producer that goes from v2 to v1 and back to v2 within one epoch, while exactly those records are
+missing; an InitProducerId that first used up a producer id and is repeated after transactions of v1; an id that expired
+while a replica was away for longer than tombstones are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from txnscan.model import Observation
+from txnscan.model import KnownOutcome, Observation, Outcome
 from txnscan.transaction_log import LoggedTransaction, State
 
 _NO_MARKER_YET = -1
 _TRANSACTIONS_V2 = 2
+# From this epoch on a producer id is used up (`TransactionMetadata.isEpochExhausted`).
+_LAST_EPOCH = 32_766
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 _COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-
-
-class Outcome(StrEnum):
-    """What is known of the decision about hanging data. MAYBE_COMMITTED: some commit may be of this data."""
-
-    COMMITTED = "committed"
-    MAYBE_COMMITTED = "maybe_committed"
-    NOT_COMMITTED = "not_committed"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An outcome, and why in a clause."""
-
-    outcome: Outcome
-    why: str
+_AT_REST = (State.EMPTY, *_COMPLETE)
+# Records of an outcome's evidence that are kept, for people to read.
+_EVIDENCE_MAX = 50
+_COMPLETED_AS = dict(zip(_PREPARED, _COMPLETE, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,8 @@ class OutcomeEvidence:
     owner_epoch: the epoch of the id that has the producer id now, None where none has. first_epoch, first_sequence: the
     producer epoch and base sequence of the transaction's first batch, None where it could not be read, which
     `batch_error` explains. logged: what is left in `__transaction_state` of every id that has ever had the producer
-    id, in the order of the log. log_error: why some of it could not be read, or None.
+    id, in the order of the log. log_error: why some of it could not be read, or None. contradiction: how the log
+    contradicts what the coordinators said, or None (`log_check.py`).
     """
 
     observation: Observation
@@ -70,11 +79,12 @@ class OutcomeEvidence:
     batch_error: str | None
     logged: tuple[LoggedTransaction, ...]
     log_error: str | None
+    contradiction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision in the log. epoch: at which the data of its transaction was written, None where that is not told."""
+    """A decision in the log. epoch: at which the data of its transaction was written, None where it cannot be known."""
 
     record: LoggedTransaction
     epoch: int | None
@@ -102,27 +112,41 @@ class Decision:
         return self.epoch == o.producer_epoch
 
 
-def outcome(evidence: OutcomeEvidence) -> Told:
+def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
     """What became of the transaction that is open. The same evidence always gives the same answer."""
+    found = _outcome(evidence)
+    undecided = evidence.owner_epoch == evidence.observation.producer_epoch
+    return replace(
+        found,
+        settled=evidence.log_error is None and evidence.batch_error is None and not undecided,
+        log_error=evidence.log_error,
+        siblings=siblings(evidence.logged, evidence.observation),
+        evidence=_in_words(evidence.logged, evidence.observation),
+    )
+
+
+def _outcome(evidence: OutcomeEvidence) -> KnownOutcome:
     o, logged = evidence.observation, evidence.logged
     names = sorted({record.transactional_id for record in logged})
-    ends = [decision for decision in decisions(logged) if decision.may_concern(o)] if len(names) == 1 else []
+    ends = [decision for decision in decisions(logged) if decision.may_concern(o)]
     commits = [decision for decision in ends if decision.committed and decision.names(o)]
     doubt = _doubt(evidence, names)
     if commits:
         commit, *_ = commits
+        name = commit.record.transactional_id
         if doubt is None and is_of_this_data(commit, ends, evidence):
-            why = f"'{names[0]}' committed its transaction of epoch {commit.epoch} with this partition"
-            return Told(Outcome.COMMITTED, f"{why}, which has no marker of it")
-        why = f"'{names[0]}' committed at epoch {commit.epoch} with this partition"
-        return Told(
-            Outcome.MAYBE_COMMITTED, f"{why}, but {doubt or 'under transactions v1 that need not be this data'}"
-        )
+            why = f"'{name}' committed its transaction of epoch {commit.epoch} with this partition"
+            return KnownOutcome(Outcome.COMMITTED, f"{why}, which has no marker of it")
+        why = f"'{name}' committed at epoch {commit.epoch} with this partition"
+        but = doubt or "under transactions v1 that need not be this data"
+        return KnownOutcome(Outcome.MAYBE_COMMITTED, f"{why}, but {but}")
     if doubt is None and evidence.owner_epoch == o.producer_epoch:
         doubt = f"'{names[0]}' is still at epoch {o.producer_epoch}, and may yet commit"
+    if doubt is None and not _is_over(logged, o):
+        doubt = f"the transaction log of '{names[0]}' does not show that epoch {o.producer_epoch} is over"
     if doubt is not None:
-        return Told(Outcome.UNKNOWN, doubt)
-    return Told(Outcome.NOT_COMMITTED, _nothing_committed(names[0], ends, o))
+        return KnownOutcome(Outcome.UNKNOWN, doubt)
+    return KnownOutcome(Outcome.NOT_COMMITTED, _nothing_committed(names[0], ends, o))
 
 
 def _doubt(evidence: OutcomeEvidence, names: Sequence[str]) -> str | None:
@@ -138,43 +162,194 @@ def _doubt(evidence: OutcomeEvidence, names: Sequence[str]) -> str | None:
         return f"the transaction log holds nothing of producer id {o.producer_id}"
     if len(names) > 1:
         return f"the transaction log gives producer id {o.producer_id} to {len(names)} ids"
-    if not reaches_before(evidence.logged, o):
+    chain = chain_of(evidence.logged, o)
+    if not chain:
         return f"the transaction log of '{names[0]}' does not reach back to before epoch {o.producer_epoch}"
+    broken = next(((a, b) for a, b in pairwise(chain) if not whole(a, b, o)), None)
+    if broken is not None:
+        a, b = broken
+        if b.whole_from <= a.offset:
+            return f"the records of '{names[0]}' at offsets {a.offset} and {b.offset} contradict each other"
+        return f"the transaction log of '{names[0]}' may lack records between offsets {a.offset} and {b.offset}"
+    if chain[-1].state in _PREPARED:
+        # It may be an append that timed out, after which the coordinator may decide otherwise.
+        return f"the transaction log of '{names[0]}' ends with a decision that is not complete"
     return None
 
 
-def decisions(logged: Iterable[LoggedTransaction]) -> list[Decision]:
-    """Every decision of one id, with the epoch of the data that it is about.
+# --- a chain of records -----------------------------------------------------------------------------------------------
 
-    That is the epoch of the Ongoing record before it. Where that is gone, a commit by a client of transactions v2
-    raised the epoch by one and any other commit did not; an abort may be either. A decision that was written twice,
-    because its acknowledgement was lost, is one; two that differ are both told.
+
+def chain_of(logged: Sequence[LoggedTransaction], o: Observation) -> Sequence[LoggedTransaction]:
+    """The records of an id from before the epoch of the open data until that epoch is over, or else to the last one.
+
+    It ends where what is past the epoch counts, so that there is one record more where it takes that to see it. Empty
+    where nothing reaches back.
+    """
+    first = _first_before(logged, o)
+    if first is None:
+        return ()
+    for at in range(first + 1, len(logged)):
+        if _is_past(logged[at], o) and logged[at].state not in _PREPARED:
+            return logged[first : _counted_at(logged, at) + 1]
+    return logged[first:]
+
+
+def _counted_at(logged: Sequence[LoggedTransaction], at: int) -> int:
+    """Where it shows that this record counts: with itself, or with what is built on it. A repetition is not."""
+    if _counts_by_itself(logged[at]):
+        return at
+    later = range(at + 1, len(logged))
+    return next((n for n in later if not _same_state(logged[n], logged[at])), len(logged) - 1)
+
+
+def _same_state(a: LoggedTransaction, b: LoggedTransaction) -> bool:
+    return (a.state, a.producer_id, a.producer_epoch) == (b.state, b.producer_id, b.producer_epoch)
+
+
+def _is_over(logged: Sequence[LoggedTransaction], o: Observation) -> bool:
+    """Whether the chain goes on until the epoch of the open data is over."""
+    return any(_is_past(record, o) for record in chain_of(logged, o)[1:])
+
+
+def _first_before(logged: Sequence[LoggedTransaction], o: Observation) -> int | None:
+    """Where a chain begins: at the last record from before the first transaction at the open data's epoch.
+
+    An id never gets a producer id back that it had, and its epochs rise. A Prepare* or Complete* that raised the epoch
+    is of the epoch before. An Empty record at epoch 0 begins a producer id; at a later epoch it proves nothing by
+    itself: Kafka 3 writes it again for an InitProducerId that is repeated after a transaction.
+    """
+    ours = next((at for at, record in enumerate(logged) if record.producer_id == o.producer_id), None)
+    if ours is None:
+        return None
+    before = [at for at, record in enumerate(logged) if _is_before(record, o, earlier_producer_id=at < ours)]
+    if logged[ours].state is State.EMPTY and logged[ours].producer_epoch == 0 == o.producer_epoch:
+        before.append(ours)
+    return max(before, default=None)
+
+
+def _is_before(record: LoggedTransaction, o: Observation, earlier_producer_id: bool) -> bool:
+    if record.producer_id != o.producer_id:
+        return earlier_producer_id
+    if record.producer_epoch != o.producer_epoch:
+        return record.producer_epoch < o.producer_epoch
+    return record.state in (*_PREPARED, *_COMPLETE) and _is_v2(record)
+
+
+def _is_past(record: LoggedTransaction, o: Observation) -> bool:
+    """Whether the epoch of the open data is over at this record of a chain, if the record counts."""
+    return record.producer_id != o.producer_id or record.producer_epoch > o.producer_epoch
+
+
+def _counts_by_itself(record: LoggedTransaction) -> bool:
+    """Whether it counts whatever comes after it: a completed end that raised the epoch, which no other end can do."""
+    return record.state in _COMPLETE and _is_v2(record)
+
+
+def _is_v2(record: LoggedTransaction) -> bool:
+    """Whether an end raised the epoch: by a client of transactions v2, or by a broker that speaks it, at a fence."""
+    return record.client_version >= _TRANSACTIONS_V2
+
+
+def whole(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:
+    """Whether b follows from a, and nothing that matters to the open data can be missing between them."""
+    return follows(a, b) and (b.whole_from <= a.offset or _would_show(a, b, o))
+
+
+def follows(a: LoggedTransaction, b: LoggedTransaction) -> bool:
+    """Whether a coordinator that has written a may write b next (`TransactionMetadata.prepareTransitionTo`)."""
+    if b.state is State.DEAD:
+        return a.state in (*_AT_REST, State.DEAD)
+    if a.producer_id != b.producer_id:
+        return _changes_producer_id(a, b)
+    raised = b.producer_epoch - a.producer_epoch
+    if a.state in _AT_REST and b.state not in _COMPLETE:
+        # A client of v2 may abort before anything was added.
+        aborts_nothing = b.state is State.PREPARE_ABORT and raised == 1 and _is_v2(b) and not b.partitions
+        begins = b.state is State.ONGOING and raised == 0
+        return aborts_nothing or begins or (b.state is State.EMPTY and raised in (0, 1))
+    if a.start_time_ms != b.start_time_ms:
+        return False
+    if a.state is State.ONGOING and b.state in _PREPARED:
+        return raised in _raised_by(b) and a.partitions <= b.partitions
+    if a.state is State.ONGOING:
+        return b.state is State.ONGOING and raised == 0 and a.partitions <= b.partitions
+    written_twice = a.state is b.state and a.partitions == b.partitions
+    return raised == 0 and (written_twice or b.state is _COMPLETED_AS.get(a.state))
+
+
+def _raised_by(decision: LoggedTransaction) -> Sequence[int]:
+    """By how much a decision may raise the epoch of the data that it is about."""
+    if decision.state is State.PREPARE_COMMIT:
+        return (1,) if _is_v2(decision) else (0,)
+    # A fence raises it under v1 too, and by brokers of 4.0 twice.
+    return (1, 2) if _is_v2(decision) else (0, 1)
+
+
+def _changes_producer_id(a: LoggedTransaction, b: LoggedTransaction) -> bool:
+    """Whether the id gets its next producer id: the epochs of the one before are used up, or the id had expired."""
+    if b.producer_epoch != 0:
+        return False
+    if a.state is State.DEAD:
+        return b.state is State.EMPTY
+    if a.producer_epoch < _LAST_EPOCH:
+        return False
+    if a.state in _PREPARED:
+        return _is_v2(a) and b.state is _COMPLETED_AS[a.state] and a.start_time_ms == b.start_time_ms
+    return a.state in _AT_REST and b.state is State.EMPTY
+
+
+def _would_show(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:
+    """Whether a transaction that is missing between these two would show as a jump of epochs: under v2.
+
+    Not between a PrepareCommit and its completion, as to what the transaction had: partitions may have been added after
+    a PrepareCommit that timed out, and a second one may have named them.
+    """
+    if not (_is_v2(a) and _is_v2(b)) or State.EMPTY in (a.state, b.state):
+        return False
+    if a.state is State.PREPARE_COMMIT:
+        return (o.topic, o.partition) in a.partitions
+    if a.state is State.ONGOING and b.state in _PREPARED:
+        return b.producer_epoch - a.producer_epoch == 1
+    return True
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+def decisions(logged: Iterable[LoggedTransaction]) -> list[Decision]:
+    """Every decision, with the epoch of the data that it is about.
+
+    A commit by a client of transactions v2 raised the epoch by one, and any other commit did not. An abort may be
+    either, so its epoch is that of the Ongoing record before it, where it follows from that. A decision that was
+    written twice, because its acknowledgement was lost, is one; two that differ are both there.
     """
     found: list[Decision] = []
-    epoch: int | None = None
+    before: LoggedTransaction | None = None
     for record in logged:
-        if record.state is State.ONGOING:
-            epoch = record.producer_epoch
-        elif record.state in _PREPARED:
-            decision = Decision(record, epoch if epoch is not None else _epoch_alone(record))
+        if record.state in _PREPARED:
+            decision = Decision(record, _data_epoch(before, record))
             if not found or not _alike(found[-1], decision):
                 found.append(decision)
         else:
-            epoch = None
+            before = record
     return found
 
 
-def _epoch_alone(record: LoggedTransaction) -> int | None:
-    if record.state is State.PREPARE_ABORT:
-        return None
-    return record.producer_epoch - (record.client_version >= _TRANSACTIONS_V2)
+def _data_epoch(before: LoggedTransaction | None, record: LoggedTransaction) -> int | None:
+    if record.state is State.PREPARE_COMMIT:
+        return record.producer_epoch - _is_v2(record)
+    if before is not None and before.state is State.ONGOING and follows(before, record):
+        return before.producer_epoch
+    return None
 
 
 def _alike(one: Decision, two: Decision) -> bool:
     """Whether these are one decision. Its time is when it was made, so that a repetition has the same start."""
     a, b = one.record, two.record
-    return (one.epoch, a.state, a.producer_epoch, a.partitions, a.start_time_ms) == (
+    return (one.epoch, a.transactional_id, a.state, a.producer_epoch, a.partitions, a.start_time_ms) == (
         two.epoch,
+        b.transactional_id,
         b.state,
         b.producer_epoch,
         b.partitions,
@@ -193,24 +368,72 @@ def is_of_this_data(commit: Decision, ends: Sequence[Decision], evidence: Outcom
     return alone and o.coordinator_epoch == _NO_MARKER_YET and evidence.first_sequence == 0
 
 
-def reaches_before(logged: Sequence[LoggedTransaction], o: Observation) -> bool:
-    """Whether the log holds a record of the id from before its first transaction at the open data's epoch.
-
-    An id never gets a producer id back that it had, and its epochs rise; so what comes first tells. An Empty record at
-    a later epoch than 0 does not: Kafka 3 writes it again for an InitProducerId that is repeated after a transaction.
-    """
-    first = logged[0]
-    if first.producer_id != o.producer_id:
-        return any(record.producer_id == o.producer_id for record in logged)
-    if first.producer_epoch != o.producer_epoch:
-        return first.producer_epoch < o.producer_epoch
-    raised_to_this = first.state in (*_PREPARED, *_COMPLETE) and first.client_version >= _TRANSACTIONS_V2
-    return (first.state is State.EMPTY and first.producer_epoch == 0) or raised_to_this
-
-
 def _nothing_committed(name: str, ends: Sequence[Decision], o: Observation) -> str:
     if any(decision.names(o) for decision in ends):
         return f"'{name}' aborted its transaction of epoch {o.producer_epoch} on this partition"
     if any(decision.committed for decision in ends):
         return f"'{name}' committed at epoch {o.producer_epoch}, but never with this partition"
     return f"'{name}' never committed anything at epoch {o.producer_epoch}"
+
+
+def siblings(logged: Iterable[LoggedTransaction], o: Observation) -> tuple[str, ...]:
+    """The other partitions of transactions in the log that may be the one that hangs.
+
+    One of them that has a COMMIT marker of this producer id and epoch is evidence that the transaction committed.
+    """
+    ours = (r for r in logged if r.producer_id == o.producer_id and 0 <= r.producer_epoch - o.producer_epoch <= 1)
+    keys = {key for record in ours for key in record.partitions} - {(o.topic, o.partition)}
+    return tuple(f"{topic}-{partition}" for topic, partition in sorted(keys))
+
+
+def _in_words(logged: Sequence[LoggedTransaction], o: Observation) -> tuple[str, ...]:
+    """The records that an outcome rests on, in words: the chain, or all where there is none; the last ones of many."""
+    return tuple(map(str, (chain_of(logged, o) or logged)[-_EVIDENCE_MAX:]))
+
+
+# --- what is known for ever -------------------------------------------------------------------------------------------
+
+_C, _M, _N, _U = Outcome.COMMITTED, Outcome.MAYBE_COMMITTED, Outcome.NOT_COMMITTED, Outcome.UNKNOWN
+# What two proofs of one transaction's outcome make together, the earlier one first. Two that contradict each other
+# prove nothing, but that a commit may be of this data.
+TOGETHER: Mapping[tuple[Outcome, Outcome], Outcome] = {
+    (_C, _C): _C,
+    (_C, _M): _C,
+    (_C, _N): _M,
+    (_C, _U): _C,
+    (_M, _C): _C,
+    (_M, _M): _M,
+    (_M, _N): _M,
+    (_M, _U): _M,
+    (_N, _C): _M,
+    (_N, _M): _M,
+    (_N, _N): _N,
+    (_N, _U): _N,
+    (_U, _C): _C,
+    (_U, _M): _M,
+    (_U, _N): _N,
+    (_U, _U): _U,
+}
+
+
+def best_known(earlier: KnownOutcome | None, found: KnownOutcome) -> KnownOutcome:
+    """What is known of a transaction, given what was known of it earlier. A commit that was seen is never forgotten."""
+    if earlier is None:
+        return found
+    together = TOGETHER[earlier.outcome, found.outcome]
+    if together is found.outcome:
+        why, evidence = found.why, found.evidence
+    elif together is earlier.outcome:
+        why, evidence = earlier.why, earlier.evidence
+    else:
+        why = f"two reads of the transaction log contradict each other: {earlier.why}; {found.why}"
+        evidence = (*earlier.evidence, *found.evidence)
+    return KnownOutcome(
+        outcome=together,
+        why=why,
+        settled=earlier.settled or found.settled,
+        log_error=found.log_error,
+        siblings=tuple(sorted({*earlier.siblings, *found.siblings})),
+        owner_committed=earlier.owner_committed or found.owner_committed,
+        evidence=evidence,
+    )

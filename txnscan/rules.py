@@ -20,6 +20,11 @@ The step "held by nobody" rests on absence, and absence of evidence is not evide
 Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of
 them: a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first.
 
+What coordinators say is held against their own log, `__transaction_state`, wherever it could be read (`log_check.py`):
+one that could not load all of it claims its partition and lists what it has, an authorizer may hide an id without a
+rule that tells, and an epoch that was raised in memory alone falls back. So a log that contradicts them makes whatever
+would hang `indeterminate`.
+
 One state of a coordinator is no evidence of absence: Prepare*. A partition that was acknowledged leaves the list in the
 coordinator's memory alone; the log keeps the whole list until Complete* is written, and a coordinator that takes over
 before that sends every marker once more, which ends whatever is open there at this epoch. So what a Prepare* does not
@@ -231,6 +236,10 @@ def orphan(e: Evidence) -> bool:
     return not e.coordinators
 
 
+def log_contradicts(e: Evidence) -> bool:
+    return e.log_contradiction is not None
+
+
 def may_send_again(e: Evidence) -> bool:
     return bystander(e, *_PREPARED) is not None
 
@@ -421,7 +430,16 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"A transactional id that this principal cannot see could own it: {e.context.visibility_error}.",
     ),
     Rule(Verdict.INDETERMINATE, Reason.DECIDED, may_send_again, _explain_may_send_again),
-    # Absence is proven from here on.
+    # Absence is proven from here on, unless the log that coordinators load says otherwise.
+    Rule(
+        Verdict.INDETERMINATE,
+        Reason.SPLIT,
+        log_contradicts,
+        lambda e: (
+            f"{TRANSACTION_STATE_TOPIC} contradicts the coordinators: {e.log_contradiction}. A coordinator that loads "
+            "it anew may own this transaction."
+        ),
+    ),
     Rule(
         Verdict.HANGING,
         Reason.ORPHAN,

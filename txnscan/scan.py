@@ -23,16 +23,19 @@ from txnscan.model import (
     Context,
     Judged,
     Key,
+    KnownOutcome,
     NarrowRow,
     Observation,
+    Reason,
     ScanError,
     Snapshot,
     Topic,
     Verdict,
 )
 from txnscan.observe import observe, suspects, with_history
-from txnscan.outcome import Told, outcome
+from txnscan.outcome import best_known, outcome
 from txnscan.reads import Reader
+from txnscan.rules import judge
 
 # Told of a stage's name, and how much of it is done, of how much.
 Progress = Callable[[str, int, int], None]
@@ -44,12 +47,23 @@ Identity = tuple[str, str, int, int, int]
 FirstSeen = Mapping[Identity, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What earlier sweeps know of a hanging transaction. known: None where none of them looked for its outcome."""
+
+    first_seen_ms: int
+    known: KnownOutcome | None
+
+
+Incidents = Mapping[Identity, Incident]
+
+
 class History(Protocol):
     """What earlier sweeps of a cluster left. A history is read while the cluster is: what is called here begins to
     read, and gives a function that waits for the answer.
     """
 
-    def unresolved(self, cluster_id: str) -> Callable[[], FirstSeen]:
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """The incidents that are not resolved. A sweep reads their partitions with proof, to see whether they are."""
         ...
 
@@ -61,7 +75,7 @@ class History(Protocol):
 class NoHistory:
     """The history of a scanner that keeps none."""
 
-    def unresolved(self, cluster_id: str) -> Callable[[], FirstSeen]:
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""
         return dict
 
@@ -174,10 +188,12 @@ def scan(
 
     progress("judge", 0, 1)
     observations = observe(topic_ids, open_wide, first, second)
-    observations = with_history(observations, _earliest(incidents, last_seen()))
+    seen = {which: incident.first_seen_ms for which, incident in incidents.items()}
+    observations = with_history(observations, _earliest(seen, last_seen()))
     judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
     progress("judge", 1, 1)
-    judged = _with_outcomes(cluster, judged, lambda done, total: progress("read decisions", done, total))
+    known = {which: incident.known for which, incident in incidents.items()}
+    judged = with_outcomes(cluster, judged, known, lambda done, total: progress("read decisions", done, total))
 
     errors = (
         *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
@@ -211,17 +227,45 @@ def scan(
     )
 
 
-def _with_outcomes(cluster: Cluster, judged: Sequence[Judged], on_progress: Callable[[int, int], None]) -> list[Judged]:
-    """The same, and of what hangs also what was decided about it."""
+def with_outcomes(
+    cluster: Cluster,
+    judged: Sequence[Judged],
+    known: Mapping[Identity, KnownOutcome | None],
+    on_progress: Callable[[int, int], None],
+) -> list[Judged]:
+    """The same, and of what hangs also what was decided about it: what earlier sweeps know, and where that can still
+    become more, what the log tells. Where the log contradicts the coordinators, it is not called hanging.
+    """
     hanging = [j for j in judged if j.judgement.verdict is Verdict.HANGING]
-    found = {identity(e.observation): outcome(e) for e in read_outcomes(cluster, hanging, on_progress)}
-    return [_told(j, found.get(identity(j.observation))) for j in judged]
+    unsettled = [j for j in hanging if not _is_settled(known.get(identity(j.observation)))]
+    found = {identity(e.observation): e for e in read_outcomes(cluster, unsettled, on_progress)}
+    told = []
+    for one in judged:
+        which = identity(one.observation)
+        read = found.get(which)
+        if one.judgement.verdict is not Verdict.HANGING:
+            told.append(one)
+        elif read is not None and read.contradiction is not None:
+            evidence = replace(one.evidence, log_contradiction=read.contradiction)
+            told.append(Judged(evidence, judge(evidence)))
+        else:
+            told.append(_with_outcome(one, known.get(which), None if read is None else outcome(read)))
+    return told
 
 
-def _told(judged: Judged, told: Told | None) -> Judged:
-    if told is None:
+def _is_settled(known: KnownOutcome | None) -> bool:
+    return known is not None and known.settled
+
+
+def _with_outcome(judged: Judged, earlier: KnownOutcome | None, found: KnownOutcome | None) -> Judged:
+    """The hanging transaction with the best that is known of its outcome."""
+    best = best_known(earlier, found) if found is not None else earlier
+    if best is None:
         return judged
-    return replace(judged, judgement=replace(judged.judgement, outcome=told.outcome.value, outcome_reason=told.why))
+    committed = best.owner_committed or judged.judgement.reason is Reason.MAYBE_COMMITTED
+    best = replace(best, owner_committed=committed)
+    judgement = replace(judged.judgement, outcome=best.outcome.value, outcome_reason=best.why)
+    return replace(judged, judgement=judgement, known=best)
 
 
 def _earliest(*histories: FirstSeen) -> Callable[[Observation], int | None]:

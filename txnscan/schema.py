@@ -81,6 +81,11 @@ def _judgement(name: str) -> Callable[[Scan, Judged], Any]:
     return lambda scan, judged: getattr(judged.judgement, name)
 
 
+def _known(name: str) -> Callable[[Scan, Judged], Any]:
+    """What is known of the outcome of what hangs, null for all else."""
+    return lambda scan, judged: getattr(judged.known, name) if judged.known is not None else None
+
+
 def _blocked(scan: Scan, judged: Judged) -> int | None:
     o = judged.observation
     if o.second_high_watermark is None or o.second_last_stable_offset is None:
@@ -170,6 +175,12 @@ TRANSACTION = (
     ),
     Column(
         "outcome_reason", "STRING", "How the outcome of what hangs is known, or why not", _judgement("outcome_reason")
+    ),
+    Column(
+        "log_error",
+        "STRING",
+        "Why __transaction_state could not be read for what hangs: nothing is done about it then",
+        _known("log_error"),
     ),
     Column(
         "transactional_id",
@@ -280,6 +291,42 @@ SCAN_ERRORS = Table(
     ),
 )
 
+# What is known of an incident's outcome is kept for ever: decisions never change, and logs are compacted.
+KNOWN = (
+    Column(
+        "outcome",
+        "STRING",
+        "What was decided about this data, as far as any sweep has known it: committed, maybe_committed, not_committed "
+        "or unknown",
+        _known("outcome"),
+    ),
+    Column("outcome_reason", "STRING", "How that is known, or why not", _known("why")),
+    Column(
+        "outcome_settled",
+        "BOOLEAN",
+        "Whether __transaction_state was read for it, and reading it again would add nothing",
+        _known("settled"),
+    ),
+    Column(
+        "owner_committed",
+        "BOOLEAN",
+        "Whether its owner was ever seen to have committed at this epoch, whatever the log says",
+        _known("owner_committed"),
+    ),
+    Column(
+        "siblings",
+        "ARRAY<STRING>",
+        "Other partitions that __transaction_state names for transactions which may be this one",
+        _known("siblings"),
+    ),
+    Column(
+        "outcome_evidence",
+        "ARRAY<STRING>",
+        "The records of __transaction_state that the outcome rests on",
+        _known("evidence"),
+    ),
+)
+
 INCIDENTS = Table(
     "incidents",
     "One row per hanging transaction over time",
@@ -345,6 +392,7 @@ INCIDENTS = Table(
             "ended by itself or somebody, topic_recreated, or abort_marker or commit_marker where apply wrote it",
             lambda s, _: None,
         ),
+        *KNOWN,
     ),
     (("seen_in_order", "last_seen_at >= first_seen_at"), ("sweeps_positive", "sweeps >= 1")),
 )

@@ -21,11 +21,13 @@ from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError
 from txnscan.engine.rows import arrow_type, plain, spark_type
-from txnscan.model import Evidence, Judged, Verdict
-from txnscan.scan import FirstSeen, Identity, Scan
+from txnscan.model import Evidence, Judged, KnownOutcome, Outcome, Verdict
+from txnscan.outcome import TOGETHER
+from txnscan.scan import FirstSeen, Identity, Incident, Incidents, Scan
 from txnscan.schema import (
     CANDIDATES,
     INCIDENTS,
+    KNOWN,
     OPEN_TRANSACTIONS,
     RESOLUTIONS,
     SCAN_ERRORS,
@@ -49,6 +51,7 @@ _ARROW = {
     "BOOLEAN": pa.bool_(),
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "ARRAY<STRING>": pa.list_(pa.string()),
 }
 _IDENTITY = ("topic", "topic_id", "partition", "producer_id", "start_offset")
 _FIRST_SEEN_MS = "unix_millis(first_seen_at) AS first_seen_ms"
@@ -109,12 +112,12 @@ class Tables:
 
     # --- what a sweep needs to know (`scan.History`)
 
-    def unresolved(self, cluster_id: str) -> Callable[[], FirstSeen]:
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""
 
-        def read() -> FirstSeen:
+        def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
-            return _first_seen(rows)
+            return {_identity(row): Incident(row["first_seen_ms"], known_outcome(row)) for row in rows}
 
         return _begun(read)
 
@@ -127,7 +130,8 @@ class Tables:
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
         rows = self._spark.table(self.name(INCIDENTS))
         unresolved = rows.where((F.col("cluster_id") == cluster_id) & F.col("resolved_at").isNull())
-        return unresolved.selectExpr("incident_id", *_IDENTITY, _FIRST_SEEN_MS).collect()
+        known = (column.name for column in KNOWN)
+        return unresolved.selectExpr("incident_id", *_IDENTITY, _FIRST_SEEN_MS, *known).collect()
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
         sweeps = self._spark.table(self.name(SWEEPS)).where(F.col("cluster_id") == cluster_id)
@@ -196,6 +200,7 @@ class Tables:
             n
             for n in names
             if n not in ("incident_id", "sweeps", "first_seen_at", "sweep_date", "resolved_at", "resolved_how")
+            and n not in {column.name for column in KNOWN}
         ]
         # Names of columns and of tables only; what came from outside is in the view.
         self._spark.sql(
@@ -206,7 +211,7 @@ class Tables:
             "WHEN MATCHED AND s.resolved_how IS NULL AND t.last_sweep_id <> s.last_sweep_id "
             "AND t.last_seen_at < s.last_seen_at THEN "
             "UPDATE SET t.sweeps = t.sweeps + 1, t.resolved_at = NULL, t.resolved_how = NULL, "
-            + ", ".join(f"t.{name} = s.{name}" for name in updated)
+            + ", ".join((*(f"t.{name} = s.{name}" for name in updated), *_best_known()))
             + " WHEN NOT MATCHED AND s.resolved_how IS NULL THEN "
             f"INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
         )
@@ -313,12 +318,50 @@ def _how(incident: str, written: Mapping[str, str]) -> str:
     return f"{written[incident].lower()}_marker" if incident in written else "ended"
 
 
+def _identity(row: Row) -> Identity:
+    topic, topic_id, partition, producer_id, start_offset = (row[name] for name in _IDENTITY)
+    return (topic, topic_id, partition, producer_id, start_offset)
+
+
+def known_outcome(row: Row) -> KnownOutcome | None:
+    """What an incident's row says of its outcome; None where no sweep has looked for it."""
+    if row["outcome"] is None:
+        return None
+    return KnownOutcome(
+        outcome=Outcome(row["outcome"]),
+        why=row["outcome_reason"] or "",
+        settled=bool(row["outcome_settled"]),
+        siblings=tuple(row["siblings"] or ()),
+        owner_committed=bool(row["owner_committed"]),
+        evidence=tuple(row["outcome_evidence"] or ()),
+    )
+
+
+def _best_known() -> Iterable[str]:
+    """The assignments with which a MERGE keeps what is known of an outcome, as `outcome.best_known` does.
+
+    A sweep has taken what it knew of the incident into account already. But it knows of no incident that was resolved,
+    nor what another sweep has written since.
+    """
+    pairs = (
+        f"WHEN t.outcome = '{earlier}' AND s.outcome = '{found}' THEN '{together}'"
+        for (earlier, found), together in TOGETHER.items()
+    )
+    outcome = f"CASE {' '.join(pairs)} ELSE coalesce(s.outcome, t.outcome) END"
+    yield f"t.outcome = {outcome}"
+    for name in ("outcome_reason", "outcome_evidence"):
+        yield f"t.{name} = CASE WHEN t.outcome IS NULL OR {outcome} = s.outcome THEN s.{name} ELSE t.{name} END"
+    for name in ("outcome_settled", "owner_committed"):
+        yield f"t.{name} = coalesce(t.{name}, false) OR coalesce(s.{name}, false)"
+    both = (f"coalesce({side}.siblings, CAST(array() AS ARRAY<STRING>))" for side in "ts")
+    yield f"t.siblings = array_union({', '.join(both)})"
+
+
 def _first_seen(rows: Iterable[Row]) -> FirstSeen:
     """Scopes overlap, and of two rows of one transaction the earlier counts."""
     first: dict[Identity, int] = {}
     for row in rows:
-        topic, topic_id, partition, producer_id, start_offset = (row[name] for name in _IDENTITY)
-        seen = (topic, topic_id, partition, producer_id, start_offset)
+        seen = _identity(row)
         first[seen] = min(row["first_seen_ms"], first.get(seen, row["first_seen_ms"]))
     return first
 

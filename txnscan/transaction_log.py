@@ -44,10 +44,13 @@ class UnknownRecord(ValueError):
 class LoggedTransaction:
     """A record of `__transaction_state`: what was written of an id at an offset.
 
-    client_version: the transactions version of the client, 2 where the end raised the epoch; 0 where it is not told.
+    whole_from: from there up to this record no offset of the log is missing in what was read. client_version: the
+    transactions version of who wrote to the transaction or ended it, 2 where an end raised the epoch; 0 where it is not
+    given. An id that expired has a tombstone: state Dead, with nothing else.
     """
 
     offset: int
+    whole_from: int
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -56,6 +59,13 @@ class LoggedTransaction:
     client_version: int
     start_time_ms: int
     updated_ms: int
+
+    def __str__(self) -> str:
+        partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions)) or "no partitions"
+        return (
+            f"offset {self.offset}: '{self.transactional_id}' {self.state}, producer id {self.producer_id}, epoch "
+            f"{self.producer_epoch}, transactions v{self.client_version}, {partitions}"
+        )
 
 
 def transactional_id(key: bytes) -> str | None:
@@ -75,7 +85,12 @@ def producer_id(value: bytes) -> int:
     return int(found)
 
 
-def decode(offset: int, name: str, value: bytes) -> LoggedTransaction:
+def tombstone(offset: int, whole_from: int, name: str) -> LoggedTransaction:
+    """The record that an id expired, which has no value."""
+    return LoggedTransaction(offset, whole_from, name, -1, -1, State.DEAD, frozenset(), 0, -1, -1)
+
+
+def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTransaction:
     """The record of an id. Raises UnknownRecord for what is damaged, or of a later version than this one knows."""
     reader = _Reader(value)
     version = reader.number(">h")
@@ -89,6 +104,7 @@ def decode(offset: int, name: str, value: bytes) -> LoggedTransaction:
     tags = reader.tags() if flexible else {}
     return LoggedTransaction(
         offset=offset,
+        whole_from=whole_from,
         transactional_id=name,
         producer_id=pid,
         producer_epoch=epoch,

@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from txnscan.model import Reason, Verdict
-from txnscan.outcome import Outcome
+from txnscan.model import Outcome, Reason, Verdict
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 SWEEPS_MIN = 2

@@ -15,8 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from txnscan.config import ConfigError
-from txnscan.model import Reason
-from txnscan.outcome import Outcome
+from txnscan.model import Outcome, Reason
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
 
 FORMAT = 1

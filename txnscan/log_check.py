@@ -1,0 +1,84 @@
+"""Whether `__transaction_state` and the coordinators say the same of what hangs. Pure.
+
+A coordinator answers from memory, and its memory should be its log: what it describes of an id is the id's last record
+that was acknowledged. It is not where it could not load all of the log (`TransactionStateManager.
+loadTransactionMetadata` catches what goes wrong, and serves what it has), where an id is hidden from the scanner by an
+authorizer that lists no rule for it, or where an epoch was raised in memory and the record refused
+(`hasFailedEpochFence` under transactions v1). In each of these a coordinator that loads the log anew knows better, and
+may own what seems to hang. The last record of an id is never compacted away, so absence from the log counts here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from txnscan.model import CoordinatorView, Observation
+from txnscan.transaction_log import LoggedTransaction, State
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A transactional id as its coordinator describes it at some moment."""
+
+    transactional_id: str
+    broker_id: int
+    producer_id: int
+    producer_epoch: int
+    state: str
+
+    @staticmethod
+    def of(view: CoordinatorView) -> Described:
+        """What a snapshot has of it."""
+        return Described(view.transactional_id, view.broker_id, view.producer_id, view.producer_epoch, view.state)
+
+    def is_of(self, record: LoggedTransaction) -> bool:
+        """Whether this is what that record says."""
+        said = (record.transactional_id, record.producer_id, record.producer_epoch, record.state.value)
+        return said == (self.transactional_id, self.producer_id, self.producer_epoch, self.state)
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} describes it as {self.state} at epoch {self.producer_epoch}"
+
+
+def last_records(logged: Iterable[LoggedTransaction]) -> Mapping[str, LoggedTransaction]:
+    """The last record of each id."""
+    return {record.transactional_id: record for record in logged}
+
+
+def orphan_contradiction(o: Observation, logged: Iterable[LoggedTransaction]) -> str | None:
+    """Why the log says that an id has this producer id, which no coordinator shows; or None where it does not."""
+    for name, last in last_records(logged).items():
+        if last.producer_id == o.producer_id:
+            return f"its last record of '{name}' has producer id {o.producer_id}, and no coordinator shows that id"
+    return None
+
+
+def owner_contradiction(
+    o: Observation,
+    described: Described,
+    logged: Sequence[LoggedTransaction],
+    later: Sequence[LoggedTransaction] = (),
+) -> str | None:
+    """How the log contradicts what the owner's coordinator says of it, or None.
+
+    later: what was appended after `logged` had been read and before the description was taken, in which the id may have
+    gone on.
+    """
+    last = last_records(logged).get(described.transactional_id)
+    name = f"'{described.transactional_id}'"
+    if last is None:
+        return f"it holds nothing of {name}, and {described}"
+    now = [last, *(record for record in later if record.transactional_id == described.transactional_id)]
+    if not any(described.is_of(record) for record in now):
+        return f"its last record of {name} is {last.state} at epoch {last.producer_epoch}, and {described}"
+    if _holds(now[-1], o):
+        return f"its last record of {name} is {now[-1].state} with this partition, which its coordinator does not show"
+    return None
+
+
+def _holds(record: LoggedTransaction, o: Observation) -> bool:
+    """Whether the id is not at rest and has the partition, as a coordinator that loads this would believe."""
+    under_way = record.state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+    same = (record.producer_id, (o.topic, o.partition) in record.partitions) == (o.producer_id, True)
+    return under_way and same
