@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from txnscan.model import Context, CoordinatorView, Evidence, Judged, Observation
+from txnscan.model import Context, CoordinatorView, Evidence, Judged, KnownOutcome, Observation, Outcome
 from txnscan.resolve.guard import Limits, Stored
 from txnscan.resolve.plan import Plan, make_plan
 from txnscan.rules import judge_observation
@@ -77,6 +77,11 @@ def judged(*views: CoordinatorView, **changes: Any) -> Judged:
     return judge_observation(observation(**changes), views, context())
 
 
+def known(outcome: str = "not_committed", why: str = "'X' never committed", **changes: Any) -> KnownOutcome:
+    """What a whole log gave."""
+    return replace(KnownOutcome(Outcome(outcome), why, settled=True), **changes)
+
+
 def scan(*transactions: Judged, **changes: Any) -> Scan:
     """A complete sweep of one topic `p` with two partitions that found these transactions."""
     base = Scan(
@@ -120,6 +125,8 @@ def stored(**changes: Any) -> Stored:
         reason="stale_epoch",
         outcome="not_committed",
         outcome_reason="'X' never committed anything at epoch 3",
+        log_error=None,
+        owner_committed=False,
         transactional_id="X",
         owner_epoch=9,
         blocked_records=5,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,13 +15,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.builders import NOW_MS, P, Q, judged, plan, stored, view
+from tests.builders import NOW_MS, P, Q, judged, known, plan, stored, view
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, Reason, Verdict
+from txnscan.model import Judged, KnownOutcome, Outcome, Reason, Siblings, Verdict
+from txnscan.outcome import with_outcome
 from txnscan.report.json import dumps
 from txnscan.report.resolution import applied_object, print_applied
 from txnscan.resolve.apply import (
+    LOOKS_MAX,
     Attempt,
     JournalLost,
     Look,
@@ -50,12 +53,13 @@ class Crash(BaseException):
 def now(*views: Any, outcome: str | None = "not_committed", reason: Reason | None = None, **changes: Any) -> Judged:
     """What the brokers show now: without changes, what the plan says."""
     found = judged(*(views or (view("Empty", 9),)), **changes)
-    return replace(found, judgement=replace(found.judgement, outcome=outcome, reason=reason or found.judgement.reason))
+    found = replace(found, judgement=replace(found.judgement, reason=reason or found.judgement.reason))
+    return with_outcome(found, known(outcome)) if outcome is not None else found
 
 
 def orphaned(**changes: Any) -> Judged:
     """The same with nobody who has the producer id."""
-    return replace(judged(**changes), judgement=replace(judged(**changes).judgement, outcome="not_committed"))
+    return with_outcome(judged(**changes), known())
 
 
 @dataclass
@@ -64,6 +68,10 @@ class FakeBrokers:
 
     calls: list[str] = field(default_factory=list)
     proof: Judged | BaseException | None = field(default_factory=now)
+    # What the last looks see, in order, and the last one from then on; where there is none, what the proof saw.
+    looks: Sequence[Judged | BaseException | None] = ()
+    sibling: str | BaseException | None = None
+    unreachable: RequestFailed | None = None
     answers: Sequence[int | BaseException] = (0,)
     look_: Look = GONE
     written: list[tuple[int, MarkerToWrite]] = field(default_factory=list)
@@ -74,6 +82,26 @@ class FakeBrokers:
         if isinstance(self.proof, BaseException):
             raise self.proof
         return self.proof
+
+    def prove_again(self, action: Action) -> Judged | None:
+        self.calls.append("prove again")
+        looked = self.looks[min(self.calls.count("prove again"), len(self.looks)) - 1] if self.looks else self.proof
+        if isinstance(looked, BaseException):
+            raise looked
+        return looked
+
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
+        self.calls.append(f"siblings {', '.join(siblings.partitions)}")
+        if isinstance(self.sibling, BaseException):
+            raise self.sibling
+        return self.sibling
+
+    @contextmanager
+    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+        self.calls.append("connect")
+        if self.unreachable is not None:
+            raise self.unreachable
+        yield lambda marker: self.write(leader, marker)
 
     def write(self, leader: int, marker: MarkerToWrite) -> int:
         self.calls.append("write")
@@ -98,6 +126,14 @@ class FakeJournal:
     lost_at: int | None = None
     fails_to_conclude: bool = False
     holds: int = 0
+    earlier: KnownOutcome | None = None
+    remembered: list[KnownOutcome] = field(default_factory=list)
+
+    def known(self, action: Action) -> KnownOutcome | None:
+        return self.earlier
+
+    def remember(self, action: Action, known: KnownOutcome) -> None:
+        self.remembered.append(known)
 
     def attempts(self, cluster_id: str) -> Sequence[Attempt]:
         assert cluster_id == "cluster-1"
@@ -132,7 +168,13 @@ def apply(
     on_step: Callable[[str, Action], None] = lambda step, action: None,
 ) -> list[Result]:
     return apply_plan(
-        of, brokers or FakeBrokers(), journal or FakeJournal(), execute=execute, options=options, on_step=on_step
+        of,
+        brokers or FakeBrokers(),
+        journal or FakeJournal(),
+        execute=execute,
+        options=options,
+        on_step=on_step,
+        sleep=lambda seconds: None,
     )
 
 
@@ -148,8 +190,8 @@ def test_each_step_is_written_down_before_the_next_and_the_proof_is_right_before
     brokers, journal = FakeBrokers(calls), FakeJournal(calls)
     (result,) = apply(brokers, journal, on_step=lambda step, action: calls.append(f"({step})"))
     assert calls == [
-        *("hold", "(intend)", "intend", "(prove)", "prove", "hold", "(send)", "write", "look"),
-        *("(conclude)", "conclude"),
+        *("hold", "(intend)", "intend", "(prove)", "prove", "hold", "connect", "(look)", "prove again"),
+        *("(send)", "write", "look", "(conclude)", "conclude"),
     ]
     assert result == Result(
         ACTION,
@@ -164,7 +206,7 @@ def test_actions_are_done_one_after_the_other_in_the_plans_order() -> None:
     brokers = FakeBrokers(calls)
     results = apply(brokers, FakeJournal(calls), of=plan(stored(), stored(incident_id="incident-2", partition=1)))
     assert [result.action.where for result in results] == ["p-0", "p-1"]
-    assert calls == ["hold", "intend", "prove", "hold", "write", "look", "conclude"] * 2
+    assert calls == ["hold", "intend", "prove", "hold", "connect", "prove again", "write", "look", "conclude"] * 2
     assert [marker.partition for _, marker in brokers.written] == [0, 1]
 
 
@@ -274,12 +316,19 @@ def test_each_difference_from_the_plan_is_told_and_nothing_is_sent(proof: Judged
     [
         now(),
         now(view("Empty", 4)),
-        now(view("Ongoing", 9, (Q,))),
+        now(view("CompleteAbort", 9)),
         now(leader=2, leader_epoch=6),
         now(second_high_watermark=900, second_last_stable_offset=103),
         now(last_timestamp_ms=NOW_MS, first_seen_ms=NOW_MS),
     ],
-    ids=["the same", "a nearer owner", "busy elsewhere", "another leader", "more data", "not late by this proof"],
+    ids=[
+        "the same",
+        "a nearer owner",
+        "at rest after an abort",
+        "another leader",
+        "more data",
+        "not late by this proof",
+    ],
 )
 def test_what_a_marker_does_not_depend_on_may_differ(proof: Judged) -> None:
     assert changed(ACTION, proof) is None
@@ -296,6 +345,144 @@ def test_nothing_is_sent_where_nothing_is_open_or_it_cannot_be_proven() -> None:
         brokers, journal = FakeBrokers(proof=proof), FakeJournal()
         assert statuses(apply(brokers, journal)) == [status]
         assert brokers.written == [] and [attempt.status for attempt in journal.kept] == [status]
+
+
+# --- what is known, and what the log and siblings tell ---------------------------------------------------------------
+
+SIBLINGS = Siblings(("q-0", "r-3"), (4,), NOW_MS)
+UNKNOWN_PLAN = plan(stored(outcome="unknown"))
+COMMIT_PLAN = plan(stored(outcome="committed"))
+EVERY_OPTION = (ACCEPT_UNKNOWN, COMPLETE_COMMITS)
+
+
+def proof_of(outcome: str, **changes: Any) -> Judged:
+    return with_outcome(now(outcome=None), known(outcome, **changes))
+
+
+@pytest.mark.parametrize(
+    ("planned", "earlier", "found", "status", "said"),
+    [
+        (COMMIT_PLAN, "committed", "unknown", Status.RESOLVED, "the marker was written"),
+        (COMMIT_PLAN, None, "unknown", Status.REFUSED, "planned as outcome committed and is unknown now"),
+        (PLAN, "committed", "not_committed", Status.REFUSED, "planned as outcome not_committed and is maybe_committed"),
+        (PLAN, "maybe_committed", "not_committed", Status.REFUSED, "is maybe_committed now"),
+        (PLAN, "not_committed", "unknown", Status.RESOLVED, "the marker was written"),
+        (UNKNOWN_PLAN, "committed", "unknown", Status.REFUSED, "planned as outcome unknown and is committed now"),
+        (UNKNOWN_PLAN, "maybe_committed", "unknown", Status.REFUSED, "is maybe_committed now"),
+        (UNKNOWN_PLAN, "unknown", "unknown", Status.RESOLVED, "the marker was written"),
+    ],
+)
+def test_what_an_earlier_sweep_has_proven_counts_though_the_log_has_lost_it(
+    planned: Plan, earlier: str | None, found: str, status: Status, said: str
+) -> None:
+    brokers = FakeBrokers(proof=proof_of(found))
+    journal = FakeJournal(earlier=known(earlier) if earlier is not None else None)
+    (result,) = apply(brokers, journal, of=planned, options=EVERY_OPTION)
+    assert result.status == status and said in result.detail
+    assert len(brokers.written) == (status is Status.RESOLVED)
+
+
+@pytest.mark.parametrize("planned", [PLAN, UNKNOWN_PLAN, COMMIT_PLAN], ids=["abort", "unknown", "commit"])
+def test_where_the_log_cannot_be_read_nothing_is_sent(planned: Plan) -> None:
+    outcome = planned.actions[0].outcome
+    brokers = FakeBrokers(proof=proof_of("unknown", log_error="broker 2 cannot be reached"))
+    (result,) = apply(brokers, FakeJournal(earlier=known(outcome)), of=planned, options=EVERY_OPTION)
+    assert result.status is Status.REFUSED and brokers.written == []
+    assert result.detail == "the transaction log could not be held against it: broker 2 cannot be reached"
+
+
+def test_a_sibling_with_a_commit_marker_refuses_an_abort_for_ever() -> None:
+    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling="q-0 has a COMMIT marker")
+    journal = FakeJournal()
+    (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
+    assert (result.status, result.detail) == (Status.REFUSED, "q-0 has a COMMIT marker")
+    assert brokers.calls == ["prove", "siblings q-0, r-3"]
+    assert [(one.outcome, one.why) for one in journal.remembered] == [
+        (Outcome.MAYBE_COMMITTED, "q-0 has a COMMIT marker")
+    ]
+
+
+def test_siblings_that_cannot_be_read_refuse_an_abort_too() -> None:
+    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=RequestFailed("q-0 has no leader"))
+    journal = FakeJournal()
+    (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
+    assert result.status is Status.REFUSED and "q-0 has no leader" in result.detail
+    assert brokers.written == [] and journal.remembered == []
+
+
+def test_siblings_without_a_commit_marker_allow_what_the_option_asks_for() -> None:
+    brokers = FakeBrokers(proof=proof_of("unknown"))
+    journal = FakeJournal(earlier=known("unknown", siblings=SIBLINGS))
+    assert statuses(apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)) == [Status.RESOLVED]
+    assert brokers.calls[:3] == ["prove", "siblings q-0, r-3", "connect"]
+
+
+def test_siblings_are_not_asked_where_the_outcome_is_proven() -> None:
+    brokers = FakeBrokers(proof=proof_of("not_committed", siblings=SIBLINGS))
+    assert statuses(apply(brokers)) == [Status.RESOLVED]
+    assert not any(call.startswith("siblings") for call in brokers.calls)
+
+
+def test_a_rehearsal_looks_at_siblings_and_remembers_nothing() -> None:
+    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling="q-0 has a COMMIT marker")
+    journal = FakeJournal()
+    (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION, execute=False)
+    assert result.status is Status.REFUSED and journal.remembered == []
+
+
+# --- the last look ----------------------------------------------------------------------------------------------------
+
+BUSY = now(view("Ongoing", 9, (Q,)))
+
+
+@pytest.mark.parametrize(
+    ("looked", "status", "said"),
+    [
+        (None, Status.GONE, "not open any more"),
+        (now(view("Ongoing", 9, (P,))), Status.REFUSED, "it is ongoing now (owned)"),
+        (now(coordinator_epoch=1), Status.REFUSED, "another transaction is open there now"),
+        (now(leader=2), Status.FAILED, "the marker was not sent: its leader moved to broker 2: apply again"),
+        (RequestFailed("broker 3 cannot be reached"), Status.REFUSED, "could not be proven again: broker 3"),
+    ],
+    ids=["gone", "owned", "another", "led elsewhere", "not proven"],
+)
+def test_what_the_last_look_sees_counts_and_nothing_slow_comes_after_it(
+    looked: Judged | BaseException | None, status: Status, said: str
+) -> None:
+    brokers, journal = FakeBrokers(looks=[looked]), FakeJournal()
+    (result,) = apply(brokers, journal)
+    assert result.status == status and said in result.detail
+    assert brokers.calls == ["prove", "connect", "prove again"] and brokers.written == []
+    assert [attempt.status for attempt in journal.kept] == [status]
+
+
+def test_a_leader_that_cannot_be_reached_gets_no_marker() -> None:
+    brokers = FakeBrokers(unreachable=RequestFailed("broker 1 cannot be reached"))
+    (result,) = apply(brokers)
+    assert (result.status, result.detail) == (
+        Status.FAILED,
+        "the marker was not sent: broker 1 cannot be reached",
+    )
+    assert brokers.calls == ["prove", "connect"]
+
+
+def test_it_waits_until_no_owner_is_in_the_middle_of_a_transaction() -> None:
+    for state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
+        busy = replace(BUSY, evidence=replace(BUSY.evidence, coordinators=(view(state, 9, (Q,)),)))
+        brokers = FakeBrokers(looks=[busy, busy, now()])
+        assert statuses(apply(brokers)) == [Status.RESOLVED]
+        assert brokers.calls.count("prove again") == 3
+
+
+def test_an_owner_that_is_never_at_rest_is_left_alone() -> None:
+    brokers = FakeBrokers(looks=[BUSY])
+    (result,) = apply(brokers)
+    assert result.status is Status.REFUSED and brokers.written == []
+    assert result.detail == (
+        "'X' was in the middle of a transaction at each of 20 looks, and a marker could make it fail: apply again when "
+        "it is at rest"
+    )
+    assert brokers.calls.count("prove again") == LOOKS_MAX
 
 
 # --- what the broker answers ------------------------------------------------------------------------------------------
@@ -346,11 +533,11 @@ def test_a_code_that_nobody_knows_is_no_success() -> None:
 @pytest.mark.parametrize(
     ("sent", "look", "status", "calls"),
     [
-        (False, OPEN, Status.FAILED, ["prove", "write"]),
-        (False, GONE, Status.FAILED, ["prove", "write"]),
-        (True, GONE, Status.RESOLVED, ["prove", "write", "look"]),
-        (True, OPEN, Status.UNKNOWN, ["prove", "write", "look"]),
-        (True, UNREADABLE, Status.UNKNOWN, ["prove", "write", "look"]),
+        (False, OPEN, Status.FAILED, ["prove", "connect", "prove again", "write"]),
+        (False, GONE, Status.FAILED, ["prove", "connect", "prove again", "write"]),
+        (True, GONE, Status.RESOLVED, ["prove", "connect", "prove again", "write", "look"]),
+        (True, OPEN, Status.UNKNOWN, ["prove", "connect", "prove again", "write", "look"]),
+        (True, UNREADABLE, Status.UNKNOWN, ["prove", "connect", "prove again", "write", "look"]),
     ],
 )
 def test_where_no_answer_came_it_counts_whether_the_request_was_sent(
@@ -565,7 +752,7 @@ class Fate:
 
 # Answers of a broker that certainly wrote nothing.
 WROTE_NOTHING = (19, 31, 47, 52, "not sent")
-CRASHES = ("intend", "prove", "send", "in write", "conclude", "in conclude")
+CRASHES = ("intend", "prove", "look", "send", "in write", "conclude", "in conclude")
 
 
 class World:
@@ -583,6 +770,15 @@ class World:
     def prove(self, action: Action) -> Judged | None:
         self.at = action.partition
         return now(partition=action.partition) if self.open[action.partition] else None
+
+    prove_again = prove
+
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
+        raise AssertionError("nothing here is unknown")
+
+    @contextmanager
+    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+        yield lambda marker: self.write(leader, marker)
 
     def write(self, leader: int, marker: MarkerToWrite) -> int:
         fate = self.fates[marker.partition]
@@ -616,7 +812,9 @@ class World:
 
         self.journal.lost_at = self.journal.holds + 1 if fates[0].lost == 0 else None
         try:
-            return apply_plan(TWO, self, self.journal, execute=True, options=(), on_step=on_step)
+            return apply_plan(
+                TWO, self, self.journal, execute=True, options=(), sleep=lambda seconds: None, on_step=on_step
+            )
         except (Crash, JournalLost):
             return None
 

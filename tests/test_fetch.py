@@ -28,10 +28,10 @@ def patched(data: bytes, at: int, form: str, value: int) -> bytes:
     return bytes(changed)
 
 
-def control(offset: int, producer_id: int, epoch: int) -> bytes:
-    """A COMMIT marker."""
+def control(offset: int, producer_id: int, epoch: int, kind: int = 1) -> bytes:
+    """A COMMIT marker, or a control record of another type."""
     marker = batch(
-        offset, [(struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 5))], producer_id=producer_id, producer_epoch=epoch
+        offset, [(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 5))], producer_id=producer_id, producer_epoch=epoch
     )
     return patched(marker, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", marker, ATTRIBUTES_AT)[0] | CONTROL)
 
@@ -62,10 +62,11 @@ TWO = batch(102, [(None, b"v2")])
 def test_a_batch_is_told_with_its_producer_and_its_records() -> None:
     assert read(held(ONE, TWO)) == Fetched(
         batches=(
-            Batch(100, 101, 7, 3, 0, False, True, ((100, b"k0", b"v0"), (101, b"k1", None))),
-            Batch(102, 102, -1, -1, -1, False, False, ((102, None, b"v2"),)),
+            Batch(100, 101, 7, 3, 0, False, True, False, ((100, b"k0", b"v0"), (101, b"k1", None))),
+            Batch(102, 102, -1, -1, -1, False, False, False, ((102, None, b"v2"),)),
         ),
         high_watermark=103,
+        size_bytes=len(ONE) + len(TWO),
     )
 
 
@@ -78,6 +79,19 @@ def test_records_are_not_decoded_where_they_are_not_asked_for() -> None:
 def test_a_marker_is_told_as_a_control_batch() -> None:
     (found,) = read(held(control(100, 7, 4))).batches
     assert (found.is_control, found.is_transactional, found.producer_id, found.producer_epoch) == (True, True, 7, 4)
+
+
+@pytest.mark.parametrize(("kind", "commits"), [(0, False), (1, True), (2, False), (5, False)])
+@pytest.mark.parametrize("records", [True, False])
+def test_of_control_batches_a_commit_marker_alone_commits(kind: int, commits: bool, records: bool) -> None:
+    (found,) = read(held(control(100, 7, 4, kind)), records=records).batches
+    assert (found.is_control, found.commits) == (True, commits)
+
+
+def test_data_that_looks_like_a_commit_marker_is_none() -> None:
+    data = batch(100, [(struct.pack(">hh", 0, 1), b"")], producer_id=7, producer_epoch=3)
+    (found,) = read(held(data)).batches
+    assert not found.commits
 
 
 def test_the_leader_is_asked_at_its_leader_epoch_as_a_consumer_that_reads_what_is_not_committed() -> None:

@@ -51,6 +51,7 @@ ORDER = (
     row("seen_too_rarely", {"sweeps": 1}, "seen hanging in 1 sweep, and 2 are needed"),
     row("consumer_offsets", {"topic": OFFSETS}, "plan with --include-consumer-offsets"),
     row("topic_not_listed", {}, "no --topic of the plan matches", topics=("q",)),
+    row("log_unread", {"log_error": "broker 2 cannot be reached"}, "broker 2 cannot be reached: sweep again"),
     row("outcome_not_told", {"outcome": None}, "did not look for its outcome: sweep again"),
     row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}, "an abort could delete it"),
     row("too_many", {}, "0 are planned already; raise --limit", actions_max=0),
@@ -88,6 +89,8 @@ MORE = (
     row(
         "maybe_committed", {"outcome": "maybe_committed", "outcome_reason": "but v1"}, "a commit is not proven: but v1"
     ),
+    row("log_unread", {"log_error": "it moved", "outcome": "committed"}, "could not be held against it: it moved"),
+    row("maybe_committed", {"outcome": "unknown", "owner_committed": True}, "may be committed"),
     row("maybe_committed", {"reason": "orphan", "outcome": "maybe_committed", "owner_epoch": None}, "may be committed"),
     row("maybe_committed", {"reason": "maybe_committed", "outcome": "maybe_committed"}, "may be committed"),
 )
@@ -186,6 +189,8 @@ _ODD: dict[str, st.SearchStrategy[Any]] = {
     "verdict": st.sampled_from([*Verdict, ""]),
     "reason": st.sampled_from([*Reason, ""]),
     "outcome": st.sampled_from([*Outcome, "", None]),
+    "log_error": st.none() | st.none() | st.just("it moved"),
+    "owner_committed": st.booleans(),
     "transactional_id": st.none() | st.text(),
     "owner_epoch": st.none() | _EPOCHS,
     "first_seen_ms": _TIMES,
@@ -223,7 +228,8 @@ def test_whatever_is_stored_nothing_is_allowed_that_could_tear_data(s: Stored, l
         assert (s.outcome, answer.needs) == ("committed", "--complete-commits")
     else:
         assert (s.outcome, answer.needs) in (("not_committed", None), ("unknown", "--accept-unknown-outcome"))
-        assert s.reason != "maybe_committed" or s.outcome == "not_committed"
+        assert not (s.reason == "maybe_committed" or s.owner_committed) or s.outcome == "not_committed"
+    assert s.log_error is None
 
 
 @given(st.lists(_STORED, max_size=6), _LIMITS)

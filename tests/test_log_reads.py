@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
 from tests.builders import judged, view
-from tests.fakes import FakeCluster, FakePartition, broker, no_progress, partition
+from tests.fakes import FakeCluster, FakeId, FakePartition, broker, no_progress, partition
 from tests.test_fetch import ATTRIBUTES_AT, compacted, control, patched
 from txnscan.cluster import Cluster
 from txnscan.kafka.connection import ConnectionSettings
@@ -19,9 +19,11 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.frames import api_name
 from txnscan.log_reads import read_outcomes
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import Broker, Judged, Key
+from txnscan.model import Broker, Judged, Key, KnownOutcome, Outcome, Reason, Verdict
 from txnscan.outcome import OutcomeEvidence
 from txnscan.remote import Connect
+from txnscan.rules import judge
+from txnscan.scan import Identity, identity, with_outcomes
 from txnscan.sim.encode import batch, transaction_log_key, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 from txnscan.transaction_log import State
@@ -86,9 +88,9 @@ def cluster() -> FakeLogs:
     return FakeLogs()
 
 
-def id_for(k: int) -> str:
+def id_for(k: int, prefix: str = "app") -> str:
     """A transactional id that partition k of three serves."""
-    return next(name for n in itertools.count() if coordinator_partition(name := f"app-{n}", len(LEADERS)) == k)
+    return next(name for n in itertools.count() if coordinator_partition(name := f"{prefix}-{n}", len(LEADERS)) == k)
 
 
 def record(name: str, state: State, epoch: int = 3, producer_id: int = 7, partitions: tuple[Key, ...] = ()) -> Record:
@@ -108,9 +110,10 @@ def history(name: str, producer_id: int = 7) -> list[Record]:
 STATES = [State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT]
 
 
-def owned(k: int, **changes: Any) -> Judged:
-    """A hanging transaction whose id is known, and served by this partition of the log."""
-    return judged(view("Empty", 4, transactional_id=id_for(k), producer_id=changes.get("producer_id", 7)), **changes)
+def owned(k: int, state: str = "CompleteCommit", epoch: int = 3, name: str | None = None, **changes: Any) -> Judged:
+    """A hanging transaction whose id is known, and served by this partition of the log, which ends as described."""
+    producer_id = changes.get("producer_id", 7)
+    return judged(view(state, epoch, transactional_id=name or id_for(k), producer_id=producer_id), **changes)
 
 
 def read_all(
@@ -142,7 +145,8 @@ def test_the_log_of_a_known_id_is_read_and_no_other(cluster: FakeLogs) -> None:
     found = read(cluster)
     assert (states(found), found.log_error) == (numbered(0, 1, 2, 3), None)
     assert {k for _, k, _ in cluster.reads_of(STATE)} == {1}
-    assert (found.owner_epoch, found.first_epoch, found.batch_error) == (4, 3, None)
+    assert (found.owner_epoch, found.first_epoch, found.batch_error) == (3, 3, None)
+    assert found.contradiction is None
 
 
 def test_an_orphans_id_is_looked_for_in_all_logs(cluster: FakeLogs) -> None:
@@ -161,16 +165,17 @@ def test_nothing_is_asked_where_nothing_hangs(cluster: FakeLogs) -> None:
 
 
 def test_each_log_is_read_once_for_all_that_hangs_and_the_evidence_comes_in_order(cluster: FakeLogs) -> None:
-    cluster.write(1, *history(id_for(1)), *history("other", producer_id=8))
+    other = id_for(1, "other")
+    cluster.write(1, *history(id_for(1)), *history(other, producer_id=8))
     cluster.write(2, *history(id_for(2), producer_id=9))
     shown: list[tuple[int, int]] = []
-    hanging = [owned(2, producer_id=9), owned(1), owned(1, producer_id=8), owned(1)]
+    hanging = [owned(2, producer_id=9), owned(1), owned(1, name=other, producer_id=8), owned(1)]
     found = read_all(cluster, *hanging, on_progress=lambda *progress: shown.append(progress))
     assert [one.observation for one in found] == [one.observation for one in hanging]
     assert [{r.transactional_id for r in one.logged} for one in found] == [
         {id_for(2)},
         {id_for(1)},
-        {"other"},
+        {other},
         {id_for(1)},
     ]
     assert sorted(cluster.reads_of(STATE)) == [(2, 1, 0), (3, 2, 0)]
@@ -258,18 +263,139 @@ def test_what_is_kept_for_another_producer_id_is_no_evidence_of_this_one(cluster
 @pytest.mark.parametrize(
     "passed",
     [
-        batch(4, [(transaction_log_key(id_for(1)), None)]),
         batch(4, [(None, b"a value without a key")]),
         batch(4, [(b"\x00\x01a later key", b"\x7f\xff")]),
         control(4, 7, 3),
     ],
-    ids=["a tombstone", "no key", "a key of another kind", "a control batch"],
+    ids=["no key", "a key of another kind", "a control batch"],
 )
 def test_what_is_no_record_of_an_id_is_passed_over(cluster: FakeLogs, passed: bytes) -> None:
     cluster.write(1, *history(id_for(1)))
     cluster.log(1).write(passed)
     found = read(cluster)
     assert (states(found), found.log_error) == (numbered(0, 1, 2, 3), None)
+
+
+def test_a_tombstone_of_an_id_that_is_kept_is_its_last_record(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)), (transaction_log_key(id_for(1)), None))
+    found = read(cluster, judged())
+    assert states(found) == [*numbered(0, 1, 2, 3), (4, State.DEAD)]
+
+
+def test_the_tombstone_of_an_id_is_no_record_of_who_has_the_name_after_it(cluster: FakeLogs) -> None:
+    name = id_for(1)
+    cluster.write(1, *history(name, producer_id=5), (transaction_log_key(name), None), *history(name))
+    assert [(one.offset, one.producer_id) for one in read(cluster).logged] == [(offset, 7) for offset in range(5, 9)]
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+def test_each_record_says_from_where_on_no_offset_is_missing_before_it(cluster: FakeLogs, bytes_max: int) -> None:
+    one, two, three, four = history(id_for(1))
+    cluster.write(1, one, offset=10)
+    cluster.write(1, record("someone", State.EMPTY, producer_id=8), offset=11)
+    cluster.write(1, two, offset=12)
+    cluster.log(1).write(compacted(batch(20, [three]), 5))
+    cluster.write(1, four, offset=26)
+    cluster.fetch_max_bytes = bytes_max
+    assert [(one.offset, one.whole_from) for one in read(cluster).logged] == [(10, 10), (12, 10), (20, 20), (26, 26)]
+
+
+# --- what the log says of the coordinators ----------------------------------------------------------------------------
+
+
+def test_an_owner_that_is_where_its_log_is_is_not_asked_again(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    assert read(cluster).contradiction is None
+    assert "DescribeTransactions" not in {name for _, name in cluster.asked}
+
+
+@pytest.mark.parametrize(
+    ("described", "ends", "said"),
+    [
+        ((3, "Empty"), (3, State.COMPLETE_COMMIT), "is CompleteCommit at epoch 3, and broker 2 describes it as"),
+        ((4, "Empty"), (5, State.EMPTY), "is Empty at epoch 5, and broker 2 describes it as Empty at epoch 4"),
+        ((5, "Ongoing"), (4, State.ONGOING), "is Ongoing at epoch 4, and broker 2 describes it as Ongoing at epoch 5"),
+    ],
+    ids=["a state before", "an epoch before", "an epoch that was raised in memory alone"],
+)
+def test_an_owner_that_is_not_where_its_log_is_contradicts_it(
+    cluster: FakeLogs, described: tuple[int, str], ends: tuple[int, State], said: str
+) -> None:
+    epoch, state = described
+    cluster.write(1, record(id_for(1), ends[1], ends[0], partitions=(("q", 0),)))
+    cluster.ids[2] = {id_for(1): FakeId(7, epoch, state)}
+    hanging = judged(view("Empty", 9, transactional_id=id_for(1)))
+    hanging = replace(
+        hanging,
+        evidence=replace(hanging.evidence, coordinators=(view(state, epoch, transactional_id=id_for(1)),)),
+    )
+    found = read(cluster, hanging)
+    assert found.contradiction is not None and said in found.contradiction
+
+
+def test_an_owner_that_has_gone_on_meanwhile_is_described_once_more(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)), record(id_for(1), State.EMPTY, 4))
+    cluster.ids[2] = {id_for(1): FakeId(7, 4, "Empty")}
+    assert read(cluster).contradiction is None
+    assert [name for _, name in cluster.asked].count("DescribeTransactions") == 1
+
+
+def test_an_owner_that_goes_on_all_the_time_is_found_in_what_is_appended(cluster: FakeLogs) -> None:
+    name = id_for(1)
+    cluster.write(1, *history(name), record(name, State.EMPTY, 4))
+
+    def goes_on(broker_id: int, answer: Any) -> Any:
+        # It has begun a transaction since its log was read, and another one is under way when it is described.
+        cluster.write(1, record(name, State.ONGOING, 4, partitions=(("q", 0),)), record(name, State.COMPLETE_ABORT, 5))
+        return answer
+
+    cluster.ids[2] = {name: FakeId(7, 4, "Ongoing")}
+    cluster.edit["DescribeTransactions"] = goes_on
+    assert read(cluster).contradiction is None
+
+
+def test_an_owner_that_takes_the_partition_meanwhile_contradicts_that_it_hangs(cluster: FakeLogs) -> None:
+    name = id_for(1)
+    cluster.write(1, *history(name), record(name, State.ONGOING, 3, partitions=(P,)))
+    cluster.ids[2] = {name: FakeId(7, 3, "Ongoing", (P,))}
+    found = read(cluster)
+    assert found.contradiction is not None and "is Ongoing with this partition" in found.contradiction
+
+
+def test_an_owner_of_whom_the_log_holds_nothing_contradicts_it(cluster: FakeLogs) -> None:
+    cluster.write(1, record("someone", State.EMPTY, producer_id=8))
+    cluster.ids[2] = {id_for(1): FakeId(7, 3, "CompleteCommit")}
+    assert read(cluster).contradiction == (
+        f"it holds nothing of '{id_for(1)}', and broker 2 describes it as CompleteCommit at epoch 3"
+    )
+
+
+def test_an_orphan_whose_producer_id_the_log_gives_to_an_id_is_none(cluster: FakeLogs) -> None:
+    cluster.write(2, *history("hidden"))
+    assert read(cluster, judged()).contradiction == (
+        "its last record of 'hidden' has producer id 7, and no coordinator shows that id"
+    )
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        (transaction_log_key("hidden"), None),
+        record("hidden", State.EMPTY, 0, producer_id=8),
+    ],
+    ids=["expired", "has another producer id"],
+)
+def test_an_orphan_whose_id_has_gone_on_without_it_is_one(cluster: FakeLogs, after: Record) -> None:
+    cluster.write(2, *history("hidden"), after)
+    assert read(cluster, judged()).contradiction is None
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
+def test_a_log_that_cannot_be_read_contradicts_nothing_and_is_an_error(cluster: FakeLogs, known: bool) -> None:
+    cluster.write(1, *history("hidden"))
+    cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    found = read(cluster, owned(1) if known else judged())
+    assert found.contradiction is None and found.log_error is not None
 
 
 LATER = b"\x00\x02" + history("x")[0][1][2:]  # type: ignore[index]
@@ -501,3 +627,62 @@ def test_the_partition_is_read_at_the_leader_epoch_that_all_brokers_name_now(clu
     assert partition("p", 0).leader_epoch != 8
     assert read(cluster).first_epoch == 3
     assert cluster.reads_of("p") == [(2, 0, 100)]
+
+
+# --- a sweep --------------------------------------------------------------------------------------------------------
+
+
+def swept(
+    fake: FakeLogs, *transactions: Judged, earlier: Mapping[Identity, KnownOutcome | None] | None = None
+) -> list[Judged]:
+    """What a sweep makes of what it has judged."""
+    with Cluster(cast(Connect, ConnectToFake(fake)), threads=0) as cluster:
+        cluster.view()
+        return with_outcomes(cluster, transactions, earlier or {}, no_progress)
+
+
+COMMITTED = KnownOutcome(Outcome.COMMITTED, "it was proven", settled=True)
+
+
+def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    healthy = judged(view("Ongoing", 3, ("p-0",)))
+    hanging, same = swept(cluster, owned(1), healthy)
+    assert same is healthy
+    assert hanging.known is not None and hanging.known.settled is False  # its owner is still at this epoch
+    assert (hanging.judgement.outcome, hanging.known.outcome) == ("maybe_committed", Outcome.MAYBE_COMMITTED)
+    assert hanging.known.owner_committed, "its owner is in CompleteCommit at this epoch"
+
+
+def test_what_is_settled_is_not_read_again(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    one = owned(1)
+    (found,) = swept(cluster, one, earlier={identity(one.observation): COMMITTED})
+    assert (found.judgement.outcome, found.judgement.outcome_reason) == ("committed", "it was proven")
+    assert cluster.asked == [] or {name for _, name in cluster.asked} == {"Metadata"}
+
+
+@pytest.mark.parametrize("earlier", [None, replace(COMMITTED, settled=False)], ids=["nothing", "something"])
+def test_what_is_not_settled_is_read_again_and_the_best_is_kept(
+    cluster: FakeLogs, earlier: KnownOutcome | None
+) -> None:
+    cluster.write(1, *history(id_for(1)))
+    one = owned(1)
+    (found,) = swept(cluster, one, earlier={identity(one.observation): earlier})
+    assert found.judgement.outcome == ("maybe_committed" if earlier is None else "committed")
+    assert cluster.reads_of(STATE)
+
+
+def test_what_the_log_contradicts_does_not_hang(cluster: FakeLogs) -> None:
+    cluster.write(2, *history("hidden"))
+    (found,) = swept(cluster, judged())
+    assert (found.judgement.verdict, found.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
+    assert found.known is None and found.evidence.log_contradiction is not None
+    assert judge(found.evidence) == found.judgement
+
+
+def test_what_hangs_says_so_where_the_log_could_not_be_read(cluster: FakeLogs) -> None:
+    cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    (found,) = swept(cluster, owned(1))
+    assert found.judgement.verdict is Verdict.HANGING and found.known is not None
+    assert found.known.log_error == f"{STATE}-1: NOT_LEADER_OR_FOLLOWER"

@@ -407,6 +407,27 @@ CASES = (
         "an id that was described is not hidden",
     ),
     # hanging
+    *(
+        Case(
+            f"log {number}",
+            replace(evidence(*views), log_contradiction="its last record of 'X' is Ongoing at epoch 3"),
+            INDETERMINATE,
+            Reason.SPLIT,
+            why,
+        )
+        for number, views, why in (
+            (1, (), "the log has an id that no coordinator shows: one that loads it anew would"),
+            (2, (view("Empty", 5),), "the coordinator is not where its log is"),
+            (3, (view("CompleteCommit", 4),), "neither after a commit"),
+        )
+    ),
+    Case(
+        "log 4",
+        replace(evidence(view("Ongoing", 3, (P,))), log_contradiction="it is at rest"),
+        Verdict.ONGOING,
+        Reason.OWNED,
+        "who says that it is theirs is believed whatever the log says",
+    ),
     Case("1", evidence(), HANGING, Reason.ORPHAN, "nobody has this producer id"),
     Case(
         "43",

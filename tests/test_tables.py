@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,12 +14,14 @@ from chispa import assert_df_equality
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
+from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
 from txnscan.config import ConfigError
 from txnscan.engine.rows import from_arrow
-from txnscan.model import Evidence, ScanError
+from txnscan.model import Evidence, Judged, KnownOutcome, Outcome, ScanError, Siblings
+from txnscan.outcome import best_known, with_outcome
+from txnscan.resolve.journal import stored_hanging
 from txnscan.rules import judge
-from txnscan.scan import identity
+from txnscan.scan import Incident, identity
 from txnscan.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS, TABLES, incident_id
 from txnscan.tables import Tables, frame
 
@@ -113,7 +116,7 @@ def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Table
 def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(tables: Tables) -> None:
     tables.write(scan(YOUNG))
     assert tables.last_seen("cluster-1")() == {identity(YOUNG.observation): NOW_MS}
-    assert tables.unresolved("cluster-1")() == {identity(YOUNG.observation): NOW_MS}
+    assert tables.unresolved("cluster-1")() == {identity(YOUNG.observation): Incident(NOW_MS, None)}
     assert tables.last_seen("another cluster")() == tables.unresolved("another cluster")() == {}
 
 
@@ -260,3 +263,71 @@ def test_a_table_of_another_make_is_refused(spark: SparkSession, location: str) 
 def test_a_place_without_tables_says_so(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no tables of txnscan"):
         Tables(spark, str(tmp_path / "nowhere")).last_sweep()
+
+
+# --- what is known of an outcome --------------------------------------------------------------------------------------
+
+KNOWN = known(
+    "committed",
+    "it committed",
+    siblings=Siblings(("q-0", "r-1"), (4,), NOW_MS),
+    owner_committed=True,
+    evidence=("offset 1: PrepareCommit",),
+)
+
+
+def hanging(start_offset: int, outcome: KnownOutcome) -> Judged:
+    marks = {"first_high_watermark": 300, "second_high_watermark": 300}
+    return with_outcome(judged(start_offset=start_offset, second_start_offset=start_offset, **marks), outcome)
+
+
+def test_what_is_known_of_an_incident_is_read_back_as_it_was(tables: Tables) -> None:
+    tables.write(next_sweep(1, hanging(100, KNOWN)))
+    (incident,) = tables.unresolved("cluster-1")().values()
+    assert incident.known == KNOWN
+
+
+def test_of_two_sweeps_that_know_different_things_the_tables_keep_what_is_best_known(
+    spark: SparkSession, tables: Tables
+) -> None:
+    pairs = {100 + n: pair for n, pair in enumerate(itertools.product(Outcome, repeat=2))}
+    first, second = (
+        {at: known(pair[which], f"{which}", settled=bool(which)) for at, pair in pairs.items()} for which in (0, 1)
+    )
+    tables.write(next_sweep(1, *(hanging(at, one) for at, one in first.items())))
+    # As where an incident was resolved in between: the second sweep did not know of the first one's.
+    tables.write(next_sweep(2, *(hanging(at, one) for at, one in second.items())))
+    kept = {row["start_offset"]: row for row in incidents(spark, tables).values()}
+    for at in pairs:
+        best = best_known(first[at], second[at])
+        assert (kept[at]["outcome"], kept[at]["outcome_settled"]) == (best.outcome.value, True), pairs[at]
+        assert kept[at]["outcome_reason"] in best.why, pairs[at]
+
+
+def test_what_was_known_of_an_incident_outlives_its_being_resolved(spark: SparkSession, tables: Tables) -> None:
+    tables.write(next_sweep(1, hanging(100, KNOWN)))
+    tables.write(next_sweep(2))
+    assert tables.unresolved("cluster-1")() == {}
+    tables.write(next_sweep(3, hanging(100, known("unknown", "the log holds nothing"))))
+    (row,) = incidents(spark, tables).values()
+    assert (row["outcome"], row["outcome_reason"], row["owner_committed"]) == ("committed", "it committed", True)
+    assert row["siblings"]["partitions"] == ["q-0", "r-1"] and row["resolved_at"] is None
+
+
+def test_what_an_apply_learns_is_added_to_what_is_known(spark: SparkSession, tables: Tables) -> None:
+    unknown = hanging(100, known("unknown", "nothing tells", siblings=KNOWN.siblings))
+    tables.write(next_sweep(1, unknown, hanging(200, known("unknown", "nothing tells"))))
+    tables.remember(incident_id("cluster-1", unknown), known("maybe_committed", "q-0 has a COMMIT marker"))
+    kept = {row["start_offset"]: row for row in incidents(spark, tables).values()}
+    assert (kept[100]["outcome"], kept[100]["outcome_reason"]) == ("maybe_committed", "q-0 has a COMMIT marker")
+    assert kept[100]["siblings"]["marker_epochs"] == [4]
+    assert kept[200]["outcome"] == "unknown"
+
+
+def test_a_plan_rests_on_the_best_that_is_known_and_on_what_the_last_sweep_could_not_read(tables: Tables) -> None:
+    tables.write(next_sweep(1, hanging(100, KNOWN)))
+    lost = known("unknown", "the log holds nothing", settled=False, log_error="broker 2 cannot be reached")
+    tables.write(next_sweep(2, hanging(100, lost)))
+    (stored,) = stored_hanging(tables, "sweep-2")
+    assert (stored.outcome, stored.outcome_reason, stored.owner_committed) == ("committed", "it committed", True)
+    assert stored.log_error == "broker 2 cannot be reached"

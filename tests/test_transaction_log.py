@@ -30,7 +30,7 @@ def head(version: int = 0, status: int = 1, epoch: int = 3) -> bytes:
 
 
 def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, client: int = 0) -> LoggedTransaction:
-    return LoggedTransaction(9, "tx-0", 1000, epoch, state, frozenset(partitions), client, START_MS, UPDATED_MS)
+    return LoggedTransaction(9, 4, "tx-0", 1000, epoch, state, frozenset(partitions), client, START_MS, UPDATED_MS)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, clien
     ],
 )
 def test_a_value_is_decoded_as_brokers_write_it(value: bytes, expected: LoggedTransaction, why: str) -> None:
-    assert decode(9, "tx-0", value) == expected, why
+    assert decode(9, 4, "tx-0", value) == expected, why
     assert producer_id(value) == 1000
 
 
 @pytest.mark.parametrize(("status", "state"), enumerate(State))
 def test_every_status_has_its_state_in_the_order_of_transaction_state(status: int, state: State) -> None:
-    assert decode(9, "tx-0", head(status=status) + b"\xff\xff\xff\xff" + TIMES).state is state
+    assert decode(9, 4, "tx-0", head(status=status) + b"\xff\xff\xff\xff" + TIMES).state is state
 
 
 def test_the_states_are_named_as_describe_transactions_names_them() -> None:
@@ -100,7 +100,7 @@ def test_the_states_are_named_as_describe_transactions_names_them() -> None:
 def test_a_value_that_ends_at_any_byte_is_unknown(value: bytes) -> None:
     for size in range(len(value)):
         with pytest.raises(UnknownRecord, match="cut short"):
-            decode(9, "tx-0", value[:size])
+            decode(9, 4, "tx-0", value[:size])
 
 
 def test_a_producer_id_is_read_where_nothing_after_it_can_be() -> None:
@@ -114,7 +114,7 @@ def test_a_producer_id_is_read_where_nothing_after_it_can_be() -> None:
 def test_a_value_of_a_version_that_is_not_known_is_unknown_and_says_so(version: int) -> None:
     value = struct.pack(">h", version) + V1[2:]
     with pytest.raises(UnknownRecord, match=f"a value of version {version} is not known"):
-        decode(9, "tx-0", value)
+        decode(9, 4, "tx-0", value)
     with pytest.raises(UnknownRecord, match=f"a value of version {version} is not known"):
         producer_id(value)
 
@@ -122,7 +122,7 @@ def test_a_value_of_a_version_that_is_not_known_is_unknown_and_says_so(version: 
 @pytest.mark.parametrize("status", [-1, -128, len(State), 127])
 def test_a_status_that_is_not_known_is_unknown_and_says_so(status: int) -> None:
     with pytest.raises(UnknownRecord, match=f"a status of {status} is not known"):
-        decode(9, "tx-0", head(status=status) + b"\xff\xff\xff\xff" + TIMES)
+        decode(9, 4, "tx-0", head(status=status) + b"\xff\xff\xff\xff" + TIMES)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_status_that_is_not_known_is_unknown_and_says_so(status: int) -> None:
 )
 def test_a_damaged_value_is_unknown(value: bytes, why: str) -> None:
     with pytest.raises(UnknownRecord, match=why):
-        decode(9, "tx-0", value)
+        decode(9, 4, "tx-0", value)
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_damaged_key_is_unknown(key: bytes, why: str) -> None:
 
 
 def only_unknown(value: bytes) -> None:
-    for read in (lambda: decode(9, "tx-0", value), lambda: producer_id(value), lambda: transactional_id(value)):
+    for read in (lambda: decode(9, 4, "tx-0", value), lambda: producer_id(value), lambda: transactional_id(value)):
         try:
             read()
         except UnknownRecord as unknown:
@@ -238,8 +238,9 @@ def test_a_value_that_the_simulator_writes_is_read_back(
 ) -> None:
     written = transaction_log_value(TransactionMetadata(pid, epoch, state.value, partitions, client), time_ms)
     holds_none = state is State.EMPTY or state.startswith("Complete")
-    assert decode(9, "tx-0", written) == LoggedTransaction(
+    assert decode(9, 4, "tx-0", written) == LoggedTransaction(
         offset=9,
+        whole_from=4,
         transactional_id="tx-0",
         producer_id=pid,
         producer_epoch=epoch,

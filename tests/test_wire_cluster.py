@@ -40,7 +40,7 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, Verdict
 from txnscan.remote import Connect, wall_clock_ms
-from txnscan.scan import FirstSeen, Identity, Scan, identity, scan
+from txnscan.scan import FirstSeen, Identity, Incident, Incidents, Scan, identity, scan
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.sim.wire.answers import OFFERED, Answers, Api
@@ -510,16 +510,16 @@ class CountedHistory:
     """A history of these incidents and of nothing else, which counts how often each half of it is waited for."""
 
     def __init__(self, incidents: Iterable[Identity]) -> None:
-        self.incidents = dict.fromkeys(incidents, 1)
+        self.incidents = dict.fromkeys(incidents, Incident(1, None))
         self.waited_for: Counter[str] = Counter()
 
-    def unresolved(self, cluster_id: str) -> Callable[[], FirstSeen]:
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         return partial(self._wait, "unresolved", self.incidents)
 
     def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
         return partial(self._wait, "last seen", {})
 
-    def _wait(self, half: str, seen: FirstSeen) -> FirstSeen:
+    def _wait(self, half: str, seen: Any) -> Any:
         self.waited_for[half] += 1
         return seen
 

@@ -363,20 +363,33 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Siblings:
+    """The other partitions, as "topic-partition", of transactions that may be the one that hangs.
+
+    marker_epochs: the producer epochs that a marker of such a transaction can have. since_ms: when the first of them
+    began, by its coordinator's clock.
+    """
+
+    partitions: tuple[str, ...]
+    marker_epochs: tuple[int, ...]
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class KnownOutcome:
     """The outcome of a hanging transaction as far as it is known, and why in a clause.
 
     settled: the log was read for it, and reading it again would add nothing. log_error: why the log could not be read,
-    or None. siblings: the other partitions, as "topic-partition", that the log names for transactions which may be this
-    one. owner_committed: its owner was seen to have committed at this epoch, whatever the log says. evidence: the
-    records of the log that it rests on, in words.
+    or None. siblings: where else it may show how the transaction ended, None where the log names nothing.
+    owner_committed: its owner was seen to have committed at this epoch, whatever the log says. evidence: the records of
+    the log that it rests on, in words.
     """
 
     outcome: Outcome
     why: str
     settled: bool = False
     log_error: str | None = None
-    siblings: tuple[str, ...] = ()
+    siblings: Siblings | None = None
     owner_committed: bool = False
     evidence: tuple[str, ...] = ()
 

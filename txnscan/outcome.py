@@ -46,7 +46,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from txnscan.model import KnownOutcome, Observation, Outcome
+from txnscan.model import Judged, KnownOutcome, Observation, Outcome, Reason, Siblings
 from txnscan.transaction_log import LoggedTransaction, State
 
 _NO_MARKER_YET = -1
@@ -376,14 +376,24 @@ def _nothing_committed(name: str, ends: Sequence[Decision], o: Observation) -> s
     return f"'{name}' never committed anything at epoch {o.producer_epoch}"
 
 
-def siblings(logged: Iterable[LoggedTransaction], o: Observation) -> tuple[str, ...]:
-    """The other partitions of transactions in the log that may be the one that hangs.
+def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> Siblings | None:
+    """Where else it may show how the transaction ended: a COMMIT marker there is evidence of a commit."""
+    ended = [decision.record for decision in decisions(logged) if decision.may_concern(o)]
+    begun = [r for r in logged if (r.state, r.producer_id, r.producer_epoch) == (State.ONGOING, *_identity(o))]
+    keys = {key for record in (*begun, *ended) for key in record.partitions} - {(o.topic, o.partition)}
+    if not keys:
+        return None
+    raised = all(_is_v2(record) for record in (*begun, *ended))
+    epoch = o.producer_epoch
+    return Siblings(
+        partitions=tuple(f"{topic}-{partition}" for topic, partition in sorted(keys)),
+        marker_epochs=(epoch + 1,) if raised else (epoch, epoch + 1),
+        since_ms=min(record.start_time_ms for record in (*begun, *ended)),
+    )
 
-    One of them that has a COMMIT marker of this producer id and epoch is evidence that the transaction committed.
-    """
-    ours = (r for r in logged if r.producer_id == o.producer_id and 0 <= r.producer_epoch - o.producer_epoch <= 1)
-    keys = {key for record in ours for key in record.partitions} - {(o.topic, o.partition)}
-    return tuple(f"{topic}-{partition}" for topic, partition in sorted(keys))
+
+def _identity(o: Observation) -> tuple[int, int]:
+    return (o.producer_id, o.producer_epoch)
 
 
 def _in_words(logged: Sequence[LoggedTransaction], o: Observation) -> tuple[str, ...]:
@@ -433,7 +443,16 @@ def best_known(earlier: KnownOutcome | None, found: KnownOutcome) -> KnownOutcom
         why=why,
         settled=earlier.settled or found.settled,
         log_error=found.log_error,
-        siblings=tuple(sorted({*earlier.siblings, *found.siblings})),
+        siblings=earlier.siblings or found.siblings,
         owner_committed=earlier.owner_committed or found.owner_committed,
         evidence=evidence,
     )
+
+
+def with_outcome(judged: Judged, known: KnownOutcome | None) -> Judged:
+    """The hanging transaction with what is known of its outcome."""
+    if known is None:
+        return judged
+    committed = known.owner_committed or judged.judgement.reason is Reason.MAYBE_COMMITTED
+    judgement = replace(judged.judgement, outcome=known.outcome.value, outcome_reason=known.why)
+    return replace(judged, judgement=judgement, known=replace(known, owner_committed=committed))

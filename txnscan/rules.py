@@ -436,8 +436,8 @@ RULES: tuple[Rule, ...] = (
         Reason.SPLIT,
         log_contradicts,
         lambda e: (
-            f"{TRANSACTION_STATE_TOPIC} contradicts the coordinators: {e.log_contradiction}. A coordinator that loads "
-            "it anew may own this transaction."
+            f"The log {TRANSACTION_STATE_TOPIC} contradicts the coordinators: {e.log_contradiction}. "
+            "A coordinator that loads it anew may own this transaction."
         ),
     ),
     Rule(

@@ -26,14 +26,13 @@ from txnscan.model import (
     KnownOutcome,
     NarrowRow,
     Observation,
-    Reason,
     ScanError,
     Snapshot,
     Topic,
     Verdict,
 )
 from txnscan.observe import observe, suspects, with_history
-from txnscan.outcome import best_known, outcome
+from txnscan.outcome import best_known, outcome, with_outcome
 from txnscan.reads import Reader
 from txnscan.rules import judge
 
@@ -146,8 +145,10 @@ def scan(
     now_ms: Callable[[], int],
     history: History,
     progress: Progress,
+    reads_log: bool = True,
 ) -> Scan:
-    """Sweeps the cluster once. Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a
+    """Sweeps the cluster once. reads_log: whether to hold the transaction log against what hangs, and to read outcomes
+    from it. Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a
     topic, partition or broker that was asked for by name does not exist.
     """
     started_at_ms = now_ms()
@@ -192,8 +193,9 @@ def scan(
     observations = with_history(observations, _earliest(seen, last_seen()))
     judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
     progress("judge", 1, 1)
-    known = {which: incident.known for which, incident in incidents.items()}
-    judged = with_outcomes(cluster, judged, known, lambda done, total: progress("read decisions", done, total))
+    if reads_log:
+        known = {which: incident.known for which, incident in incidents.items()}
+        judged = with_outcomes(cluster, judged, known, lambda done, total: progress("read decisions", done, total))
 
     errors = (
         *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
@@ -249,23 +251,13 @@ def with_outcomes(
             evidence = replace(one.evidence, log_contradiction=read.contradiction)
             told.append(Judged(evidence, judge(evidence)))
         else:
-            told.append(_with_outcome(one, known.get(which), None if read is None else outcome(read)))
+            earlier = known.get(which)
+            told.append(with_outcome(one, earlier if read is None else best_known(earlier, outcome(read))))
     return told
 
 
 def _is_settled(known: KnownOutcome | None) -> bool:
     return known is not None and known.settled
-
-
-def _with_outcome(judged: Judged, earlier: KnownOutcome | None, found: KnownOutcome | None) -> Judged:
-    """The hanging transaction with the best that is known of its outcome."""
-    best = best_known(earlier, found) if found is not None else earlier
-    if best is None:
-        return judged
-    committed = best.owner_committed or judged.judgement.reason is Reason.MAYBE_COMMITTED
-    best = replace(best, owner_committed=committed)
-    judgement = replace(judged.judgement, outcome=best.outcome.value, outcome_reason=best.why)
-    return replace(judged, judgement=judgement, known=best)
 
 
 def _earliest(*histories: FirstSeen) -> Callable[[Observation], int | None]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
-from txnscan.model import CoordinatorView, Judged, ScanError, Verdict
+from txnscan.model import CoordinatorView, Evidence, Judged, ScanError, Siblings, Verdict
 from txnscan.scan import Scan
 
 SCHEMA_VERSION = 1
@@ -23,10 +23,12 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A stored column. `value` takes what the table stores a row of, together with its sweep."""
+    """A stored column. type: in Spark SQL, or a dataclass, which becomes a struct. `value` takes what the table stores
+    a row of, together with its sweep.
+    """
 
     name: str
-    type: str
+    type: str | type
     meaning: str
     value: Callable[[Any, Any], Any]
     required: bool = False
@@ -243,7 +245,7 @@ OPEN_TRANSACTIONS = Table(
         *TRANSACTION,
         Column(
             "evidence",
-            "EVIDENCE",
+            Evidence,
             "All that the verdict rests on, as it was observed",
             lambda s, j: j.evidence,
         ),
@@ -315,8 +317,8 @@ KNOWN = (
     ),
     Column(
         "siblings",
-        "ARRAY<STRING>",
-        "Other partitions that __transaction_state names for transactions which may be this one",
+        Siblings,
+        "Other partitions of transactions that may be this one, where a COMMIT marker is evidence of a commit",
         _known("siblings"),
     ),
     Column(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +21,8 @@ from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError
-from txnscan.engine.rows import arrow_type, plain, spark_type
-from txnscan.model import Evidence, Judged, KnownOutcome, Outcome, Verdict
+from txnscan.engine.rows import arrow_type, from_row, plain, spark_type
+from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, Verdict
 from txnscan.outcome import TOGETHER
 from txnscan.scan import FirstSeen, Identity, Incident, Incidents, Scan
 from txnscan.schema import (
@@ -216,6 +217,20 @@ class Tables:
             f"INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
         )
 
+    def remember(self, incident_id: str, known: KnownOutcome) -> None:
+        """Adds to what is known of an incident's outcome."""
+        view = f"txnscan_known_{re.sub(r'[^0-9a-zA-Z]', '_', incident_id)}"
+        judged = _Known(known)
+        row = {column.name: column.value(None, judged) for column in KNOWN}
+        columns = [next(column for column in INCIDENTS.columns if column.name == "incident_id"), *KNOWN]
+        _frame(self._spark, columns, [{"incident_id": incident_id, **row}]).createOrReplaceTempView(view)
+        for attempt in stamina.retry_context(on=is_conflict, attempts=CONFLICT_TRIES, timeout=None):
+            with attempt:
+                self._spark.sql(
+                    f"MERGE INTO {self.name(INCIDENTS)} AS t USING {view} AS s ON t.incident_id = s.incident_id "
+                    f"WHEN MATCHED THEN UPDATE SET {', '.join(_best_known())}"
+                )
+
     def _over(self, scan: Scan) -> list[tuple[str, str]]:
         """Open incidents of this cluster that this sweep proved to be over, with how.
 
@@ -314,6 +329,13 @@ def _frame(spark: SparkSession, columns: Iterable[Column], rows: Iterable[Mappin
     return spark.createDataFrame(pa.Table.from_pylist(plain_rows, schema=schema))
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the columns of `schema.KNOWN` are taken from."""
+
+    known: KnownOutcome
+
+
 def _how(incident: str, written: Mapping[str, str]) -> str:
     return f"{written[incident].lower()}_marker" if incident in written else "ended"
 
@@ -331,7 +353,7 @@ def known_outcome(row: Row) -> KnownOutcome | None:
         outcome=Outcome(row["outcome"]),
         why=row["outcome_reason"] or "",
         settled=bool(row["outcome_settled"]),
-        siblings=tuple(row["siblings"] or ()),
+        siblings=from_row(Siblings, row["siblings"].asDict()) if row["siblings"] is not None else None,
         owner_committed=bool(row["owner_committed"]),
         evidence=tuple(row["outcome_evidence"] or ()),
     )
@@ -353,8 +375,7 @@ def _best_known() -> Iterable[str]:
         yield f"t.{name} = CASE WHEN t.outcome IS NULL OR {outcome} = s.outcome THEN s.{name} ELSE t.{name} END"
     for name in ("outcome_settled", "owner_committed"):
         yield f"t.{name} = coalesce(t.{name}, false) OR coalesce(s.{name}, false)"
-    both = (f"coalesce({side}.siblings, CAST(array() AS ARRAY<STRING>))" for side in "ts")
-    yield f"t.siblings = array_union({', '.join(both)})"
+    yield "t.siblings = coalesce(t.siblings, s.siblings)"
 
 
 def _first_seen(rows: Iterable[Row]) -> FirstSeen:
@@ -390,11 +411,11 @@ def _absolute(location: str) -> str:
 
 
 def _sql_type(column: Column) -> str:
-    return spark_type(Evidence) if column.type == "EVIDENCE" else column.type
+    return column.type if isinstance(column.type, str) else spark_type(column.type)
 
 
 def _arrow(column: Column) -> pa.DataType:
-    return arrow_type(Evidence) if column.type == "EVIDENCE" else _ARROW[column.type]
+    return _ARROW[column.type] if isinstance(column.type, str) else arrow_type(column.type)
 
 
 def _create_statement(name: str, table: Table) -> str:

@@ -37,7 +37,13 @@ def to_arrow(rows: Iterable[Any], row_type: type) -> pa.Table:
 
 def from_arrow(table: pa.Table | pa.RecordBatch, row_type: type[Row]) -> list[Row]:
     """The rows of an Arrow table or record batch."""
-    return [_build(row_type, row) for row in table.to_pylist()]
+    return [from_row(row_type, row) for row in table.to_pylist()]
+
+
+def from_row(row_type: type[Row], row: Any) -> Row:
+    """One row, as a dict, list and scalars."""
+    built: Row = _build(row_type, row)
+    return built
 
 
 @cache

@@ -41,7 +41,8 @@ class Send(Protocol):
 class Client:
     """Requests to the brokers that it has been told of.
 
-    Safe to use from many threads. Close it, or use it as a context manager.
+    resends: whether a request may be sent again where a kept connection was lost, as one that only reads may. Safe to
+    use from many threads. Close it, or use it as a context manager.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class Client:
         settings: ConnectionSettings,
         brokers: Iterable[Broker] = (),
         *,
+        resends: bool = True,
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self.resends = resends
         for name in _FRAME_LOGGERS:
             # At DEBUG they log what is sent, and SASL sends passwords.
             logging.getLogger(name).setLevel(logging.INFO)
@@ -76,7 +79,7 @@ class Client:
                     self._connections[broker.broker_id] = _BrokerConnection(self, broker)
 
     def send(self, broker_id: int, request: Any) -> Any:
-        """The broker's answer to `request`, which must only read: where a kept connection was lost it is sent again.
+        """The broker's answer to `request`, which must only read where this client sends again.
 
         Raises RequestFailed when the broker is unknown, cannot be reached, does not answer within the request
         timeout, does not speak this API, or answers something that cannot be decoded.
@@ -158,7 +161,7 @@ class _BrokerConnection:
                     raise
             except kafka_errors.KafkaConnectionError:
                 # A kept connection may have been closed by the broker for being idle; a read may be asked again.
-                if fresh:
+                if fresh or not self._client.resends:
                     raise
             self.close()
             fresh = True

@@ -24,13 +24,16 @@ _MIN_VERSION = 9
 _MAX_VERSION = 12
 _CONSUMER = -1
 _MAGIC = 2
+# Version and type of a control record.
+_CONTROL_KEY = struct.Struct(">hh")
+_COMMIT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A record batch: its offsets, what its header says of its producer, and its records as (offset, key, value).
 
-    records: None where they were not asked for.
+    commits: whether it is a COMMIT marker. records: None where they were not asked for.
     """
 
     base_offset: int
@@ -40,15 +43,19 @@ class Batch:
     base_sequence: int
     is_control: bool
     is_transactional: bool
+    commits: bool = False
     records: tuple[tuple[int, bytes | None, bytes | None], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The batches from an offset on, as many as fit, and the high watermark: where a reader is done."""
+    """The batches from an offset on, as many as fit, and the high watermark: where a reader is done. size_bytes: of all
+    that was sent.
+    """
 
     batches: tuple[Batch, ...]
     high_watermark: int
+    size_bytes: int = 0
 
     def next_offset(self, offset: int) -> int:
         """Where to go on, having asked from this offset."""
@@ -100,7 +107,8 @@ def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, reco
     (answer,) = answers
     if answer.error_code != ErrorCode.NONE:
         raise RequestFailed(error_name(answer.error_code))
-    return Fetched(tuple(_batches(bytes(answer.records or b""), records)), answer.high_watermark)
+    data = bytes(answer.records or b"")
+    return Fetched(tuple(_batches(data, records)), answer.high_watermark, len(data))
 
 
 def _batches(data: bytes, records: bool) -> list[Batch]:
@@ -109,6 +117,15 @@ def _batches(data: bytes, records: bool) -> list[Batch]:
         return [_batch(batch, records) for batch in MemoryRecords(data)]
     except (KafkaError, ValueError, IndexError, OSError, EOFError, struct.error, zlib.error) as damaged:
         raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
+
+
+def _commits(batch: Any) -> bool:
+    """Whether a control batch, which is never compressed, holds a COMMIT marker (`ControlRecordType`)."""
+    keys = [record.key for record in batch]
+    return any(
+        key is not None and len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _COMMIT
+        for key in keys
+    )
 
 
 def _batch(batch: Any, records: bool) -> Batch:
@@ -124,5 +141,6 @@ def _batch(batch: Any, records: bool) -> Batch:
         base_sequence=batch.base_sequence,
         is_control=batch.is_control_batch,
         is_transactional=batch.is_transactional,
+        commits=batch.is_control_batch and _commits(batch),
         records=tuple((r.offset, r.key, r.value) for r in batch) if records else None,
     )

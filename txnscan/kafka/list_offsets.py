@@ -42,7 +42,20 @@ class ListedOffset:
 
 def list_offsets(send: Send, broker_id: int, partitions: Iterable[Partition], which: Offset) -> dict[Key, ListedOffset]:
     """That offset of each partition, from its leader at the partition's leader epoch. Raises RequestFailed."""
-    timestamp, isolation_level = which.value
+    return _listed(send, broker_id, partitions, *which.value)
+
+
+def offset_at(send: Send, partition: Partition, time_ms: int) -> ListedOffset:
+    """The first offset at which a record is not older than this (epoch milliseconds), -1 where all are older.
+
+    Raises RequestFailed.
+    """
+    return _listed(send, partition.leader, [partition], time_ms, Offset.HIGH_WATERMARK.value[1])[partition.key]
+
+
+def _listed(
+    send: Send, broker_id: int, partitions: Iterable[Partition], timestamp: int, isolation_level: int
+) -> dict[Key, ListedOffset]:
     topics = defaultdict(list)
     for p in partitions:
         topics[p.topic].append(

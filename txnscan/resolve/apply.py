@@ -1,10 +1,21 @@
 """Doing a plan: prove again, send one marker, look at what came of it; and write down each step before the next.
 
-    for each action:  journal the intent -> prove it all again -> send one marker -> look -> journal the outcome
+    for each action:  journal the intent -> prove it all again, with the transaction log -> connect to the leader
+                      -> the last look: prove it again, without the log -> send one marker -> look -> journal the
+                      outcome
 
-The intent comes first and the proof right before the marker, so that nothing slow lies between the two. A marker is
-sent once: where no answer came, the partition is looked at, and whatever is seen there, this plan sends no other. An
-apply that was killed leaves an intent without an outcome; the next one looks at the brokers before anything else.
+What is slow comes before the last look: tables, the log, siblings, the connection. Between the last look's second read
+of the partition and the marker stand two rounds of Metadata and the judging, and then one request on a connection that
+is open already: as long as the slowest broker takes to answer, and no longer than `request.timeout.ms`.
+
+The last look waits until no owner of the producer id is in the middle of a transaction. A marker at another epoch than
+its owner's clears what the partition's leader remembers of a verification that is under way (`UnifiedLog.
+updateProducers`), and a batch of that owner would fail for it. What an owner begins after the last look is not seen;
+the epoch of the marker cannot fence it, nor can the marker end what is written at a later epoch.
+
+A marker is sent once: where no answer came, the partition is looked at, and whatever is seen there, this plan sends no
+other. An apply that was killed leaves an intent without an outcome; the next one looks at the brokers before anything
+else.
 
 Brokers, the journal and the clock are arguments.
 """
@@ -12,6 +23,7 @@ Brokers, the journal and the clock are arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -19,7 +31,8 @@ from typing import Protocol
 from txnscan.kafka.acls import Permission, explained
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, Verdict
+from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, Verdict
+from txnscan.outcome import best_known, with_outcome
 from txnscan.resolve.plan import Action, Plan
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")
@@ -29,6 +42,10 @@ _APPENDED = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_AP
 _MAYBE_APPENDED = (
     *(-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR),
 )
+# How often, and how many seconds apart, an owner is looked at that is in the middle of a transaction.
+LOOKS_MAX = 20
+LOOK_WAIT_S = 1.0
+_AT_REST = ("Empty", "CompleteCommit", "CompleteAbort")
 _RACED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
@@ -53,11 +70,12 @@ UNSENT = (Status.REFUSED, Status.GONE, Status.FAILED, Status.RACED)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of an action, in one sentence."""
+    """What came of an action, in one sentence. learned: an outcome that nobody knew before, or None."""
 
     action: Action
     status: Status
     detail: str
+    learned: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +111,23 @@ class Brokers(Protocol):
         ...
 
     def prove(self, action: Action) -> Judged | None:
-        """The transaction of this producer id on the partition, judged anew by the whole protocol; None where there is
-        none. Raises RequestFailed.
+        """The transaction of this producer id on the partition, judged anew by the whole protocol, and held against the
+        transaction log; None where there is none. Raises RequestFailed.
         """
         ...
 
-    def write(self, leader: int, marker: MarkerToWrite) -> int:
-        """Sends the marker once, and gives the error code. Raises RequestFailed where no answer came."""
+    def prove_again(self, action: Action) -> Judged | None:
+        """The same without the transaction log, which is quick. Raises RequestFailed."""
+        ...
+
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
+        """Where a sibling partition has a COMMIT marker, in a clause; None where none has. Raises RequestFailed."""
+        ...
+
+    def ready(self, leader: int) -> AbstractContextManager[Callable[[MarkerToWrite], int]]:
+        """A connection to this broker, which sends a marker once, and gives the error code. It raises RequestFailed
+        where the broker cannot be reached, and what sends raises it where no answer came.
+        """
         ...
 
     def look(self, action: Action) -> Look:
@@ -112,6 +140,14 @@ class Journal(Protocol):
 
     def attempts(self, cluster_id: str) -> Sequence[Attempt]:
         """Every attempt on this cluster."""
+        ...
+
+    def known(self, action: Action) -> KnownOutcome | None:
+        """What any sweep has known of the outcome of what this action is about; None where none has."""
+        ...
+
+    def remember(self, action: Action, known: KnownOutcome) -> None:
+        """Adds to what is known of it, for ever."""
         ...
 
     def intend(self, plan: Plan, action: Action) -> str:
@@ -157,12 +193,13 @@ def apply_plan(
     *,
     execute: bool,
     options: Collection[str],
+    sleep: Callable[[float], None],
     on_step: Callable[[str, Action], None] = lambda step, action: None,
 ) -> list[Result]:
     """Does the plan's actions in order; without `execute` everything up to the sending. One result for each.
 
-    options: those given of the ones that actions need. on_step: told of each step before it is taken. A refusal for
-    want of an ACL stops it: the actions that were not tried are refused. Raises JournalLost.
+    options: those given of the ones that actions need. sleep: waits, in seconds. on_step: called before each step. A
+    refusal for want of an ACL stops it: the actions that were not tried are refused. Raises JournalLost.
     """
     attempts = journal.attempts(plan.cluster_id)
     results: list[Result] = []
@@ -173,7 +210,8 @@ def apply_plan(
             continue
         result = _not_to_try(plan, action, options, attempts)
         if result is None:
-            result = _execute(plan, action, brokers, journal, on_step) if execute else _rehearse(action, brokers)
+            run = _Run(plan, brokers, journal, on_step, sleep)
+            result = run.execute(action) if execute else run.rehearse(action)
         results.append(result)
         if result.status is Status.FAILED and ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name in result.detail:
             stopped = "not tried, because the one before it was refused for want of an ACL"
@@ -204,56 +242,140 @@ def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: 
     return None
 
 
-def _rehearse(action: Action, brokers: Brokers) -> Result:
-    """Everything up to the sending."""
-    proven = _prove(action, brokers)
-    if isinstance(proven, Result):
-        return proven
-    return Result(action, Status.WOULD_SEND, f"proven again; with --execute its {action.marker} marker is sent")
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all actions of an apply share."""
+
+    plan: Plan
+    brokers: Brokers
+    journal: Journal
+    on_step: Callable[[str, Action], None]
+    sleep: Callable[[float], None]
+
+    def rehearse(self, action: Action) -> Result:
+        """Everything up to the sending."""
+        proven = self._prove(action)
+        if isinstance(proven, Result):
+            return proven
+        return Result(action, Status.WOULD_SEND, f"proven again; with --execute its {action.marker} marker is sent")
+
+    def execute(self, action: Action) -> Result:
+        """From the intent to the outcome in the journal."""
+        self.journal.hold()
+        self.on_step("intend", action)
+        attempt_id = self.journal.intend(self.plan, action)
+        self.on_step("prove", action)
+        proven = self._prove(action)
+        if isinstance(proven, Result):
+            result = proven
+            self._remember(action, result)
+        else:
+            self.journal.hold()
+            result = self._send(action, proven.observation.leader)
+        self.on_step("conclude", action)
+        self.journal.conclude(self.plan, attempt_id, action, result.status, result.detail)
+        return result
+
+    def _prove(self, action: Action) -> Judged | Result:
+        """The transaction as it is now, where it is what the plan says; else what it is instead."""
+        earlier = self.journal.known(action)
+        judged = _found(action, self.brokers.prove)
+        if isinstance(judged, Result):
+            return judged
+        if judged.known is not None:
+            judged = with_outcome(judged, best_known(earlier, judged.known))
+        known, why = judged.known, changed(action, judged)
+        if why is not None:
+            return Result(action, Status.REFUSED, why)
+        if known is None or known.log_error is not None:
+            why = known.log_error if known is not None else "it was not looked for"
+            return Result(action, Status.REFUSED, f"the transaction log could not be held against it: {why}")
+        refused = self._committed_elsewhere(action, known)
+        return judged if refused is None else refused
+
+    def _committed_elsewhere(self, action: Action, known: KnownOutcome) -> Result | None:
+        """The refusal of an ABORT for which nothing but its siblings could tell of a commit, and one does; or None."""
+        if known.outcome is not Outcome.UNKNOWN or known.siblings is None:
+            return None
+        try:
+            seen = self.brokers.commit_seen(known.siblings, action.producer_id)
+        except RequestFailed as failed:
+            why = f"whether its transaction committed on its other partitions is not known: {failed.error}"
+            return Result(action, Status.REFUSED, why)
+        return Result(action, Status.REFUSED, seen, Outcome.MAYBE_COMMITTED) if seen is not None else None
+
+    def _remember(self, action: Action, refused: Result) -> None:
+        if refused.learned is not None:
+            self.journal.remember(action, KnownOutcome(refused.learned, refused.detail, settled=True))
+
+    def _send(self, action: Action, leader: int) -> Result:
+        """The last look, and the marker right behind it."""
+        try:
+            with self.brokers.ready(leader) as write:
+                self.on_step("look", action)
+                judged = self._at_rest(action)
+                if isinstance(judged, Result):
+                    return judged
+                if judged.observation.leader != leader:
+                    why = f"its leader moved to broker {judged.observation.leader}: apply again"
+                    return Result(action, Status.FAILED, f"the marker was not sent: {why}")
+                self.on_step("send", action)
+                return _send(action, judged, write, self.brokers)
+        except RequestFailed as failed:
+            return Result(action, Status.FAILED, f"the marker was not sent: {failed.error}")
+
+    def _at_rest(self, action: Action) -> Judged | Result:
+        """The transaction as it is now, once no owner of its producer id is in the middle of a transaction."""
+        owner = ""
+        for look in range(LOOKS_MAX):
+            if look:
+                self.sleep(LOOK_WAIT_S)
+            judged = _found(action, self.brokers.prove_again)
+            if isinstance(judged, Result):
+                return judged
+            why = moved_on(action, judged)
+            if why is not None:
+                return Result(action, Status.REFUSED, why)
+            busy = [view for view in judged.evidence.coordinators if view.state not in _AT_REST]
+            if not busy:
+                return judged
+            owner = f"'{busy[0].transactional_id}'"
+        why = (
+            f"{owner} was in the middle of a transaction at each of {LOOKS_MAX} looks, and a marker could make it fail"
+        )
+        return Result(action, Status.REFUSED, f"{why}: apply again when it is at rest")
 
 
-def _execute(
-    plan: Plan, action: Action, brokers: Brokers, journal: Journal, on_step: Callable[[str, Action], None]
-) -> Result:
-    journal.hold()
-    on_step("intend", action)
-    attempt_id = journal.intend(plan, action)
-    on_step("prove", action)
-    proven = _prove(action, brokers)
-    if isinstance(proven, Result):
-        result = proven
-    else:
-        journal.hold()
-        on_step("send", action)
-        result = _send(action, proven, brokers)
-    on_step("conclude", action)
-    journal.conclude(plan, attempt_id, action, result.status, result.detail)
-    return result
-
-
-def _prove(action: Action, brokers: Brokers) -> Judged | Result:
-    """The transaction as it is now, where it is what the plan says; else what it is instead."""
+def _found(action: Action, prove: Callable[[Action], Judged | None]) -> Judged | Result:
+    """The transaction as it is now, or that it is gone or cannot be proven."""
     try:
-        judged = brokers.prove(action)
+        judged = prove(action)
     except RequestFailed as failed:
         return Result(action, Status.REFUSED, f"it could not be proven again: {failed.error}")
     if judged is None or judged.judgement.verdict is Verdict.GONE:
         return Result(action, Status.GONE, "the transaction is not open any more")
-    why = changed(action, judged)
-    return judged if why is None else Result(action, Status.REFUSED, why)
+    return judged
 
 
 def changed(action: Action, judged: Judged) -> str | None:
-    """How the transaction differs from what the plan says of it, or None. Pure."""
+    """How the transaction, or what is known of its outcome, differs from what the plan says of it, or None. Pure."""
+    why = moved_on(action, judged)
+    now = judged.judgement.outcome
+    if why is None and action.outcome != now:
+        return f"it was planned as outcome {action.outcome} and is {now} now: sweep and plan again"
+    return why
+
+
+def moved_on(action: Action, judged: Judged) -> str | None:
+    """How the transaction differs from what the plan says of it, its outcome apart, or None. Pure."""
     o, now = judged.observation, judged.judgement
     if now.verdict is not Verdict.HANGING:
         return f"it is {now.verdict} now ({now.reason}): {now.explanation}"
     was = (action.topic_id, action.producer_epoch, action.coordinator_epoch, action.start_offset)
     if (o.topic_id, o.producer_epoch, o.coordinator_epoch, o.start_offset) != was:
         return "another transaction is open there now: sweep and plan again"
-    for what, before, after in (("hanging", action.reason, now.reason), ("outcome", action.outcome, now.outcome)):
-        if before != after:
-            return f"it was planned as {what} {before} and is {after} now: sweep and plan again"
+    if action.reason != now.reason:
+        return f"it was planned as hanging {action.reason} and is {now.reason} now: sweep and plan again"
     owners = [view.producer_epoch for view in judged.evidence.coordinators]
     if owners and max(owners) <= o.producer_epoch:
         return "the id that owned it is still at its epoch and can write there: fence it first"
@@ -272,10 +394,10 @@ def marker_for(action: Action) -> MarkerToWrite:
     )
 
 
-def _send(action: Action, judged: Judged, brokers: Brokers) -> Result:
+def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int], brokers: Brokers) -> Result:
     """Sends the marker, once, to the leader that was just proven, and looks at what came of it."""
     try:
-        code = brokers.write(judged.observation.leader, marker_for(action))
+        code = write(marker_for(action))
     except RequestFailed as failed:
         if not failed.sent:
             return Result(action, Status.FAILED, f"the marker was not sent: {failed.error}")

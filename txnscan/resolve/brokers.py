@@ -1,24 +1,29 @@
 """The brokers as apply needs them: a whole proof of a partition, one marker, one look, on connections of their own.
 
-A marker goes out as the first and only request of a new client, so that nothing can send it again.
+A marker goes out on a connection of its own, of a client that sends nothing twice.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
+from txnscan.agreement import Unagreed
 from txnscan.cluster import Cluster, ClusterUnreachable
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client import Client
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.metadata import read_metadata
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Broker, Judged
+from txnscan.model import Broker, Judged, Siblings
 from txnscan.reads import Reader
 from txnscan.remote import Connect, wall_clock_ms
 from txnscan.resolve.apply import Look
 from txnscan.resolve.plan import Action
+from txnscan.resolve.siblings import commit_seen
 from txnscan.scan import NoHistory, scan
 
 
@@ -49,6 +54,13 @@ class LiveBrokers:
 
     def prove(self, action: Action) -> Judged | None:
         """See Brokers."""
+        return self._judged(action, reads_log=True)
+
+    def prove_again(self, action: Action) -> Judged | None:
+        """See Brokers."""
+        return self._judged(action, reads_log=False)
+
+    def _judged(self, action: Action, reads_log: bool) -> Judged | None:
         try:
             with self._cluster() as cluster:
                 found = scan(
@@ -59,6 +71,7 @@ class LiveBrokers:
                     now_ms=wall_clock_ms,
                     history=NoHistory(),
                     progress=lambda stage, done, total: None,
+                    reads_log=reads_log,
                 )
                 self._known |= {broker.broker_id: broker for broker in cluster.connect.brokers}
         except (ClusterUnreachable, ConfigError) as error:
@@ -67,12 +80,26 @@ class LiveBrokers:
             raise RequestFailed(found.errors[0].error, sent=False)
         return next((j for j in found.transactions if j.observation.producer_id == action.producer_id), None)
 
-    def write(self, leader: int, marker: MarkerToWrite) -> int:
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
+        """See Brokers."""
+        topics = {name.rpartition("-")[0] for name in siblings.partitions}
+        try:
+            with self._cluster() as cluster:
+                cluster.view(topics)
+                agreed = cluster.agreement(topics)
+                return commit_seen(cluster.send, siblings, producer_id, agreed.partition)
+        except (ClusterUnreachable, Unagreed) as error:
+            raise RequestFailed(str(error)) from None
+
+    @contextmanager
+    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
         """See Brokers."""
         if leader not in self._known:
             raise RequestFailed(f"broker {leader} is not in the cluster's metadata", sent=False)
-        with Client(self._settings, [self._known[leader]]) as client:
-            return marker.answered(client.send(leader, marker.request()))
+        with Client(self._settings, [self._known[leader]], resends=False) as client:
+            # Connects, so that the marker need not.
+            read_metadata(client.send, leader, [])
+            yield lambda marker: marker.answered(client.send(leader, marker.request()))
 
     def look(self, action: Action) -> Look:
         """See Brokers."""

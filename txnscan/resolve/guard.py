@@ -5,7 +5,8 @@ A marker at the wrong time tears the data of a live application, so everything h
 - in two sweeps at least, with a threshold that no live transaction outlives;
 - never where the id that owned it is still at its epoch: its producer could write to this partition between the proof
   and the marker, which would then end what it wrote. Fence it first (InitProducerId), then sweep again;
-- never an abort where a commit may be of this data.
+- never where the transaction log could not be held against what the coordinators say;
+- never an abort where a commit may be of this data, or was ever seen to be.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ ACCEPT_UNKNOWN = "--accept-unknown-outcome"
 class Stored:
     """A hanging transaction as the tables have it: the row of its sweep, and its incident's.
 
-    owner_epoch: the epoch of the id that has its producer id, None for an orphan. first_seen_ms, swept_at_ms: by the
-    scanner's clock. sweeps: how many saw it hanging. late_after_ms, max_timeout_ms: the sweep's threshold and the
-    longest `transaction.max.timeout.ms` of the brokers.
+    outcome, outcome_reason, owner_committed: the best that any sweep has known. log_error: why this sweep could not
+    read the transaction log. owner_epoch: the epoch of the id that has its producer id, None for an orphan.
+    first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many saw it hanging. late_after_ms, max_timeout_ms:
+    the sweep's threshold and the longest `transaction.max.timeout.ms` of the brokers.
     """
 
     incident_id: str
@@ -44,6 +46,8 @@ class Stored:
     reason: str
     outcome: str | None
     outcome_reason: str | None
+    log_error: str | None
+    owner_committed: bool
     transactional_id: str | None
     owner_epoch: int | None
     blocked_records: int | None
@@ -162,7 +166,12 @@ def _not_listed(s: Stored, limits: Limits) -> bool:
 
 def _maybe_committed(s: Stored, limits: Limits) -> bool:
     unknown = s.outcome not in (Outcome.COMMITTED, Outcome.NOT_COMMITTED)
-    return s.outcome == Outcome.MAYBE_COMMITTED or (s.reason == Reason.MAYBE_COMMITTED and unknown)
+    owner_committed = s.owner_committed or s.reason == Reason.MAYBE_COMMITTED
+    return s.outcome == Outcome.MAYBE_COMMITTED or (owner_committed and unknown)
+
+
+def _log_unread(s: Stored, limits: Limits) -> bool:
+    return s.log_error is not None
 
 
 def _outcome_not_told(s: Stored, limits: Limits) -> bool:
@@ -214,6 +223,14 @@ GUARDS: tuple[Guard, ...] = (
         lambda s, _: f"it holds offsets of consumer groups; plan with --include-consumer-offsets to include {s.topic}",
     ),
     Guard("topic_not_listed", _not_listed, lambda s, _: "no --topic of the plan matches its topic"),
+    Guard(
+        "log_unread",
+        _log_unread,
+        lambda s, _: (
+            "the transaction log could not be read, so that what its coordinators say could not be held against it: "
+            f"{s.log_error}: sweep again"
+        ),
+    ),
     Guard("outcome_not_told", _outcome_not_told, lambda s, _: "its sweep did not look for its outcome: sweep again"),
     Guard(
         "maybe_committed",

@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from txnscan import __version__
+from txnscan.model import KnownOutcome
 from txnscan.remote import wall_clock_ms
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
-from txnscan.tables import Tables
+from txnscan.tables import Tables, known_outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,15 @@ class TablesJournal:
             if row["step"] == "intent"
         ]
 
+    def known(self, action: Action) -> KnownOutcome | None:
+        """See Journal."""
+        incidents = self._tables.rows(INCIDENTS).where(F.col("incident_id") == action.incident_id).collect()
+        return known_outcome(incidents[0]) if incidents else None
+
+    def remember(self, action: Action, known: KnownOutcome) -> None:
+        """See Journal."""
+        self._tables.remember(action.incident_id, known)
+
     def intend(self, plan: Plan, action: Action) -> str:
         """See Journal."""
         attempt_id = str(uuid.uuid4())
@@ -124,13 +134,17 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
         "sweep_id", "late_after_ms", "max_timeout_ms", F.unix_millis("finished_at").alias("swept_at_ms")
     )
     incidents = tables.rows(INCIDENTS).select(
-        *("cluster_id", "incident_id", "topic", "topic_id", "partition", "producer_id", "start_offset", "sweeps")
+        *("cluster_id", "incident_id", "topic", "topic_id", "partition", "producer_id", "start_offset", "sweeps"),
+        *("outcome", "outcome_reason"),
+        F.coalesce("owner_committed", F.lit(False)).alias("owner_committed"),
     )
     hanging = (
         tables.rows(OPEN_TRANSACTIONS)
         .where((F.col("sweep_id") == sweep_id) & (F.col("verdict") == "hanging"))
         .withColumn("first_seen_ms", F.unix_millis("first_seen_at"))
         .withColumn("owner_epoch", F.col("coordinator_producer_epoch"))
+        # What is known best is the incident's, whatever this sweep could still see.
+        .drop("outcome", "outcome_reason")
         .join(sweeps, "sweep_id")
         .join(incidents, ["cluster_id", "topic", "topic_id", "partition", "producer_id", "start_offset"])
         .orderBy("topic", "partition", "start_offset", "producer_id")

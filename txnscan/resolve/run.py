@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,10 +92,10 @@ def apply_to(
     tables = Tables(spark, config.tables)
     TablesJournal(tables).check_planned(plan)
     if not execute:
-        rehearsed = apply_plan(plan, brokers, TablesJournal(tables), execute=False, options=options)
+        rehearsed = apply_plan(plan, brokers, TablesJournal(tables), execute=False, options=options, sleep=time.sleep)
         return Applied(False, tuple(rehearsed), ())
     with Lock(tables, cluster_id) as lock:
         journal = TablesJournal(tables, lock)
         settled = settle_interrupted(cluster_id, plan, brokers, journal)
-        results = apply_plan(plan, brokers, journal, execute=True, options=options, on_step=on_step)
+        results = apply_plan(plan, brokers, journal, execute=True, options=options, sleep=time.sleep, on_step=on_step)
     return Applied(True, tuple(results), tuple(settled))

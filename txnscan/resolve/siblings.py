@@ -1,0 +1,75 @@
+"""What the other partitions of a transaction show of its end: a COMMIT marker is evidence that it committed.
+
+A marker stands in the partition's log, behind everything that its transaction wrote there. So the log is read from what
+was written since the transaction began to the high watermark, headers alone, in pieces, and no further than a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.fetch import fetch
+from txnscan.kafka.list_offsets import Offset, list_offsets, offset_at
+from txnscan.model import Partition, Siblings
+
+_PIECE_BYTES = 8 * 1024 * 1024
+# More than this much of one partition is not looked through.
+BYTES_MAX = 4 * 1024 * 1024 * 1024
+# The coordinator's clock says when the transaction began, the partition's leader's when its marker was written.
+_CLOCKS_DIFFER_MS = 60_000
+
+
+def commit_seen(
+    send: Send, siblings: Siblings, producer_id: int, partition_of: Callable[[str, int], Partition]
+) -> str | None:
+    """Where a COMMIT marker of this producer id and of an epoch that the transaction's marker can have stands, in a
+    clause; None where none does.
+
+    partition_of: the partition with the leader that all brokers name. Raises RequestFailed where one of the partitions
+    cannot be read: then nothing is known.
+    """
+    for name in siblings.partitions:
+        topic, _, index = name.rpartition("-")
+        partition = partition_of(topic, int(index))
+        offset = _commit_offset(send, partition, producer_id, siblings)
+        if offset is not None:
+            return f"{name} has a COMMIT marker of producer id {producer_id} at offset {offset}"
+    return None
+
+
+def _commit_offset(send: Send, partition: Partition, producer_id: int, siblings: Siblings) -> int | None:
+    offset = _first_since(send, partition, siblings.since_ms - _CLOCKS_DIFFER_MS)
+    read_bytes = 0
+    while offset is not None and read_bytes < BYTES_MAX:
+        fetched = fetch(send, partition, offset, _PIECE_BYTES, records=False)
+        for batch in fetched.batches:
+            ours = (batch.producer_id, batch.producer_epoch in siblings.marker_epochs) == (producer_id, True)
+            if batch.commits and ours and batch.base_offset >= offset:
+                return batch.base_offset
+        reached = fetched.next_offset(offset)
+        if reached >= fetched.high_watermark:
+            return None
+        if reached == offset:
+            raise RequestFailed(f"{partition.topic}-{partition.partition} gave no records at offset {offset}")
+        read_bytes += fetched.size_bytes
+        offset = reached
+    if offset is None:
+        return None
+    where = f"{partition.topic}-{partition.partition}"
+    size = f"more than {BYTES_MAX >> 30} GiB"
+    raise RequestFailed(f"{where} has {size} since the transaction began, which is too much to look through")
+
+
+def _first_since(send: Send, partition: Partition, time_ms: int) -> int | None:
+    """The first offset whose record is not older than this, None where all are. From the log's start where no time is
+    known.
+    """
+    if time_ms < 0:
+        listed = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
+    else:
+        listed = offset_at(send, partition, time_ms)
+    if listed.error is not None:
+        raise RequestFailed(f"{partition.topic}-{partition.partition}: {listed.error}")
+    return listed.offset if listed.offset >= 0 else None
