@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from tests.prove.compaction import alter_topic
 from tests.prove.moves import elect, reassign
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
@@ -18,8 +18,6 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 # replica on broker 3, which scripts stop so that a partition takes no writes: Kafka 3.5 would load it again for that.
 COORDINATORS = {"moves": (1, 2), "stays": (1,), "forgets": (3,)}
 _LOG_CONFIGS = {"cleanup.policy": "compact", "compression.type": "uncompressed"}
-_TOPIC = 2
-_SET = 0
 
 
 def heal(cluster: KafkaCluster, wire: Wire) -> None:
@@ -41,10 +39,7 @@ def heal(cluster: KafkaCluster, wire: Wire) -> None:
 
 def set_log_min_isr(wire: Wire, min_isr: int) -> None:
     """How many replicas of `__transaction_state` must be in sync for a coordinator to write."""
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    config = resource.AlterableConfig(name="min.insync.replicas", config_operation=_SET, value=str(min_isr))
-    topic = resource(resource_type=_TOPIC, resource_name=TRANSACTION_STATE_TOPIC, configs=[config])
-    wire.send(wire.any_broker(), IncrementalAlterConfigsRequest(resources=[topic]))
+    alter_topic(wire, TRANSACTION_STATE_TOPIC, {"min.insync.replicas": str(min_isr)})
 
 
 def _in_sync(wire: Wire) -> bool:

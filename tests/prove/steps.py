@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kafka.protocol.producer import ProduceRequest
@@ -30,7 +30,7 @@ from txnscan.sim.records import (
 from txnscan.sim.world import World
 
 # As `TransactionLogValue` writes them.
-_EMPTY, _NO_PARTITIONS = 0, -1
+_EMPTY, _ONGOING, _NO_PARTITIONS = 0, 1, -1
 
 
 @dataclass(frozen=True)
@@ -243,11 +243,17 @@ def _asked_once(wire: Wire, name: str) -> bool:
     return True
 
 
-def write_transaction_log(cluster: KafkaCluster, key: Key, name: str, identity: Identity) -> None:
-    """Appends a TransactionLogValue (v0) of an id at rest. Brokers take it from a client of that name alone."""
+def write_transaction_log(
+    cluster: KafkaCluster, key: Key, name: str, identity: Identity, ongoing: Iterable[Key] = ()
+) -> None:
+    """Appends a TransactionLogValue (v0) of an id: at rest, or Ongoing with these partitions. Brokers take it from a
+    client of that name alone, and the coordinator does not learn of it before it loads its log.
+    """
     now_ms = int(time.time() * 1000)
-    text = name.encode()
-    fields = (0, identity.producer_id, identity.producer_epoch, TIMEOUT_MS_MAX, _EMPTY, _NO_PARTITIONS, now_ms, -1)
+    added = [_text(topic) + struct.pack(">ii", 1, partition) for topic, partition in ongoing]
+    status, start_ms, partitions = (_ONGOING, now_ms, len(added)) if added else (_EMPTY, -1, _NO_PARTITIONS)
+    head = (0, identity.producer_id, identity.producer_epoch, TIMEOUT_MS_MAX, status, partitions)
+    value = struct.pack(">hqhibi", *head) + b"".join(added) + struct.pack(">qq", now_ms, start_ms)
     builder = MemoryRecordsBuilder(
         magic=2,
         compression_type=0,
@@ -257,9 +263,7 @@ def write_transaction_log(cluster: KafkaCluster, key: Key, name: str, identity: 
         producer_epoch=-1,
         base_sequence=-1,
     )
-    builder.append(
-        timestamp=now_ms, key=struct.pack(">hh", 0, len(text)) + text, value=struct.pack(">hqhibiqq", *fields)
-    )
+    builder.append(timestamp=now_ms, key=struct.pack(">h", 0) + _text(name), value=value)
     builder.close()
     topic = ProduceRequest.TopicProduceData
     batch = topic.PartitionProduceData(index=key[1], records=bytes(builder.buffer()))
@@ -274,6 +278,11 @@ def write_transaction_log(cluster: KafkaCluster, key: Key, name: str, identity: 
         answer = wire.send(wire.partition(*key).leader, request).responses[0].partition_responses[0]
     if answer.error_code != ErrorCode.NONE:
         raise DemoError(f"{key[0]} could not be written: {error_name(answer.error_code)}")
+
+
+def _text(text: str) -> bytes:
+    """A string as it stands in values that are not flexible."""
+    return struct.pack(">h", len(text.encode())) + text.encode()
 
 
 def _data(world: World, key: Key) -> int:

@@ -1,0 +1,103 @@
+"""Compaction of `__transaction_state` on real brokers, when a test wants it, and what it leaves.
+
+Brokers compact a log once its last segment is closed and enough of it is dirty, which takes hours to weeks. Here the
+topic's configs are changed while it runs, an id of no importance writes so that the segment is closed, and the records
+that are left are read as any consumer reads them. `PROPERTIES` make brokers look for work often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import count
+
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+from txnscan.demo.errors import DemoError
+from txnscan.demo.producer import Producer
+from txnscan.demo.wait import wait_until
+from txnscan.demo.wire import Wire
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.fetch import Batch, fetch
+from txnscan.kafka.list_offsets import Offset, list_offsets
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.transaction_log import LoggedTransaction, decode, transactional_id
+
+PROPERTIES = {"log.cleaner.backoff.ms": "100"}
+# Every append closes the segment before it, and what is closed is cleaned however little of it is dirty.
+_AT_ONCE = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
+_TOPIC = 2
+_SET, _DELETE = 0, 1
+_PIECE_BYTES = 1024 * 1024
+_COMPACTION_S_MAX = 60.0
+
+
+def compact_transaction_log(wire: Wire, k: int, transactional_ids: Collection[str]) -> None:
+    """Has the leader compact one partition of the log, until of each of these ids its last record is left at most.
+
+    Nothing is compacted where nobody writes meanwhile. Raises DemoError when it does not happen within a minute.
+    """
+    partitions = len(wire.view([TRANSACTION_STATE_TOPIC]).partitions)
+    writer = Producer(wire, id_served_by(f"compacts-{k}", k, partitions))
+
+    def compacted() -> bool:
+        # A record more, and so a closed segment, with each try: brokers get to know configs when they do.
+        writer.init_producer_id()
+        left = [record.transactional_id for record in logged(wire, k)]
+        return all(left.count(name) <= 1 for name in transactional_ids)
+
+    alter_topic(wire, TRANSACTION_STATE_TOPIC, _AT_ONCE)
+    try:
+        wait_until(compacted, f"{TRANSACTION_STATE_TOPIC}-{k} was compacted", _COMPACTION_S_MAX)
+    finally:
+        alter_topic(wire, TRANSACTION_STATE_TOPIC, dict.fromkeys(_AT_ONCE))
+
+
+def id_served_by(prefix: str, k: int, partitions: int) -> str:
+    """A transactional id that this one of so many partitions of the log serves."""
+    ids = (f"{prefix}-{number}" for number in count())
+    return next(name for name in ids if coordinator_partition(name, partitions) == k)
+
+
+def alter_topic(wire: Wire, topic: str, configs: Mapping[str, str | None]) -> None:
+    """Sets these configs of a topic; those that are None go back to the brokers' own. Raises DemoError."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    changes = [
+        resource.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
+        for name, value in configs.items()
+    ]
+    wanted = resource(resource_type=_TOPIC, resource_name=topic, configs=changes)
+    (answer,) = wire.send(wire.any_broker(), IncrementalAlterConfigsRequest(resources=[wanted])).responses
+    if answer.error_code != ErrorCode.NONE:
+        why = answer.error_message or error_name(answer.error_code)
+        raise DemoError(f"{topic} could not be configured: {why}")
+
+
+def logged(wire: Wire, k: int) -> tuple[LoggedTransaction, ...]:
+    """What the leader of a partition of the log has of all ids, in its order. Tombstones are left out."""
+    return tuple(
+        decode(offset, name, value)
+        for batch in batches(wire, (TRANSACTION_STATE_TOPIC, k))
+        if not batch.is_control
+        for offset, key, value in batch.records or ()
+        if key is not None and value is not None and (name := transactional_id(key)) is not None
+    )
+
+
+def batches(wire: Wire, key: Key) -> tuple[Batch, ...]:
+    """All batches of a partition, up to the high watermark, from its leader. Raises RequestFailed."""
+    partition = wire.partition(*key)
+    start = list_offsets(wire.send, partition.leader, [partition], Offset.LOG_START)[key]
+    if start.error is not None:
+        raise RequestFailed(start.error)
+    found: list[Batch] = []
+    offset = start.offset
+    while True:
+        fetched = fetch(wire.send, partition, offset, _PIECE_BYTES, records=True)
+        found += fetched.batches
+        reached = fetched.next_offset(offset)
+        if reached >= fetched.high_watermark:
+            return tuple(found)
+        if reached == offset:
+            raise RequestFailed(f"{key[0]}-{key[1]} gave no records at offset {offset}")
+        offset = reached

@@ -1,0 +1,402 @@
+"""What `__transaction_state` has lost, on real brokers, is never taken for "not committed".
+
+A commit that lost a partition (`plant.committed_but_hanging`) is planted many times over, and then its decision goes
+
+- from the middle of the log: a replica that was down while its leader compacted comes back with the records from
+  before, goes on with those from after, and leads again;
+- from the beginning of the log, after a sweep had proven the commit.
+
+And a transaction is planted that the log has under way while its coordinator knows nothing of it. All this is done at
+once, so that brokers are stopped, and what hangs is watched, only once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.prove.compaction import PROPERTIES, batches, compact_transaction_log, id_served_by, logged
+from tests.prove.moves import reassign
+from tests.prove.placing import lead, replicas_of
+from tests.prove.steps import write_transaction_log
+from txnscan import ScanConfig, sweep
+from txnscan.api import SweepResult
+from txnscan.demo import plant
+from txnscan.demo.admin import create_topic, unverified
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
+from txnscan.demo.reader import read_values
+from txnscan.demo.wait import wait_until
+from txnscan.demo.wire import Wire
+from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.remote import wall_clock_ms
+from txnscan.resolve.apply import Status
+from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
+from txnscan.resolve.plan import Action, Plan, Refusal
+from txnscan.resolve.run import apply_to, plan_sweep
+from txnscan.transaction_log import LoggedTransaction, State
+
+# The shortest in which a torn commit can still be planted; the scanner must have watched for longer than this.
+MAX_TIMEOUT_MS = 20_000
+EVERY_OPTION = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
+# The brokers: one that leads what is to be led, one that forgets ids at rest, and one that is down for a while.
+KEEPER, FORGETFUL, AWAY = 1, 2, 3
+RECORDS = [b"record %d" % number for number in range(5)]
+# The partitions of `__transaction_state`, by what becomes of them.
+HOLED, CUT, EXPIRED, CONTRADICTED = range(4)
+LOG_ON = (AWAY, KEEPER, KEEPER, KEEPER)
+MARKERS = {b"\x00\x00\x00\x00": "ABORT", b"\x00\x00\x00\x01": "COMMIT"}
+# Torn commits by what their ids do afterwards; their topics have these names. v1: of a client of transactions v1.
+HOLES = ("rested", "went-on", "under-way", "rested-v1", "same-again-v1")
+FORGOTTEN = ("cut-rested", "cut-went-on", "cut-anew", "cut-expired")
+LOG_ONLY = "log-only"
+COMPLETE = f"COMMIT: {len(RECORDS)} records"
+
+
+def not_yet(why: str) -> pytest.MarkDecorator:
+    """What is to hold, and does not: only what is asserted may fail, not the planting."""
+    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=why)
+
+
+HOLES_UNSEEN = not_yet("a log that begins early enough is taken for whole")
+PROOF_FORGOTTEN = not_yet("every sweep tells the outcome from what the log shows now")
+LOG_NOT_COMPARED = not_yet("the log is not held against the coordinator")
+
+
+@dataclass(frozen=True)
+class Torn:
+    """A transaction that stays open on the second of its topics. k: where its id is logged."""
+
+    name: str
+    k: int
+    producer: Producer
+    hanging: Identity
+
+    @property
+    def owner(self) -> str:
+        return str(self.producer.transactional_id)
+
+    @property
+    def fine(self) -> str:
+        return f"{self.name}-fine"
+
+    @property
+    def solo(self) -> str:
+        return f"{self.name}-solo"
+
+    def go_on(self) -> None:
+        """One more transaction of the id, on the first topic alone."""
+        self.producer.write(self.fine, 0, [b"later"])
+        self.producer.end(commit=True)
+
+
+@dataclass(frozen=True)
+class World:
+    """Brokers with transactions that were watched for long enough, and the plan for them.
+
+    proven: the outcomes that the first sweep told, when the beginning of the log was still there. judged: the rows of
+    the last sweep. Both by topic.
+    """
+
+    cluster: KafkaCluster
+    wire: Wire
+    config: ScanConfig
+    torn: Mapping[str, Torn]
+    proven: Mapping[str, str | None]
+    judged: Mapping[str, Any]
+    plan: Plan
+
+    def entry(self, name: str) -> Action | Refusal | None:
+        """What the plan has of it: an action, a refusal, or nothing."""
+        entries = (*self.plan.actions, *self.plan.refused)
+        return next((entry for entry in entries if entry.topic == self.torn[name].solo), None)
+
+    def fates(self) -> dict[str, str]:
+        """What became of the open data, by name."""
+        return {name: fate(self.wire, torn) for name, torn in self.torn.items()}
+
+
+@dataclass(frozen=True)
+class Afterwards:
+    """What an apply of the whole plan said, by topic, and what became of the open data, by name."""
+
+    said: Mapping[str, Status]
+    fates: Mapping[str, str]
+
+
+def fate(wire: Wire, torn: Torn) -> str:
+    """Whether it is still open, or else its markers and how many records a read_committed consumer gets."""
+    if plant.open_transaction(wire, torn.solo, 0, torn.hanging.producer_id) is not None:
+        return "open"
+    return f"{', '.join(markers(wire, torn.solo))}: {len(read_values(wire, torn.solo, 0, committed=True))} records"
+
+
+def markers(wire: Wire, topic: str) -> list[str]:
+    """The kinds of the markers on a topic, in their order."""
+    found = (record for batch in batches(wire, (topic, 0)) if batch.is_control for record in batch.records or ())
+    return [MARKERS[bytes(key or b"")] for _, key, _ in found]
+
+
+def history(wire: Wire, torn: Torn) -> list[LoggedTransaction]:
+    """What the log has of the id, as its leader gives it now."""
+    return [record for record in logged(wire, torn.k) if record.transactional_id == torn.owner]
+
+
+# --- planting
+
+
+def lay_out_log(wire: Wire) -> None:
+    """`__transaction_state`, with one replica of each partition, and two of the one that gets a hole."""
+    create_topic(wire, TRANSACTION_STATE_TOPIC, [[on] for on in LOG_ON], {"cleanup.policy": "compact"})
+    reassign(wire, {(TRANSACTION_STATE_TOPIC, HOLED): (AWAY, KEEPER)})
+
+    def in_sync() -> bool:
+        return set(replicas_of(wire, TRANSACTION_STATE_TOPIC)[HOLED].isr_nodes) == {AWAY, KEEPER}
+
+    wait_until(in_sync, "the log that gets a hole had two replicas")
+
+
+def owner(wire: Wire, name: str, k: int) -> Torn:
+    """A producer that is logged there, and its topics."""
+    transactional_id = id_served_by(f"{name}-service", k, len(LOG_ON))
+    producer = Producer(wire, transactional_id, v2=k != CONTRADICTED and not name.endswith("v1"))
+    torn = Torn(name, k, producer, producer.init_producer_id())
+    create_topic(wire, torn.fine, [[KEEPER]])
+    create_topic(wire, torn.solo, [[AWAY]])
+    return torn
+
+
+def begin(wire: Wire, name: str, k: int) -> Torn:
+    """A transaction on both topics, not yet ended."""
+    torn = owner(wire, name, k)
+    for topic in (torn.fine, torn.solo):
+        torn.producer.write(topic, 0, RECORDS)
+    return torn
+
+
+def tear(cluster: KafkaCluster, wire: Wire, torn: Iterable[Torn]) -> None:
+    """The commits, while the second topics have no leader. Their broker is down afterwards."""
+    cluster.stop_broker(AWAY)
+    for one in torn:
+        cluster.wait_for_leader(one.solo, 0, -1)
+        one.producer.end(commit=True)
+    for one in torn:
+        wait_until(lambda o=one: plant.describe_owner(wire, o.owner).state == "CompleteCommit", f"{one.name} committed")  # type: ignore[misc]
+
+
+def make_holes(wire: Wire, torn: Mapping[str, Torn]) -> None:
+    """The leader compacts away the decisions that the replica on the broker which is down has not fetched."""
+    again = torn["same-again-v1"]
+    torn["went-on"].go_on()
+    torn["under-way"].producer.write(torn["under-way"].fine, 0, [b"later"])
+    # The same partitions at the same epoch: nothing but its time tells this transaction from the one before.
+    again.producer.add_partitions([(again.fine, 0), (again.solo, 0)])
+    compact_transaction_log(wire, HOLED, [torn[name].owner for name in HOLES])
+    torn["under-way"].producer.end(commit=True)
+    again.producer.end(commit=False)
+    for name in ("rested-v1", "same-again-v1"):
+        # An owner that is still at the epoch of the open data could write, and then nothing is planned anyway.
+        torn[name].producer.init_producer_id()
+
+
+def under_way_in_the_log_only(cluster: KafkaCluster, wire: Wire) -> Torn:
+    """Open data, its coordinator at rest at a later epoch, and a record in the log that says: under way.
+
+    It stands for a coordinator that did not load all of its log, of which no broker tells (`TransactionStateManager.
+    loadTransactionMetadata`): the next that loads it has the transaction, and its producer may commit it.
+    """
+    torn = owner(wire, LOG_ONLY, CONTRADICTED)
+    with unverified(wire):
+        torn.producer.produce(torn.solo, 0, RECORDS, version=PRODUCE_V1)
+    torn.producer.init_producer_id()
+    write_transaction_log(
+        cluster, (TRANSACTION_STATE_TOPIC, torn.k), torn.owner, torn.hanging, ongoing=[(torn.solo, 0)]
+    )
+    return torn
+
+
+def load_elsewhere(cluster: KafkaCluster, wire: Wire, k: int, broker_id: int) -> None:
+    """Another broker gets this partition of the log, and coordinates its ids."""
+    reassign(wire, {(TRANSACTION_STATE_TOPIC, k): (broker_id,)})
+    cluster.wait_for_leader(TRANSACTION_STATE_TOPIC, k, broker_id)
+
+
+def forget(cluster: KafkaCluster, wire: Wire, torn: Mapping[str, Torn]) -> None:
+    """The decisions go from the log, on all its replicas: there is one."""
+    torn["cut-went-on"].go_on()
+    torn["cut-anew"].producer.init_producer_id()
+    expired = torn["cut-expired"].owner
+    load_elsewhere(cluster, wire, EXPIRED, FORGETFUL)
+    wait_until(lambda: plant.describe_owner(wire, expired).error == "TRANSACTIONAL_ID_NOT_FOUND", f"{expired} expired")
+    for k in (CUT, EXPIRED):
+        compact_transaction_log(wire, k, [one.owner for one in torn.values() if one.k == k])
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("lost-records")
+    properties = {
+        **PROPERTIES,
+        "auto.leader.rebalance.enable": "false",
+        "transaction.max.timeout.ms": str(MAX_TIMEOUT_MS),
+        "transaction.state.log.num.partitions": str(len(LOG_ON)),
+    }
+    forgetful = {
+        "transactional.id.expiration.ms": "1000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+    }
+    with (
+        KafkaCluster(directory / "kafka", properties=properties, broker_properties={FORGETFUL: forgetful}) as cluster,
+        cluster.wire() as wire,
+    ):
+        lay_out_log(wire)
+        logs = {**dict.fromkeys(HOLES, HOLED), **dict.fromkeys(FORGOTTEN, CUT), "cut-expired": EXPIRED}
+        torn = {name: begin(wire, name, k) for name, k in logs.items()}
+        tear(cluster, wire, torn.values())
+        make_holes(wire, torn)
+        cluster.start_broker(AWAY)
+        lead(cluster, wire, (TRANSACTION_STATE_TOPIC, HOLED), (AWAY, KEEPER))
+        torn[LOG_ONLY] = under_way_in_the_log_only(cluster, wire)
+        for one in torn.values():
+            cluster.wait_for_leader(one.solo, 0, AWAY)
+
+        # Threads, because what Spark adds is not in question here, and this is quicker.
+        config = ScanConfig(
+            cluster.bootstrap_servers,
+            tables=str(directory / "tables"),
+            late_after=f"{MAX_TIMEOUT_MS}ms",
+            engine="threads",
+        )
+        first = sweep(spark, config)
+        forget(cluster, wire, torn)
+        seen_ms = first.scan.finished_at_ms
+        wait_until(lambda: wall_clock_ms() - seen_ms > MAX_TIMEOUT_MS, "all was watched for long enough")
+        last = sweep(spark, config)
+        proven = {topic: row["outcome"] for topic, row in by_topic(first).items()}
+        plan = plan_sweep(spark, str(config.tables), sweep_id=last.scan.sweep_id)
+        yield World(cluster, wire, config, torn, proven, by_topic(last), plan)
+
+
+def by_topic(swept: SweepResult) -> dict[str, Any]:
+    """The rows of a sweep: each of the topics has one open transaction at most."""
+    return {row["topic"]: row for row in swept.transactions.collect()}
+
+
+def apply_whole(spark: SparkSession, world: World, options: Iterable[str]) -> Afterwards:
+    """Does the plan, with these options."""
+    results = apply_to(spark, world.config, world.plan, execute=True, options=tuple(options)).results
+    return Afterwards({result.action.topic: result.status for result in results}, world.fates())
+
+
+@pytest.fixture(scope="module")
+def without_options(spark: SparkSession, world: World) -> Afterwards:
+    return apply_whole(spark, world, ())
+
+
+@pytest.fixture(scope="module")
+def with_every_option(spark: SparkSession, world: World, without_options: Afterwards) -> Afterwards:
+    return apply_whole(spark, world, EVERY_OPTION)
+
+
+# --- a hole in the middle
+
+
+def test_a_replica_that_was_down_while_its_leader_compacted_leads_a_log_with_a_hole(world: World) -> None:
+    assert world.wire.partition(TRANSACTION_STATE_TOPIC, HOLED).leader == AWAY
+    for name in HOLES:
+        torn = world.torn[name]
+        left = history(world.wire, torn)
+        states = [record.state for record in left]
+        named = [record for record in left if (torn.solo, 0) in record.partitions]
+        assert named[0].state is State.ONGOING, name
+        assert named[0].producer_epoch == torn.hanging.producer_epoch, name
+        assert State.PREPARE_COMMIT not in [record.state for record in named], f"{name}: {states}"
+        assert left[-1].state in (State.EMPTY, State.COMPLETE_COMMIT), f"{name}: {states}"
+
+
+@HOLES_UNSEEN
+def test_a_log_with_a_hole_proves_that_nothing_was_committed_of_no_transaction(world: World) -> None:
+    told = {name: world.judged[world.torn[name].solo]["outcome"] for name in HOLES}
+    assert {name: outcome for name, outcome in told.items() if outcome == "not_committed"} == {}
+
+
+@HOLES_UNSEEN
+def test_without_options_no_marker_is_sent_for_what_a_hole_may_hide(world: World, without_options: Afterwards) -> None:
+    assert {name: without_options.fates[name] for name in HOLES} == dict.fromkeys(HOLES, "open")
+    assert {without_options.said.get(world.torn[name].solo) for name in HOLES} <= {None, Status.REFUSED}
+
+
+@HOLES_UNSEEN
+def test_an_accepted_unknown_outcome_aborts_nothing_whose_sibling_partition_was_committed(
+    world: World, with_every_option: Afterwards
+) -> None:
+    for name in HOLES:
+        assert "COMMIT" in markers(world.wire, world.torn[name].fine), name
+    fates = {name: with_every_option.fates[name] for name in HOLES}
+    # Whether a commit can be proven all the same is not the question: what was committed is not to be lost.
+    assert {name: fate for name, fate in fates.items() if fate not in ("open", COMPLETE)} == {}
+
+
+# --- a beginning that is gone
+
+
+def test_the_first_sweep_proves_commits_that_the_log_then_forgets(world: World) -> None:
+    for name in FORGOTTEN:
+        torn = world.torn[name]
+        assert world.proven[torn.solo] == "committed", name
+        assert [record for record in history(world.wire, torn) if (torn.solo, 0) in record.partitions] == [], name
+    reasons = {name: world.judged[world.torn[name].solo]["reason"] for name in FORGOTTEN}
+    assert reasons == {
+        "cut-rested": "maybe_committed",
+        "cut-went-on": "stale_epoch",
+        "cut-anew": "stale_epoch",
+        "cut-expired": "orphan",
+    }
+
+
+@PROOF_FORGOTTEN
+def test_a_commit_that_was_proven_once_stays_planned_as_a_commit(world: World) -> None:
+    planned = {name: world.entry(name) for name in FORGOTTEN}
+    asked = {name: (getattr(e, "marker", None), getattr(e, "needs", None)) for name, e in planned.items()}
+    assert asked == dict.fromkeys(FORGOTTEN, ("COMMIT", COMPLETE_COMMITS))
+
+
+def test_without_options_no_marker_is_sent_for_what_the_log_has_forgotten(without_options: Afterwards) -> None:
+    assert {name: without_options.fates[name] for name in FORGOTTEN} == dict.fromkeys(FORGOTTEN, "open")
+
+
+@PROOF_FORGOTTEN
+def test_a_commit_that_was_proven_once_is_completed_whatever_the_log_has_forgotten(
+    world: World, with_every_option: Afterwards
+) -> None:
+    assert {name: with_every_option.fates[name] for name in FORGOTTEN} == dict.fromkeys(FORGOTTEN, COMPLETE)
+    for name in FORGOTTEN:
+        assert with_every_option.said[world.torn[name].solo] is Status.RESOLVED, name
+        whole = read_values(world.wire, world.torn[name].fine, 0, committed=True)
+        assert [value for value in whole if value in RECORDS] == RECORDS, name
+
+
+# --- a log that contradicts its coordinator
+
+
+@LOG_NOT_COMPARED
+def test_what_the_log_has_under_way_and_its_coordinator_does_not_is_a_split(world: World) -> None:
+    row = world.judged[world.torn[LOG_ONLY].solo]
+    assert (row["verdict"], row["reason"]) == ("indeterminate", "split")
+    assert world.entry(LOG_ONLY) is None
+
+
+@LOG_NOT_COMPARED
+def test_a_producer_may_still_commit_what_only_the_log_has_under_way(
+    world: World, with_every_option: Afterwards
+) -> None:
+    torn = world.torn[LOG_ONLY]
+    load_elsewhere(world.cluster, world.wire, torn.k, AWAY)
+    torn.producer.identity = torn.hanging
+    torn.producer.end(commit=True)
+    wait_until(lambda: fate(world.wire, torn) != "open", "the marker was written")
+    assert (with_every_option.fates[LOG_ONLY], fate(world.wire, torn)) == ("open", COMPLETE)
