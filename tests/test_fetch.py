@@ -86,6 +86,7 @@ def test_a_marker_is_told_as_a_control_batch() -> None:
 def test_of_control_batches_a_commit_marker_alone_commits(kind: int, commits: bool, records: bool) -> None:
     (found,) = read(held(control(100, 7, 4, kind)), records=records).batches
     assert (found.is_control, found.commits) == (True, commits)
+    assert (found.records is not None and len(found.records)) == (1 if records else False)
 
 
 def test_data_that_looks_like_a_commit_marker_is_none() -> None:

@@ -57,16 +57,6 @@ LOG_ONLY = "log-only"
 COMPLETE = f"COMMIT: {len(RECORDS)} records"
 
 
-def not_yet(why: str) -> pytest.MarkDecorator:
-    """What is to hold, and does not: only what is asserted may fail, not the planting."""
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=why)
-
-
-HOLES_UNSEEN = not_yet("a log that begins early enough is taken for whole")
-PROOF_FORGOTTEN = not_yet("every sweep tells the outcome from what the log shows now")
-LOG_NOT_COMPARED = not_yet("the log is not held against the coordinator")
-
-
 @dataclass(frozen=True)
 class Torn:
     """A transaction that stays open on the second of its topics. k: where its id is logged."""
@@ -318,19 +308,16 @@ def test_a_replica_that_was_down_while_its_leader_compacted_leads_a_log_with_a_h
         assert left[-1].state in (State.EMPTY, State.COMPLETE_COMMIT), f"{name}: {states}"
 
 
-@HOLES_UNSEEN
 def test_a_log_with_a_hole_proves_that_nothing_was_committed_of_no_transaction(world: World) -> None:
     told = {name: world.judged[world.torn[name].solo]["outcome"] for name in HOLES}
     assert {name: outcome for name, outcome in told.items() if outcome == "not_committed"} == {}
 
 
-@HOLES_UNSEEN
 def test_without_options_no_marker_is_sent_for_what_a_hole_may_hide(world: World, without_options: Afterwards) -> None:
     assert {name: without_options.fates[name] for name in HOLES} == dict.fromkeys(HOLES, "open")
     assert {without_options.said.get(world.torn[name].solo) for name in HOLES} <= {None, Status.REFUSED}
 
 
-@HOLES_UNSEEN
 def test_an_accepted_unknown_outcome_aborts_nothing_whose_sibling_partition_was_committed(
     world: World, with_every_option: Afterwards
 ) -> None:
@@ -358,7 +345,6 @@ def test_the_first_sweep_proves_commits_that_the_log_then_forgets(world: World) 
     }
 
 
-@PROOF_FORGOTTEN
 def test_a_commit_that_was_proven_once_stays_planned_as_a_commit(world: World) -> None:
     planned = {name: world.entry(name) for name in FORGOTTEN}
     asked = {name: (getattr(e, "marker", None), getattr(e, "needs", None)) for name, e in planned.items()}
@@ -369,7 +355,6 @@ def test_without_options_no_marker_is_sent_for_what_the_log_has_forgotten(withou
     assert {name: without_options.fates[name] for name in FORGOTTEN} == dict.fromkeys(FORGOTTEN, "open")
 
 
-@PROOF_FORGOTTEN
 def test_a_commit_that_was_proven_once_is_completed_whatever_the_log_has_forgotten(
     world: World, with_every_option: Afterwards
 ) -> None:
@@ -383,14 +368,12 @@ def test_a_commit_that_was_proven_once_is_completed_whatever_the_log_has_forgott
 # --- a log that contradicts its coordinator
 
 
-@LOG_NOT_COMPARED
 def test_what_the_log_has_under_way_and_its_coordinator_does_not_is_a_split(world: World) -> None:
     row = world.judged[world.torn[LOG_ONLY].solo]
     assert (row["verdict"], row["reason"]) == ("indeterminate", "split")
     assert world.entry(LOG_ONLY) is None
 
 
-@LOG_NOT_COMPARED
 def test_a_producer_may_still_commit_what_only_the_log_has_under_way(
     world: World, with_every_option: Afterwards
 ) -> None:

@@ -76,7 +76,7 @@ def alter_topic(wire: Wire, topic: str, configs: Mapping[str, str | None]) -> No
 def logged(wire: Wire, k: int) -> tuple[LoggedTransaction, ...]:
     """What the leader of a partition of the log has of all ids, in its order. Tombstones are left out."""
     return tuple(
-        decode(offset, name, value)
+        decode(offset, offset, name, value)
         for batch in batches(wire, (TRANSACTION_STATE_TOPIC, k))
         if not batch.is_control
         for offset, key, value in batch.records or ()

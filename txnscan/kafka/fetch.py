@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,13 +120,10 @@ def _batches(data: bytes, records: bool) -> list[Batch]:
         raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
 
 
-def _commits(batch: Any) -> bool:
-    """Whether a control batch, which is never compressed, holds a COMMIT marker (`ControlRecordType`)."""
-    keys = [record.key for record in batch]
-    return any(
-        key is not None and len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _COMMIT
-        for key in keys
-    )
+def _commits(keys: Iterable[bytes | None]) -> bool:
+    """Whether these keys of a control batch's records are those of a COMMIT marker (`ControlRecordType`)."""
+    known = (key for key in keys if key is not None and len(key) >= _CONTROL_KEY.size)
+    return any(_CONTROL_KEY.unpack_from(key)[1] == _COMMIT for key in known)
 
 
 def _batch(batch: Any, records: bool) -> Batch:
@@ -133,6 +131,8 @@ def _batch(batch: Any, records: bool) -> Batch:
         raise CorruptRecordError(f"its format is version {batch.magic}, which knows no producers")
     if not batch.validate_crc():
         raise CorruptRecordError(f"the batch at offset {batch.base_offset} fails its checksum")
+    # Control batches are never compressed, and a batch can be gone through once.
+    held = tuple((r.offset, r.key, r.value) for r in batch) if records or batch.is_control_batch else ()
     return Batch(
         base_offset=batch.base_offset,
         last_offset=batch.last_offset,
@@ -141,6 +141,6 @@ def _batch(batch: Any, records: bool) -> Batch:
         base_sequence=batch.base_sequence,
         is_control=batch.is_control_batch,
         is_transactional=batch.is_transactional,
-        commits=batch.is_control_batch and _commits(batch),
-        records=tuple((r.offset, r.key, r.value) for r in batch) if records else None,
+        commits=batch.is_control_batch and _commits(key for _, key, _ in held),
+        records=held if records else None,
     )
