@@ -33,6 +33,7 @@ from txnscan.model import (
 from txnscan.observe import observe, suspects, with_history
 from txnscan.outcome import Told, outcome
 from txnscan.reads import Reader
+from txnscan.undelivered import undelivered_warning
 
 # Told of a stage's name, and how much of it is done, of how much.
 Progress = Callable[[str, int, int], None]
@@ -205,7 +206,11 @@ def scan(
         proven={key: row.topic_id for key, row in {**first, **second}.items() if row.error is None},
         transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
         errors=errors,
-        warnings=(*_early_threshold(late_after_ms, max_timeout_ms), *_old_brokers(errors)),
+        warnings=(
+            *_early_threshold(late_after_ms, max_timeout_ms),
+            *_old_brokers(errors),
+            *undelivered_warning(snapshot.undelivered, judged, now_ms(), late_after_ms),
+        ),
         settings=config.settings,
         version=__version__,
     )
