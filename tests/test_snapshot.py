@@ -549,7 +549,8 @@ def test_an_id_that_waits_for_its_markers_is_told_apart_where_its_producer_id_is
     snapshot = take(cluster)
     (told,) = snapshot.undelivered
     assert (told.transactional_id, told.broker_id, told.state, told.partitions) == (id_for(0), 1, state, ("q-0",))
-    assert (told.producer_id, told.producer_epoch, told.start_time_ms) == (8, 4, 1_700_000_000_000)
+    assert (told.producer_id, told.producer_epoch) == (8, 4)
+    assert (told.timeout_ms, told.start_time_ms) == (60_000, 1_700_000_000_000)
     assert snapshot.complete
 
 
@@ -592,6 +593,18 @@ def test_what_does_not_wait_for_its_markers_is_not_among_those_that_do(
 ) -> None:
     views(cluster, x=held)
     assert take(cluster).undelivered == (), why
+
+
+def test_an_answer_with_an_error_tells_nothing_whatever_else_is_in_it(cluster: FakeCluster) -> None:
+    cluster.ids = {1: {id_for(0): prepared()}}
+
+    def refused(broker_id: int, answer: Any) -> Any:
+        for told in answer.transaction_states:
+            told.error_code = told.error_code or int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return answer
+
+    cluster.edit["DescribeTransactions"] = refused
+    assert take(cluster).undelivered == ()
 
 
 def test_an_id_that_completed_after_its_listing_waits_no_more(cluster: FakeCluster) -> None:

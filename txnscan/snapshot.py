@@ -113,7 +113,7 @@ def _describe_prepared(
     described: Mapping[str, DescribedTransaction],
 ) -> dict[str, DescribedTransaction]:
     """The listed ids that are in Prepare*. Never raises: nothing that is proven waits for these."""
-    others = sorted(name for name, one in listed.items() if one.state in _PREPARED and name not in described)
+    others = [name for name, one in listed.items() if one.state in _PREPARED and name not in described]
     try:
         asked = describe_transactions(send, broker_id, others)
     except RequestFailed:
@@ -200,8 +200,8 @@ def _undelivered(
             start_time_ms=found.start_time_ms,
             partitions=found.partitions,
         )
-        for _, answer in sorted(by_broker.items())
-        for name, found in sorted(answer.prepared.items())
+        for answer in by_broker.values()
+        for name, found in answer.prepared.items()
         if coordinator_partition(name, partition_count) not in uncovered
     )
 
