@@ -105,6 +105,7 @@ class FakeId:
     partitions: tuple[tuple[str, int], ...] = ()
     error: int = 0
     listed_producer_id: int | None = None
+    start_time_ms: int = 1_700_000_000_000
 
 
 class FakeCluster:
@@ -284,7 +285,7 @@ class FakeCluster:
             transactional_id=name,
             transaction_state=held.state,
             transaction_timeout_ms=60_000,
-            transaction_start_time_ms=1_700_000_000_000,
+            transaction_start_time_ms=held.start_time_ms,
             producer_id=held.producer_id,
             producer_epoch=held.producer_epoch,
             topics=[DescribedId.TopicData(topic=topic, partitions=[index]) for topic, index in held.partitions],

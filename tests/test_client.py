@@ -17,7 +17,7 @@ from tests.fakes import ADDRESS, broker
 from txnscan.kafka.client import Client
 from txnscan.kafka.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.list_transactions import list_transactions
+from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, LIST_TRANSACTIONS = 3, 17, 18, 36, 66
 FETCH = 1
@@ -139,7 +139,7 @@ def failure(client: Client, broker_id: int = 1, request: Any = None) -> RequestF
 
 def test_a_request_brings_the_brokers_answer(start: Callable[..., FakeBroker]) -> None:
     with Client(SOON, [broker(1, start().port)]) as client:
-        assert list_transactions(client.send, 1) == {"tx": 7}
+        assert list_transactions(client.send, 1) == {"tx": ListedTransaction(7, "Empty")}
 
 
 def test_a_broker_that_nobody_named_fails_without_a_request() -> None:

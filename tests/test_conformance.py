@@ -65,4 +65,7 @@ def test_what_is_observed_differs_as_soon_as_a_simulated_broker_does_something_e
     one, two = (
         observed(lambda b, r, of=world: answer(of, b, r), (1, 2), [("p", 0)], ["a"], Numbers()) for world in ends
     )
-    assert {what for what in one if one[what] != two[what]} == {"broker 1: DescribeTransactions a"}
+    assert {what for what in one if one[what] != two[what]} == {
+        "broker 1: DescribeTransactions a",
+        "broker 1: ListTransactions",
+    }

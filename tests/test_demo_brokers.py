@@ -74,9 +74,9 @@ def at_owner(world, planted):
 
 def listed_producer_ids(world):
     return {
-        producer_id
+        one.producer_id
         for broker in world.cluster.brokers
-        for producer_id in list_transactions(world.wire.send, broker.broker_id).values()
+        for one in list_transactions(world.wire.send, broker.broker_id).values()
     }
 
 

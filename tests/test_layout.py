@@ -18,6 +18,7 @@ PACKAGE = ROOT / "txnscan"
 PURE = (
     *("model.py", "plan.py", "probe.py", "rules.py", "observe.py", "snapshot.py", "visibility.py", "agreement.py"),
     *("outcome.py", "transaction_log.py", "resolve/guard.py", "resolve/plan.py", "resolve/apply.py"),
+    *("resolve/exclusive.py", "undelivered.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
 # Inside txnscan: what opens connections, runs a clock or needs Spark.

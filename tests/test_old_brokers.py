@@ -16,6 +16,7 @@ from tests.fakes import FakeCluster, FakeId, broker, producer
 from txnscan import ScanConfig, find_hanging
 from txnscan.cluster import SNAPSHOT_TRIES, Cluster
 from txnscan.demo import plant
+from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import OLD_KAFKA_VERSION
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
@@ -112,6 +113,29 @@ def test_a_marker_that_old_brokers_owe_is_pending_at_the_same_epoch_until_it_is_
     finally:
         old.cluster.start_broker(3)
     wait_until(lambda: pending.topic not in {topic for topic, _, _ in verdicts(swept(old))}, "the marker was written")
+
+
+def test_a_commit_that_waits_for_a_partition_without_a_leader_is_warned_of_until_its_marker_is_written(
+    old: World,
+) -> None:
+    """Kafka 4.3 would skip the partition. 3.5 waits for its leader, and shows no open transaction meanwhile."""
+    create_topic(old.wire, "leaderless", [[3]])
+    producer = plant.coordinated_by(old.wire, 1, "leaderless")
+    producer.write("leaderless", 0, [b"a record"])
+
+    def warnings() -> list[str]:
+        found = find_hanging(ScanConfig(old.cluster.bootstrap_servers, late_after="1ms"))
+        return [warning for warning in found.warnings if f"'{producer.transactional_id}' is in Prepare" in warning]
+
+    old.cluster.stop_broker(3)
+    try:
+        old.cluster.wait_for_brokers(old.cluster.running)
+        producer.end(commit=True)
+        (warning,) = wait_until(warnings, "the decision was seen")
+        assert "is in PrepareCommit" in warning and "waits for leaderless-0, where no open transaction" in warning
+    finally:
+        old.cluster.start_broker(3)
+    wait_until(lambda: not warnings(), "the marker was written")
 
 
 def test_kafkas_own_tool_of_that_version_runs_from_the_same_jars(old: World) -> None:

@@ -623,6 +623,17 @@ def test_a_decision_is_not_the_outcome_of_a_transaction_that_is_not_proven_to_be
     [
         (evidence(view("PrepareCommit", 4, (P,))), ["'X'", "to commit"], "what was decided"),
         (evidence(view("PrepareAbort", 4, (P,))), ["'X'", "to abort"], "what was decided"),
+        (evidence(view("PrepareAbort", 4, (P,))), ["As a rule it ends by itself"], "nothing need be done yet"),
+        (
+            evidence(view("PrepareCommit", 4, (P,), start_time_ms=NOW_MS - 60 * MINUTE_MS)),
+            ["given up sending", "has a leader, move the leader of the id's __transaction_state", "Do not abort it"],
+            "a coordinator that was refused sends no more by itself",
+        ),
+        (
+            evidence(view("PrepareCommit", 4, (Q,))),
+            ["given up sending", "has a leader, move the leader of the id's __transaction_state"],
+            "the same where another partition waits",
+        ),
         (
             evidence(view("Empty", 9, broker_id=1), view("Empty", 2, transactional_id="Y", broker_id=3)),
             ["Broker 3", "'Y'", "epoch 2"],

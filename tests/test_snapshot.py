@@ -18,6 +18,7 @@ from txnscan.kafka.coordinator import coordinator_partition, probe_ids
 from txnscan.kafka.describe_transactions import DescribedTransaction
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.frames import api_name
+from txnscan.kafka.list_transactions import ListedTransaction
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import CoordinatorView, ScanError, Snapshot
 from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
@@ -25,6 +26,7 @@ from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 LEADERS = (1, 2, 3, 1)
 OPEN = frozenset({7})
 WHO = "User:bob"
+LISTED = ListedTransaction(7, "Ongoing")
 REFUSED = lacks(DESCRIBE_ALL_IDS, WHO)
 
 
@@ -450,7 +452,7 @@ def test_what_is_not_covered_for_another_reason_than_a_refusal_is_told_beside_th
 def test_a_refusal_is_told_with_the_first_remedy_of_the_same_broker_and_no_other_error_is(
     cluster: FakeCluster, code: int, ending: str
 ) -> None:
-    listed = {id_for(0): 7}
+    listed = {id_for(0): LISTED}
     answers = [answers_of(1, {0: code}, listed=listed, hidden=("first", "second")), answers_of(2), answers_of(3)]
     (view,) = conclude(answers, agree(cluster), agree(cluster), OPEN).views
     assert view.coverage_error is not None and view.coverage_error.endswith(ending)
@@ -534,6 +536,95 @@ def test_ids_without_an_open_producer_id_are_counted_and_neither_described_nor_s
     assert take(cluster).transactional_ids == 3
 
 
+def prepared(state: str = "PrepareCommit", producer_id: int = 8, **changes: Any) -> FakeId:
+    """An id that waits for q-0, with a producer id that is open nowhere."""
+    return FakeId(producer_id, 4, state, (("q", 0),), **changes)
+
+
+@pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
+def test_an_id_that_waits_for_its_markers_is_told_apart_where_its_producer_id_is_open_nowhere(
+    cluster: FakeCluster, state: str
+) -> None:
+    assert views(cluster, x=prepared(state)) == (), "no verdict rests on it"
+    snapshot = take(cluster)
+    (told,) = snapshot.undelivered
+    assert (told.transactional_id, told.broker_id, told.state, told.partitions) == (id_for(0), 1, state, ("q-0",))
+    assert (told.producer_id, told.producer_epoch) == (8, 4)
+    assert (told.timeout_ms, told.start_time_ms) == (60_000, 1_700_000_000_000)
+    assert snapshot.complete
+
+
+def test_an_id_that_waits_for_its_markers_with_a_producer_id_that_is_open_is_a_view_as_well(
+    cluster: FakeCluster,
+) -> None:
+    assert [view.state for view in views(cluster, x=prepared(producer_id=7))] == ["PrepareCommit"]
+    cluster.requests.clear()
+    assert [view.producer_id for view in take(cluster).undelivered] == [7]
+    asked = [r.transactional_ids for r in cluster.requests if id_for(0) in getattr(r, "transactional_ids", ())]
+    assert asked == [[id_for(0)]], "it is described once"
+
+
+def test_ids_that_wait_for_their_markers_are_described_after_everything_that_is_proven(cluster: FakeCluster) -> None:
+    cluster.ids = {1: {id_for(0): prepared(), id_for(3): FakeId(7)}}
+    take(cluster)
+    asked = [r for (b, name), r in zip(cluster.asked, cluster.requests, strict=True) if b == 1 and name != "Metadata"]
+    *_, second, _rules, last = asked
+    assert len(second.transactional_ids) == 4 and last.transactional_ids == [id_for(0)]
+
+
+def test_where_they_cannot_be_described_nothing_else_is_lost(cluster: FakeCluster) -> None:
+    cluster.ids = {1: {id_for(0): prepared(), id_for(3): FakeId(7)}}
+    cluster.fail_when = lambda b, request, _: getattr(request, "transactional_ids", None) == [id_for(0)]
+    snapshot = take(cluster)
+    assert snapshot.complete and snapshot.errors == () and len(snapshot.views) == 1
+    assert snapshot.undelivered == ()
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        (prepared("Ongoing"), "it has decided nothing"),
+        (prepared("CompleteCommit"), "it has delivered"),
+        (prepared(error=105), "it is gone"),
+    ],
+)
+def test_what_does_not_wait_for_its_markers_is_not_among_those_that_do(
+    cluster: FakeCluster, held: FakeId, why: str
+) -> None:
+    views(cluster, x=held)
+    assert take(cluster).undelivered == (), why
+
+
+def test_an_answer_with_an_error_tells_nothing_whatever_else_is_in_it(cluster: FakeCluster) -> None:
+    cluster.ids = {1: {id_for(0): prepared()}}
+
+    def refused(broker_id: int, answer: Any) -> Any:
+        for told in answer.transaction_states:
+            told.error_code = told.error_code or int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return answer
+
+    cluster.edit["DescribeTransactions"] = refused
+    assert take(cluster).undelivered == ()
+
+
+def test_an_id_that_completed_after_its_listing_waits_no_more(cluster: FakeCluster) -> None:
+    cluster.ids = {1: {id_for(0): prepared()}}
+
+    def completed(broker_id: int, answer: Any) -> Any:
+        for listed in answer.transaction_states:
+            cluster.ids[1][listed.transactional_id] = replace(prepared(), state="CompleteCommit", partitions=())
+        return answer
+
+    cluster.edit["ListTransactions"] = completed
+    assert take(cluster).undelivered == ()
+
+
+def test_a_broker_that_is_not_proven_to_coordinate_an_id_does_not_tell_what_it_waits_for(cluster: FakeCluster) -> None:
+    cluster.cached[2].add(0)
+    cluster.ids = {1: {id_for(0): prepared(), id_for(3): prepared()}}
+    assert [told.transactional_id for told in take(cluster).undelivered] == [id_for(3)]
+
+
 def test_an_id_on_two_brokers_is_two_views_and_one_id(cluster: FakeCluster) -> None:
     cluster.ids = {1: {id_for(0): FakeId(7, 3)}, 2: {id_for(0): FakeId(7, 2)}}
     snapshot = take(cluster)
@@ -544,7 +635,7 @@ def test_an_id_on_two_brokers_is_two_views_and_one_id(cluster: FakeCluster) -> N
 def test_the_views_come_in_the_order_of_producer_id_transactional_id_and_broker(cluster: FakeCluster) -> None:
     a, b = DescribedTransaction(0, producer_id=7), DescribedTransaction(0, producer_id=9)
     held = {"y": a, "x": b, "w": a}
-    answers = [answers_of(n, listed=dict.fromkeys(held, 7), described=held) for n in (3, 1)]
+    answers = [answers_of(n, listed=dict.fromkeys(held, LISTED), described=held) for n in (3, 1)]
     views = conclude(answers, agree(cluster), agree(cluster), OPEN).views
     assert [(v.producer_id, v.transactional_id, v.broker_id) for v in views] == [
         (7, "w", 1),
@@ -557,7 +648,7 @@ def test_the_views_come_in_the_order_of_producer_id_transactional_id_and_broker(
 
 
 def test_an_id_left_out_by_a_broker_that_hides_a_topic_as_well_is_told_as_left_out(cluster: FakeCluster) -> None:
-    answers = [answers_of(1, listed={"x": 7}, hidden_topic="it does not show p")]
+    answers = [answers_of(1, listed={"x": LISTED}, hidden_topic="it does not show p")]
     (view,) = conclude(answers, agree(cluster), agree(cluster), OPEN).views
     assert view.describe_error == "broker 1 left the id out of its answer"
 

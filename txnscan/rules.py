@@ -66,6 +66,14 @@ TIMEOUT_SLACK_MS = 60_000
 _PREPARED = ("PrepareCommit", "PrepareAbort")
 _BETWEEN = ("Empty", "Ongoing", "CompleteAbort")
 
+# A coordinator whose marker a partition refused (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED) sends none of
+# that decision any more and stays in Prepare* (`TransactionMarkerRequestCompletionHandler`). A partition that has no
+# leader when markers are sent is skipped by Kafka 4.3 (`TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue`).
+SENDS_AGAIN = (
+    "It sends again only when it loads its log anew: once every partition of the id has a leader, move the leader of "
+    f"the id's {TRANSACTION_STATE_TOPIC} partition, or restart that broker"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -300,13 +308,20 @@ def _explain_pending(e: Evidence) -> str:
     view, *_ = held_by(e, *_PREPARED)
     decision = "commit" if view.state == "PrepareCommit" else "abort"
     return (
-        f"Transactional id '{view.transactional_id}' has decided to {decision} and still owes this partition the "
-        "marker; it ends by itself as soon as the partition can take it"
+        f"Transactional id '{view.transactional_id}' has decided to {decision} and still owes this partition the marker"
     )
 
 
+def _explain_decided(e: Evidence) -> str:
+    return f"{_explain_pending(e)}. As a rule it ends by itself as soon as the partition can take it."
+
+
 def _explain_stuck(e: Evidence) -> str:
-    return f"{_explain_pending(e)}. It is overdue: see why the partition takes no writes, and do not abort it."
+    return (
+        f"{_explain_pending(e)}. It is overdue: see why the partition takes no writes. Where it takes writes, its "
+        "coordinator has given up sending, because a partition refused a marker of this decision. "
+        f"{SENDS_AGAIN}. Do not abort it."
+    )
 
 
 def _explain_owned(e: Evidence) -> str:
@@ -370,7 +385,7 @@ def _explain_may_send_again(e: Evidence) -> str:
     return (
         f"{_the_id(e)} is in {view.state} and owes this partition nothing at present, yet sends it the marker again "
         "should a coordinator load its log before it completes. If it stays so, see which of its other partitions "
-        f"takes no writes, or move the leader of its {TRANSACTION_STATE_TOPIC} partition: that sends all markers again."
+        f"takes no writes. Where all take writes, its coordinator has given up sending. {SENDS_AGAIN}."
     )
 
 
@@ -401,7 +416,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Verdict.GONE, Reason.ENDED, ended, lambda e: "The transaction ended while the sweep was looking."),
     # Somebody says "mine". Any broker may say it, proven or not: these need no obligation.
     Rule(Verdict.PENDING_MARKER, Reason.STUCK, marker_owed_and_late, _explain_stuck),
-    Rule(Verdict.PENDING_MARKER, Reason.DECIDED, marker_owed, lambda e: _explain_pending(e) + "."),
+    Rule(Verdict.PENDING_MARKER, Reason.DECIDED, marker_owed, _explain_decided),
     Rule(Verdict.LATE_ONGOING, Reason.TWO_PHASE_COMMIT, two_phase_commit_and_late, _explain_two_phase),
     Rule(Verdict.ONGOING, Reason.TWO_PHASE_COMMIT, two_phase_commit, _explain_two_phase),
     Rule(Verdict.LATE_ONGOING, Reason.OWNED, owned_past_timeout, _explain_late_owned),

@@ -35,6 +35,7 @@ from txnscan.observe import observe, suspects, with_history
 from txnscan.outcome import best_known, outcome, with_outcome
 from txnscan.reads import Reader
 from txnscan.rules import judge
+from txnscan.undelivered import undelivered_warning
 
 # Told of a stage's name, and how much of it is done, of how much.
 Progress = Callable[[str, int, int], None]
@@ -223,7 +224,11 @@ def scan(
         proven={key: row.topic_id for key, row in {**first, **second}.items() if row.error is None},
         transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
         errors=errors,
-        warnings=(*_early_threshold(late_after_ms, max_timeout_ms), *_old_brokers(errors)),
+        warnings=(
+            *_early_threshold(late_after_ms, max_timeout_ms),
+            *_old_brokers(errors),
+            *undelivered_warning(snapshot.undelivered, judged, now_ms(), late_after_ms),
+        ),
         settings=config.settings,
         version=__version__,
     )

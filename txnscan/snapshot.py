@@ -9,6 +9,7 @@ principal may not describe. So each broker is asked in this order, the listing b
     DescribeTransactions(the listed ids whose producer id is open somewhere)
     DescribeTransactions(the same random ids)
     DescribeAcls, Metadata
+    DescribeTransactions(the other ids that were listed in PrepareCommit or PrepareAbort)
 
 TRANSACTIONAL_ID_NOT_FOUND for a random id proves that the broker has that partition's ids cached; NOT_COORDINATOR that
 it has not. Obligation **V** holds for a partition of `__transaction_state` when the broker that all brokers agree leads
@@ -17,13 +18,16 @@ Obligation **A** holds when every broker that gave a listing lets an id of each 
 A description leaves out, without a word, topics that the principal may not describe; so it is no proof that an id does
 not hold a partition unless the same broker showed the topics with open transactions, before and after.
 
+The ids asked for last are no evidence, and where they cannot be had nothing else is lost. They tell whose markers do
+not arrive where no open transaction shows it (`undelivered.py`).
+
 Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from txnscan.agreement import Agreement, Unagreed
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
@@ -31,7 +35,7 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.list_transactions import list_transactions
+from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
 from txnscan.kafka.metadata import Round
 from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Partition, ScanError, Snapshot
 from txnscan.visibility import Sight
@@ -39,25 +43,28 @@ from txnscan.visibility import Sight
 # A broker answers these for an id only when it has the id's partition cached.
 _CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_PREPARED = ("PrepareCommit", "PrepareAbort")
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAnswers:
     """One broker's answers, in the order asked. After an error the later ones are missing.
 
-    before, after: error code by `__transaction_state` partition. listed: producer id by transactional id.
+    before, after: error code by `__transaction_state` partition. listed: by transactional id.
     described: the answers for the listed ids with an open producer id. hidden: why ids may be missing in `listed`.
-    hidden_topic: why a topic may be missing in what is described.
+    hidden_topic: why a topic may be missing in what is described. prepared: the ids that are in PrepareCommit or
+    PrepareAbort, without those that could not be described.
     """
 
     broker_id: int
     before: Mapping[int, int]
-    listed: Mapping[str, int] | None
+    listed: Mapping[str, ListedTransaction] | None
     described: Mapping[str, DescribedTransaction]
     after: Mapping[int, int]
     error: str | None
     hidden: tuple[str, ...]
     hidden_topic: str | None
+    prepared: Mapping[str, DescribedTransaction] = field(default_factory=dict)
 
 
 def ask_coordinators(
@@ -77,8 +84,9 @@ def ask_coordinators(
     sight = Sight(send, broker_id, probes, principal)
     before: dict[int, int] = {}
     after: dict[int, int] = {}
-    listed: dict[str, int] | None = None
+    listed: dict[str, ListedTransaction] | None = None
     described: dict[str, DescribedTransaction] = {}
+    prepared: dict[str, DescribedTransaction] = {}
     hidden_topic: str | None = None
     error: str | None = None
     metadata = metadata or Round(open_topics)
@@ -87,14 +95,31 @@ def ask_coordinators(
         hidden_topic = _hidden_topic(send, broker_id, open_topics, principal, metadata)
         before.update(sight.probe())
         listed = list_transactions(send, broker_id)
-        wanted = sorted(name for name, producer_id in listed.items() if producer_id in open_producer_ids)
+        wanted = sorted(name for name, one in listed.items() if one.producer_id in open_producer_ids)
         described.update(describe_transactions(send, broker_id, wanted))
         after.update(sight.probe())
         sight.compare_rules()
         hidden_topic = hidden_topic or _hidden_topic(send, broker_id, open_topics, principal, metadata)
+        prepared = _describe_prepared(send, broker_id, listed, described)
     except RequestFailed as failed:
         error = failed.error
-    return CoordinatorAnswers(broker_id, before, listed, described, after, error, sight.hidden, hidden_topic)
+    return CoordinatorAnswers(broker_id, before, listed, described, after, error, sight.hidden, hidden_topic, prepared)
+
+
+def _describe_prepared(
+    send: Send,
+    broker_id: int,
+    listed: Mapping[str, ListedTransaction],
+    described: Mapping[str, DescribedTransaction],
+) -> dict[str, DescribedTransaction]:
+    """The listed ids that are in Prepare*. Never raises: nothing that is proven waits for these."""
+    others = [name for name, one in listed.items() if one.state in _PREPARED and name not in described]
+    try:
+        asked = describe_transactions(send, broker_id, others)
+    except RequestFailed:
+        asked = {}
+    found = {**described, **asked}
+    return {name: one for name, one in found.items() if one.error is None and one.state in _PREPARED}
 
 
 def _hidden_topic(send: Send, broker_id: int, topics: frozenset[str], principal: str, metadata: Round) -> str | None:
@@ -156,6 +181,28 @@ def conclude(
         split_errors=tuple(split_errors.values()),
         visibility_error=visibility_error,
         errors=_broker_errors(by_broker),
+        undelivered=_undelivered(by_broker, partition_count, uncovered),
+    )
+
+
+def _undelivered(
+    by_broker: Mapping[int, CoordinatorAnswers], partition_count: int, uncovered: Mapping[int, ScanError]
+) -> tuple[CoordinatorView, ...]:
+    """The ids in Prepare*, as the brokers say that are proven to coordinate them."""
+    return tuple(
+        CoordinatorView(
+            transactional_id=name,
+            broker_id=answer.broker_id,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            state=found.state,
+            timeout_ms=found.timeout_ms,
+            start_time_ms=found.start_time_ms,
+            partitions=found.partitions,
+        )
+        for answer in by_broker.values()
+        for name, found in answer.prepared.items()
+        if coordinator_partition(name, partition_count) not in uncovered
     )
 
 
@@ -252,8 +299,8 @@ def _views(
     An id that it no longer knows a moment after listing it has expired: it is absent. One that took a new producer id
     is shown under the new one.
     """
-    for name, producer_id in (answer.listed or {}).items():
-        if producer_id not in open_producer_ids:
+    for name, listing in (answer.listed or {}).items():
+        if listing.producer_id not in open_producer_ids:
             continue
         described = answer.described.get(name)
         if described is not None and described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -263,7 +310,7 @@ def _views(
         listed = CoordinatorView(
             transactional_id=name,
             broker_id=answer.broker_id,
-            producer_id=producer_id,
+            producer_id=listing.producer_id,
             coverage_error=error.error if error is not None else None,
             split_error=split_errors.get(k),
         )

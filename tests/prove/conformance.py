@@ -134,7 +134,8 @@ def _known_producers(
 
 def _listed(send: Send, broker_id: int, ids: Sequence[str], number: Callable[[int], int]) -> Any:
     try:
-        return {name: number(found) for name, found in list_transactions(send, broker_id).items() if name in ids}
+        listed = list_transactions(send, broker_id)
+        return {name: (number(one.producer_id), one.state) for name, one in listed.items() if name in ids}
     except RequestFailed as failed:
         return failed.error
 

@@ -8,19 +8,29 @@ id filter misses ids that rotated. Source: `TransactionStateManager.listTransact
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kafka.protocol.admin import ListTransactionsRequest
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 
 
-def list_transactions(send: Send, broker_id: int) -> dict[str, int]:
-    """Producer id by transactional id, of every id that this broker lists. Raises RequestFailed."""
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    """What a listing tells of one transactional id. state: as the broker names it."""
+
+    producer_id: int
+    state: str
+
+
+def list_transactions(send: Send, broker_id: int) -> dict[str, ListedTransaction]:
+    """Every transactional id that this broker lists. Raises RequestFailed."""
     response = send(broker_id, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
     if response.error_code != ErrorCode.NONE:
         raise RequestFailed(f"broker {broker_id} answered ListTransactions with {error_name(response.error_code)}")
     states = tuple(present(response.transaction_states))
-    listed = {state.transactional_id: state.producer_id for state in states}
+    listed = {one.transactional_id: ListedTransaction(one.producer_id, one.transaction_state) for one in states}
     if len(listed) != len(states):
         raise RequestFailed(f"broker {broker_id} answered ListTransactions with an id twice")
     return listed

@@ -1,29 +1,44 @@
 """One apply at a time on a cluster: a lease in the tables.
 
-It is one row for each cluster, taken with a MERGE, of which Delta lets one of two at the same time succeed. Whoever
-ends without giving it back loses it when it runs out, or at once where its process is seen to be gone: on the same
-machine, in the same space of process ids.
+It is one row for each cluster, taken with a MERGE, of which Delta lets one of two at the same time succeed, where
+commits are exclusive (`exclusive.py`). Whoever ends without giving it back loses it when it runs out, or at once where
+its process is seen to be gone: on the same machine, in the same space of process ids.
+
+On a local path Delta looks for the commit and then renames to it (Hadoop's `AbstractFileSystem.renameInternal`), so
+that of two processes both may succeed. There the operating system's lock on a file in the table's directory is held as
+well. The kernel gives it back when the process ends, however it ends. The file stays; VACUUM passes over its name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import stamina
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError
 from txnscan.remote import wall_clock_ms
 from txnscan.resolve.apply import JournalLost
-from txnscan.schema import APPLY_LOCKS, timestamp
+from txnscan.resolve.exclusive import Setting, is_local, scheme_of, why_not_exclusive
+from txnscan.schema import APPLY_LOCKS, RESOLUTIONS, Table, timestamp
 from txnscan.tables import CONFLICT_TRIES, Tables, frame, is_conflict
+
+try:
+    import fcntl
+except ImportError:
+    # Windows. There the lease is alone.
+    fcntl = None  # type: ignore[assignment]
 
 LEASE_MS = 300_000
 
@@ -91,15 +106,23 @@ class Lock:
         self._lease_ms = lease_ms
         self._me = str(uuid.uuid4())
         self._renewed_ms = 0
+        self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Lock:
-        other = self._take()
-        if other is not None:
-            raise ApplyRunning("--tables", other)
+        with contextlib.ExitStack() as until_taken:
+            location = location_of(self._tables, APPLY_LOCKS)
+            if is_local(scheme_of(location)):
+                until_taken.enter_context(_file_lock(_path(location) / f"_{quote(self._cluster_id, safe='')}.lock"))
+            other = self._take()
+            if other is not None:
+                raise ApplyRunning("--tables", other)
+            self._open = until_taken.pop_all()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._merge(_Row(self._cluster_id, self._now_ms(), None, str(this_process()), self._now_ms()), over=self._me)
+        row = _Row(self._cluster_id, self._now_ms(), None, str(this_process()), self._now_ms())
+        with self._open:
+            self._merge(row, over=self._me)
 
     def hold(self) -> None:
         """Renews the lease once half of it has run out. Raises JournalLost when somebody else has taken it."""
@@ -122,8 +145,7 @@ class Lock:
             self._renewed_ms = now_ms
             return None
         who = after["actor"] if after is not None else "unknown"
-        wait = f"wait for it, or, where it is dead, {self._lease_ms // 1000} s"
-        return f"another apply is under way on this cluster ({who}): {wait}"
+        return _running(who, f"wait for it, or, where it is dead, {self._lease_ms // 1000} s")
 
     def _row(self) -> dict[str, Any] | None:
         rows = self._tables.rows(APPLY_LOCKS).where(F.col("cluster_id") == self._cluster_id).collect()
@@ -145,3 +167,75 @@ class Lock:
                     f"UPDATE SET {', '.join(f't.{n} = s.{n}' for n in updated)} "
                     f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{n}' for n in names)})"
                 )
+
+
+def check_exclusive(tables: Tables, location: str) -> None:
+    """That of two applies at this location one fails. Raises ConfigError.
+
+    A location that says its scheme is refused without a look at it; of others the tables' files tell where they are.
+    """
+    setting = _application_setting(tables.spark)
+    said = scheme_of(location) if "://" in location else ""
+    for found in [said] if said else [scheme_of(location_of(tables, table)) for table in (RESOLUTIONS, APPLY_LOCKS)]:
+        why = why_not_exclusive(found, setting)
+        if why is not None:
+            raise ConfigError("--tables", f"apply --execute refuses {location}: {why}")
+
+
+def location_of(tables: Tables, table: Table) -> str:
+    """Where the files of a table are, with the scheme. Raises ConfigError where there is no such table."""
+    try:
+        (row,) = tables.spark.sql(f"DESCRIBE DETAIL {tables.name(table)}").select("location").collect()
+    except PySparkException:
+        raise ConfigError("--tables", f"there is no table {table.name} of txnscan at the location") from None
+    return str(row["location"])
+
+
+def _application_setting(spark: SparkSession) -> Setting:
+    """The settings that Delta goes by: those of the application, whatever a session has set since.
+
+    Spark Connect shows only the session's, and not all of them.
+    """
+
+    def of_session(name: str) -> str | None:
+        try:
+            return spark.conf.get(name, None)
+        except PySparkException:
+            return None
+
+    try:
+        return spark.sparkContext.getConf().get
+    except PySparkException:
+        return of_session
+
+
+def _path(location: str) -> Path:
+    """The path of a local location, which Hadoop writes as it is, without escapes."""
+    return Path(re.sub(r"^file:/+", "/", location))
+
+
+@contextlib.contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    """The operating system's lock on the file, which stays there. Raises ApplyRunning, and ConfigError where the file
+    cannot be written or the file system has no locks.
+    """
+    if fcntl is None:
+        yield
+        return
+    with contextlib.ExitStack() as opened:
+        try:
+            file = opened.enter_context(path.open("a+", encoding="utf-8"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ApplyRunning("--tables", _running(file.read() or "unknown", "wait for it")) from None
+        except OSError as error:
+            raise ConfigError("--tables", f"{path} cannot be locked: {error.strerror}") from None
+        file.truncate(0)
+        file.write(str(this_process()))
+        file.flush()
+        yield
+
+
+def _running(who: str, wait: str) -> str:
+    return f"another apply is under way on this cluster ({who}): {wait}"

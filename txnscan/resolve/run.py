@@ -81,15 +81,17 @@ def apply_to(
     before anything is sent, and JournalLost when its turn ran out.
     """
     from txnscan.resolve.journal import TablesJournal
-    from txnscan.resolve.lock import Lock
+    from txnscan.resolve.lock import Lock, check_exclusive
     from txnscan.tables import Tables
 
     if config.tables is None:
         raise ConfigError("--tables", "is needed: the journal is kept there")
+    tables = Tables(spark, config.tables)
+    if execute:
+        check_exclusive(tables, config.tables)
     brokers = LiveBrokers(config)
     cluster_id = brokers.cluster_id()
     check_plan(plan, cluster_id=cluster_id, now_ms=wall_clock_ms(), max_age_ms=max_age_ms)
-    tables = Tables(spark, config.tables)
     TablesJournal(tables).check_planned(plan)
     if not execute:
         rehearsed = apply_plan(plan, brokers, TablesJournal(tables), execute=False, options=options, sleep=time.sleep)

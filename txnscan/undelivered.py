@@ -1,0 +1,62 @@
+"""Decisions whose markers do not arrive where no open transaction shows it. Pure.
+
+A coordinator stays in PrepareCommit or PrepareAbort until every partition has taken its marker, and its transactional
+id cannot begin anything meanwhile. Where such a partition shows the transaction open, its verdict is `pending_marker`.
+Where it has no leader (Kafka 4.3 skips it then), or is closed already and refuses the marker, a sweep finds nothing
+open to judge. So it warns.
+
+A warning is no verdict, and proves nothing: what is in Prepare* may be done a moment later. The age is that of the
+whole transaction, since brokers do not tell when it was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txnscan.model import CoordinatorView, Judged, Verdict
+from txnscan.rules import SENDS_AGAIN, held_by
+
+_IDS_NAMED_MAX = 5
+_PARTITIONS_NAMED_MAX = 3
+_MINUTE_MS = 60_000
+
+
+def undelivered_warning(
+    prepared: Iterable[CoordinatorView], judged: Iterable[Judged], now_ms: int, late_after_ms: int
+) -> tuple[str, ...]:
+    """One warning on the ids in Prepare* whose transaction is older than the threshold and that wait for partitions
+    which are not among the pending markers judged; none where there are none.
+    """
+    pending = {
+        (view.transactional_id, one.observation.topic_partition)
+        for one in judged
+        if one.judgement.verdict is Verdict.PENDING_MARKER
+        for view in held_by(one.evidence, "PrepareCommit", "PrepareAbort")
+    }
+    oldest_first = sorted(
+        (view for view in prepared if 0 <= view.start_time_ms < now_ms - late_after_ms),
+        key=lambda view: (view.start_time_ms, view.transactional_id),
+    )
+    clauses = []
+    for view in oldest_first:
+        waits_for = [name for name in view.partitions if (view.transactional_id, name) not in pending]
+        if waits_for or not view.partitions:
+            clauses.append(_clause(view, waits_for, now_ms - view.start_time_ms))
+    if not clauses:
+        return ()
+    more = len(clauses) - _IDS_NAMED_MAX
+    named = "; ".join(clauses[:_IDS_NAMED_MAX]) + (f"; and {more} more like it" if more > 0 else "")
+    return (
+        f"{named}. If it stays so, see why the partition takes no writes. Where it takes writes, the coordinator has "
+        f"given up sending, because a partition refused a marker of this decision. {SENDS_AGAIN}",
+    )
+
+
+def _clause(view: CoordinatorView, waits_for: list[str], age_ms: int) -> str:
+    first, more = waits_for[:_PARTITIONS_NAMED_MAX], len(waits_for) - _PARTITIONS_NAMED_MAX
+    names = ", ".join(first) + (f" and {more} more partitions" if more > 0 else "")
+    where = f"{names}, where no open transaction of it was seen" if names else "no partition that it shows"
+    return (
+        f"transactional id '{view.transactional_id}' is in {view.state} for a transaction that began "
+        f"{age_ms // _MINUTE_MS} minutes ago, and waits for {where}"
+    )
