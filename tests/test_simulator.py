@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from txnscan.model import Key
+from txnscan.kafka.fetch import fetch
+from txnscan.model import Key, Partition
+from txnscan.sim.answers import answer
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
 from txnscan.sim.records import (
     Held,
     Log,
+    TransactionLogRecord,
     TransactionMetadata,
     common_prefix,
     producer_state,
     still_open,
 )
-from txnscan.sim.scenarios import CRASHES, LATE_DATA, LEADERLESS, MOVING_COORDINATOR, VERIFIED, WIDE, A, P, opened, rest
+from txnscan.sim.scenarios import (
+    BACK,
+    COMPACTED,
+    COMPACTED_MEANWHILE,
+    CRASHES,
+    LATE_DATA,
+    LEADERLESS,
+    MOVING_COORDINATOR,
+    VERIFIED,
+    WIDE,
+    A,
+    P,
+    away,
+    opened,
+    rest,
+)
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.wander import at_random
 from txnscan.sim.world import World
+from txnscan.transaction_log import decode
 
 STATE = ("__transaction_state", 0)
 INIT: Event = ("InitProducerId", (1, A))
@@ -159,6 +180,86 @@ def test_a_replica_joins_the_set_in_sync_only_when_its_leader_knows_it_to_be_ali
     assert not can_happen(world, ("expand isr", (P, 2)))
     go_on(world, ("publish metadata", (1,)), ("expand isr", (P, 2)))
     assert world.leadership(world.image, P).isr == frozenset({1, 2})
+
+
+def states(world: World, broker_id: int) -> list[str | None]:
+    """What a replica of the log holds of the id, record by record; None for a hole, "" for a tombstone."""
+    log = [record for _, record in world.logs[STATE, broker_id]]
+    assert all(record is None or isinstance(record, TransactionLogRecord) for record in log)
+    return [None if r is None else r.metadata.state if r.metadata else "" for r in log]  # type: ignore[union-attr]
+
+
+def fetched_states(world: World, broker_id: int) -> list[tuple[int, str]]:
+    """What the sweep's own reader gets of the id from this broker: offsets and states."""
+    leads = world.leads(broker_id, STATE)
+    assert leads is not None
+    partition = Partition(STATE[0], "", STATE[1], broker_id, leads.epoch)
+    fetched = fetch(lambda b, request: answer(world, b, request), partition, 0, 1 << 20, records=True)
+    return [
+        (offset, str(decode(offset, A, value).state))
+        for batch in fetched.batches
+        for offset, _, value in batch.records or ()
+        if value is not None
+    ]
+
+
+def test_the_cleaner_drops_what_a_later_record_of_the_same_id_supersedes_and_moves_no_offset() -> None:
+    world = opened(COMPACTED, away(2))
+    assert states(world, 1) == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "Empty"]
+    ends = [end for name, (*_, end) in possible(world) if name == "clean log"]
+    assert ends == [2, 3, 4], "right behind each record that supersedes one, and never the active segment's last"
+    go_on(world, ("clean log", (STATE, 1, 3)))
+    assert states(world, 1) == [None, None, "PrepareCommit", "CompleteCommit", "Empty"]
+    assert fetched_states(world, 1) == [(2, "PrepareCommit"), (3, "CompleteCommit"), (4, "Empty")]
+    assert not can_happen(world, ("clean log", (STATE, 1, 3))), "there is nothing more to drop up to there"
+
+
+def test_a_log_is_cleaned_only_below_its_high_watermark() -> None:
+    world = opened(MOVING_COORDINATOR, (INIT, ADD))
+    world.scenario = replace(world.scenario, faults=frozenset({"compaction"}))
+    happen(world, end(1))
+    happen(world, ("fetch", (STATE, 2)))
+    assert (len(world.logs[STATE, 2]), world.high_watermarks[STATE, 2]) == (3, 2)
+    cleanable = [subject for name, subject in possible(world) if name == "clean log"]
+    assert cleanable == [(STATE, 1, 2), (STATE, 2, 2)]
+    world.high_watermarks[STATE, 2] = 1
+    assert not can_happen(world, ("clean log", (STATE, 2, 2)))
+
+
+def test_a_replica_that_was_away_copies_the_holes_of_a_compacted_leader_behind_what_it_has_itself() -> None:
+    world = opened(COMPACTED, (*away(2), *COMPACTED_MEANWHILE))
+    assert states(world, 1) == [None, None, None, "CompleteCommit", "Empty"]
+    assert states(world, 2) == ["Empty", "Ongoing", None, "CompleteCommit", "Empty"]
+    assert world.high_watermarks[STATE, 1] == world.high_watermarks[STATE, 2] == 5
+    _move_coordinator(world)
+    assert fetched_states(world, 2) == [(0, "Empty"), (1, "Ongoing"), (3, "CompleteCommit"), (4, "Empty")]
+    assert (owner(world, 2).state, owner(world, 2).producer_epoch) == ("Empty", 2), (
+        "a hole changes nothing for who loads"
+    )
+
+
+def test_a_replica_that_was_away_has_no_hole_where_nothing_was_compacted() -> None:
+    world = opened(COMPACTED, (*away(2), *BACK))
+    assert states(world, 2) == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "Empty"]
+
+
+def test_a_hole_and_the_record_that_another_replica_still_has_are_the_same_entry() -> None:
+    record = TransactionLogRecord(A, None)
+    assert common_prefix(((0, record), (1, record)), ((0, None), (1, None), (1, record))) == 2
+    assert common_prefix(((0, record), (1, record)), ((0, None), (2, None))) == 1
+
+
+def test_a_tombstone_is_dropped_after_all_else_of_its_id_and_a_replica_that_was_away_never_gets_it() -> None:
+    expired = (*away(2), ("expire id", (1, A)), ("InitProducerId", (1, A)))
+    world = opened(replace(COMPACTED, faults=COMPACTED.faults | {"tombstones dropped"}), expired)
+    assert states(world, 1)[4:] == ["Empty", "", "Empty"]
+    assert not can_happen(world, ("drop tombstone", (STATE, 1, 5)))
+    go_on(world, ("clean log", (STATE, 1, 6)), ("drop tombstone", (STATE, 1, 5)))
+    assert states(world, 1) == [*[None] * 6, "Empty"]
+    for event in BACK:
+        happen(world, event)
+        rest(world)
+    assert states(world, 2) == ["Empty", "Ongoing", *[None] * 4, "Empty"]
 
 
 def test_an_id_expires_only_at_rest() -> None:

@@ -43,8 +43,9 @@ class TransactionLogRecord(NamedTuple):
 
 
 Record = Data | Marker | TransactionLogRecord
-# A record with the epoch of the leader that appended it.
-Entry = tuple[int, Record]
+# A record with the epoch of the leader that appended it. None is a hole: a cleaner has dropped the record, that of this
+# replica or of the one that it was copied from. Offsets do not move.
+Entry = tuple[int, Record | None]
 Log = tuple[Entry, ...]
 
 
@@ -159,10 +160,31 @@ class Open(NamedTuple):
 
 
 def common_prefix(one: Log, two: Log) -> int:
-    """How many entries two logs begin with alike."""
+    """How many entries two logs begin with alike.
+
+    Entries of one offset and one leader epoch are the same record, which one replica's cleaner may have dropped.
+    """
     if len(two) <= len(one) and one[: len(two)] == two:
         return len(two)
-    return next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a[0] != b[0]), min(len(one), len(two)))
+
+
+def superseded(log: Log, reached: int) -> frozenset[int]:
+    """The offsets below `reached` whose record has a later one of the same id there: what a cleaner drops."""
+    later: set[str] = set()
+    dropped = set()
+    for offset in reversed(range(reached)):
+        record = log[offset][1]
+        if isinstance(record, TransactionLogRecord):
+            if record.transactional_id in later:
+                dropped.add(offset)
+            later.add(record.transactional_id)
+    return frozenset(dropped)
+
+
+def without(log: Log, offsets: frozenset[int]) -> Log:
+    """The log with holes at these offsets."""
+    return tuple((entry[0], None) if offset in offsets else entry for offset, entry in enumerate(log))
 
 
 @lru_cache(maxsize=50_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen, settle
 from txnscan.sim.world import Scenario, World
@@ -11,6 +12,8 @@ from txnscan.sim.world import Scenario, World
 P = ("p", 0)
 Q = ("q", 0)
 A = "a"
+# The only partition of the transaction log, in worlds with one.
+LOG = (TRANSACTION_STATE_TOPIC, 0)
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,33 @@ def _late(coordinator: int = 1) -> tuple[Event, ...]:
     return (*_aborted(coordinator), ("append data", (0,)))
 
 
+def _heard(*broker_ids: int) -> tuple[Event, ...]:
+    """These brokers hear what the controller has decided."""
+    steps = ("publish metadata", "apply to replicas", "elect coordinators")
+    return tuple((step, (b,)) for step in steps for b in broker_ids)
+
+
 # The leader of the partition is cut off from the controller, and another leads.
-_DEPOSED: tuple[Event, ...] = (
-    ("cut broker off", (1,)),
-    ("fence broker", (1,)),
-    *(("publish metadata", (b,)) for b in (2, 3)),
-    *(("apply to replicas", (b,)) for b in (2, 3)),
-    *(("elect coordinators", (b,)) for b in (2, 3)),
+_DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *_heard(2, 3))
+
+
+def away(version: int) -> tuple[Event, ...]:
+    """A transaction is committed while broker 2, the only one with its partition, is down: its marker is skipped."""
+    return (
+        *_open(version),
+        *(("kill broker", (2,)), ("fence broker", (2,)), *_heard(1)),
+        *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
+        ("InitProducerId", (1, A)),
+    )
+
+
+# Broker 2 is back, and in sync again.
+BACK: tuple[Event, ...] = (
+    *(("start broker", (2,)), ("unfence broker", (2,)), *_heard(1, 2)),
+    *(("expand isr", (LOG, 2)), *_heard(1, 2)),
 )
+# The same after the log's leader was compacted: broker 2 copies what is left, behind what it has.
+COMPACTED_MEANWHILE: tuple[Event, ...] = (("clean log", (LOG, 1, 4)), *BACK)
 
 ONE_BROKER = Scenario("one broker", topics=((P, (1,)),), coordinators=((1,),))
 MOVING_PARTITION = Scenario(
@@ -96,6 +118,13 @@ LEADERLESS = Scenario(
     coordinators=((1,),),
     versions=(2,),
     faults=frozenset({"kill"}),
+)
+COMPACTED = Scenario(
+    "a replica of the transaction log that was away",
+    topics=((P, (2,)),),
+    coordinators=((1, 2),),
+    versions=(2,),
+    faults=frozenset({"compaction", "leader move"}),
 )
 HIDDEN = replace(ONE_BROKER, name="a hidden id", hidden=frozenset({A}))
 
