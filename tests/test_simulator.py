@@ -11,8 +11,10 @@ from txnscan.model import Key, Partition
 from txnscan.sim.answers import answer
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
 from txnscan.sim.records import (
+    Data,
     Held,
     Log,
+    Produce,
     TransactionLogRecord,
     TransactionMetadata,
     common_prefix,
@@ -27,6 +29,7 @@ from txnscan.sim.scenarios import (
     LATE_DATA,
     LEADERLESS,
     MOVING_COORDINATOR,
+    TIMED_OUT,
     VERIFIED,
     WIDE,
     A,
@@ -260,6 +263,80 @@ def test_a_tombstone_is_dropped_after_all_else_of_its_id_and_a_replica_that_was_
         happen(world, event)
         rest(world)
     assert states(world, 2) == ["Empty", "Ongoing", *[None] * 4, "Empty"]
+
+
+def ask(world: World, *events: Event) -> None:
+    """These events, and nothing that follows of itself."""
+    for event in events:
+        assert can_happen(world, event), f"{event} cannot happen; {list(possible(world))} can"
+        happen(world, event)
+
+
+TIMEOUT: Event = ("append timeout", (1, A))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_end_whose_append_timed_out_is_forgotten_and_stands_in_the_log(version: int) -> None:
+    world = opened(replace(TIMED_OUT, versions=(version,)), (INIT, ADD, *send(version)))
+    ask(world, end(version), TIMEOUT)
+    assert (owner(world).state, owner(world).producer_epoch) == ("Ongoing", 0)
+    assert states(world, 1) == ["Empty", "Ongoing", "PrepareCommit"]
+    assert world.producers[A].ending is True, "nobody told the producer"
+    rest(world)
+    assert (owner(world).state, states(world, 2)[-1]) == ("Ongoing", "PrepareCommit"), "replicated, and of no effect"
+    assert world.decided == {}
+    go_on(world, end(version))
+    assert (owner(world).state, world.decided) == ("PrepareCommit", {(A, 1): True})
+
+
+def test_a_commit_whose_append_timed_out_may_be_followed_by_an_abort_which_is_what_counts() -> None:
+    world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
+    ask(world, end(1), TIMEOUT)
+    go_on(world, ("timeout", (1, A)))
+    assert states(world, 1) == ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort"]
+    assert world.decided == {(A, 1): False}
+    go_on(world, *END_MARKERS)
+    assert settled(world).decided == {(A, 1): False}
+
+
+def test_a_commit_whose_append_timed_out_is_finished_by_whoever_loads_it() -> None:
+    world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
+    ask(world, end(1), TIMEOUT)
+    _move_coordinator(world)
+    assert (owner(world, 2).state, world.decided) == ("PrepareCommit", {})
+    go_on(world, ("write marker", (2, A, P)), ("marker acknowledged", (2, A, P)), ("write completion", (2, A)))
+    assert (owner(world, 2).state, world.decided) == ("CompleteCommit", {(A, 1): True})
+
+
+def test_a_decision_that_was_loaded_and_whose_marker_is_refused_for_good_is_known_to_the_truth() -> None:
+    world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
+    world.in_flight = (Produce(P, Data(7, 5, (A, 1)), 1),)
+    go_on(world, ("append data", (0,)))
+    ask(world, end(1), TIMEOUT)
+    _move_coordinator(world)
+    assert settled(world).decided == {(A, 1): True}
+
+
+def test_a_fence_whose_append_timed_out_leaves_the_transaction_at_the_raised_epoch_and_raises_it_once() -> None:
+    world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
+    ask(world, INIT, TIMEOUT)
+    assert (owner(world).state, owner(world).producer_epoch) == ("Ongoing", 1)
+    ask(world, INIT, TIMEOUT)
+    assert owner(world).producer_epoch == 1
+    go_on(world, INIT)
+    assert (owner(world).state, owner(world).producer_epoch) == ("PrepareAbort", 1)
+
+
+def test_an_answered_append_does_not_time_out_and_an_unanswered_add_makes_no_owner_in_truth() -> None:
+    late = (INIT, ADD, ("send data", (A, P, 1)), end(1, commit=False), *END_MARKERS, ("append data", (0,)))
+    world = opened(TIMED_OUT, late)
+    assert not can_happen(world, TIMEOUT)
+    world.producers[A] = world.producers[A]._replace(added=frozenset())
+    ask(world, ADD, TIMEOUT)
+    assert (owner(world).state, states(world, 1)[-1]) == ("CompleteAbort", "Ongoing")
+    assert hanging(world) == {(P, 7, 1)}
+    _move_coordinator(world)
+    assert hanging(world) == frozenset(), "who loads the log has it, and ends it"
 
 
 def test_an_id_expires_only_at_rest() -> None:

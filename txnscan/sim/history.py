@@ -230,7 +230,7 @@ def torn(found: Scan, end: World) -> list[Wrong]:
 
 def _right_of_what_hangs(judged: Judged, future: World) -> bool:
     """A COMMIT marker must show nothing that was not committed, an ABORT marker must drop nothing that was."""
-    known = {future.decided.get(txn) for txn in _begun_at(future, *_identity(judged))}
+    known = {future.decided.get(txn, False) for txn in _begun_at(future, *_identity(judged))}
     return known <= {True} if judged.judgement.outcome == "committed" else True not in known
 
 

@@ -126,6 +126,13 @@ COMPACTED = Scenario(
     versions=(2,),
     faults=frozenset({"compaction", "leader move"}),
 )
+TIMED_OUT = Scenario(
+    "appends that time out",
+    topics=((P, (1,)),),
+    coordinators=((1, 2),),
+    versions=(1,),
+    faults=frozenset({"append timeout", "leader move"}),
+)
 HIDDEN = replace(ONE_BROKER, name="a hidden id", hidden=frozenset({A}))
 
 # Aborted, with the markers still to be sent, while a record is on its way.
