@@ -10,6 +10,7 @@ from txnscan.kafka.fetch import fetch
 from txnscan.model import Key, Partition
 from txnscan.sim.answers import answer
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
+from txnscan.sim.history import Simulation, sweep
 from txnscan.sim.records import (
     Data,
     Held,
@@ -29,6 +30,7 @@ from txnscan.sim.scenarios import (
     LATE_DATA,
     LEADERLESS,
     MOVING_COORDINATOR,
+    PARTIAL_LOAD,
     TIMED_OUT,
     VERIFIED,
     WIDE,
@@ -137,11 +139,15 @@ def test_recovery_finishes_what_is_prepared_with_the_whole_list_of_partitions() 
 
 
 def _move_coordinator(world: World) -> None:
+    _hand_over(world)
+    go_on(world, ("load", (2, 0)))
+
+
+def _hand_over(world: World) -> None:
     go_on(world, ("move leader", (STATE, 2)))
     for broker_id in (1, 2):
         go_on(world, ("publish metadata", (broker_id,)), ("apply to replicas", (broker_id,)))
         go_on(world, ("elect coordinators", (broker_id,)))
-    go_on(world, ("load", (2, 0)))
 
 
 def test_a_marker_for_a_partition_without_a_leader_is_skipped_and_the_commit_completes() -> None:
@@ -337,6 +343,35 @@ def test_an_answered_append_does_not_time_out_and_an_unanswered_add_makes_no_own
     assert hanging(world) == {(P, 7, 1)}
     _move_coordinator(world)
     assert hanging(world) == frozenset(), "who loads the log has it, and ends it"
+
+
+def test_a_coordinator_that_loaded_a_part_of_its_log_answers_as_if_that_were_all() -> None:
+    world = opened(PARTIAL_LOAD, (INIT, ADD, *send(1), end(1)))
+    _hand_over(world)
+    assert [end for name, (*_, end) in possible(world) if name == "partial load"] == [0, 1, 2]
+    go_on(world, ("partial load", (2, 0, 2)))
+    assert owner(world, 2).state == "Ongoing"
+    go_on(world, ("timeout", (2, A)))
+    assert owner(world, 2).state == "PrepareAbort"
+
+
+def test_a_coordinator_that_loaded_nothing_says_that_the_id_is_unknown_and_proves_its_coverage() -> None:
+    world = opened(PARTIAL_LOAD, (INIT, ADD, *send(1)))
+    _hand_over(world)
+    go_on(world, ("partial load", (2, 0, 0)))
+    assert (2, A) not in world.held
+    (judged,) = sweep(Simulation(world)).transactions
+    assert judged.judgement.reason != "coverage"
+
+
+def test_the_truth_of_a_partial_load_is_what_a_whole_load_makes_of_the_log() -> None:
+    world = opened(PARTIAL_LOAD, (INIT, ADD, *send(1), end(1)))
+    _hand_over(world)
+    go_on(world, ("partial load", (2, 0, 2)))
+    assert hanging(world) == frozenset()
+    assert settled(world).decided == {(A, 1): True}, "committed, before the coordinator that forgot it can abort it"
+    go_on(world, ("timeout", (2, A)))
+    assert settled(world).decided == {(A, 1): True}, "who was told that it is committed is not told otherwise"
 
 
 def test_an_id_expires_only_at_rest() -> None:

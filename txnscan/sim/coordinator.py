@@ -356,14 +356,28 @@ def _loading(world: World) -> Iterable[Subject]:
 
 
 def _load(world: World, broker_id: int, k: int) -> None:
+    _load_up_to(world, broker_id, k, len(world.logs[(TRANSACTION_STATE_TOPIC, k), broker_id]))
+
+
+def _partly_loading(world: World) -> Iterable[Subject]:
+    for broker_id, k in _loading(world):
+        for offset, (_, record) in enumerate(world.logs[(TRANSACTION_STATE_TOPIC, k), broker_id]):
+            if record is not None:
+                yield (broker_id, k, offset)
+
+
+def _load_up_to(world: World, broker_id: int, k: int, end: int) -> None:
+    """The coordinator has what stands below this offset."""
+    log = world.logs[(TRANSACTION_STATE_TOPIC, k), broker_id]
     found: dict[str, TransactionMetadata | None] = {}
-    for _, record in world.logs[(TRANSACTION_STATE_TOPIC, k), broker_id]:
+    for _, record in log[:end]:
         if isinstance(record, TransactionLogRecord):
             found[record.transactional_id] = record.metadata
     for name, metadata in found.items():
         if metadata is not None:
             world.held[broker_id, name] = Held(metadata)
-    world.coordinators[broker_id, k] = Coordinator(world.coordinators[broker_id, k].epoch, loading=False)
+    epoch = world.coordinators[broker_id, k].epoch
+    world.coordinators[broker_id, k] = Coordinator(epoch, loading=False, whole=end == len(log))
 
 
 def forget(world: World, broker_id: int, k: int) -> None:
@@ -443,6 +457,16 @@ COORDINATOR = (
         "The new coordinator reads its log to the end. Prepare* is finished, Ongoing stays Ongoing "
         "(TransactionStateManager.loadTransactionsForTxnTopicPartition).",
         of="__transaction_state-{1} at broker {0}",
+    ),
+    Transition(
+        "partial load",
+        _partly_loading,
+        _load_up_to,
+        "Reading the log fails half-way: the error is logged, and the new coordinator takes what it has read for all "
+        "there is. It answers probes and listings like one that has everything, and writes on what it has "
+        "(TransactionStateManager.loadTransactionMetadata, which catches Throwable).",
+        of="__transaction_state-{1} at broker {0}, up to offset {2}",
+        fault="partial load",
     ),
     Transition(
         "timeout",

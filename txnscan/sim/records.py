@@ -86,10 +86,14 @@ class Held(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """A broker's cache of one `__transaction_state` partition: its coordinator epoch, and whether it still loads."""
+    """A broker's cache of one `__transaction_state` partition.
+
+    epoch: its coordinator epoch. loading: whether it still loads. whole: ground truth, whether it loaded all there was.
+    """
 
     epoch: int
     loading: bool
+    whole: bool = True
 
 
 # --- brokers ----------------------------------------------------------------------------------------------------------

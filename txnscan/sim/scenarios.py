@@ -133,6 +133,9 @@ TIMED_OUT = Scenario(
     versions=(1,),
     faults=frozenset({"append timeout", "leader move"}),
 )
+PARTIAL_LOAD = replace(
+    TIMED_OUT, name="a coordinator that loads a part", faults=frozenset({"partial load", "leader move"})
+)
 HIDDEN = replace(ONE_BROKER, name="a hidden id", hidden=frozenset({A}))
 
 # Aborted, with the markers still to be sent, while a record is on its way.

@@ -192,7 +192,7 @@ def _state(world: World) -> dict[str, str]:
             for b in replicas:
                 state[f"{_name(key)}, the log on broker {b}"] = _log(world, key, b)
     for (b, k), coordinator in sorted(world.coordinators.items()):
-        loading = ", loading" if coordinator.loading else ""
+        loading = ", loading" if coordinator.loading else "" if coordinator.whole else ", of a part of its log"
         state[f"__transaction_state-{k} on broker {b}"] = f"coordinates at epoch {coordinator.epoch}{loading}"
     for (b, name), held in sorted(world.held.items(), key=lambda item: item[0]):
         state[f"transactional id '{name}' on broker {b}"] = _held(held)

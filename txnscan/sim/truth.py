@@ -10,6 +10,8 @@ not count: what hangs without it hangs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.coordinator import decide
 from txnscan.sim.records import NOBODY, TransactionLogRecord, still_open
@@ -43,22 +45,33 @@ _ENDING = (
 def settled(world: World) -> World:
     """The world after everything healed and every coordinator did what it owes, with no act of any client.
 
-    Every coordinator is elected anew in the end: one that gave up sending markers tries once more.
+    Every coordinator is elected anew in the end: one that gave up sending markers tries once more. One that has loaded
+    a part of its log only is elected anew before it acts on it.
     """
     future = world.copy()
     future.in_flight = ()
     _withdraw_unacknowledged_adds(future)
     settle(future, _HEALING)
+    partial = [k for (_, k), coordinator in future.coordinators.items() if not coordinator.whole]
+    if partial:
+        _elect_anew(future, partial)
+        settle(future, _HEALING)
     settle(future, _HEALING + _ENDING)
-    for key, _ in future.scenario.partitions[len(future.scenario.topics) :]:
-        leadership = future.leadership(future.image, key)
-        if leadership.leader != NOBODY:
-            happen(future, ("move leader", (key, leadership.leader)))
+    _elect_anew(future, range(len(future.scenario.coordinators)))
     settle(future, _HEALING + _ENDING)
     # Markers that are refused for good leave a decision that a coordinator has from its log, and never completes.
     for held in future.held.values():
         decide(future, held.metadata)
     return future
+
+
+def _elect_anew(world: World, numbers: Iterable[int]) -> None:
+    """The leaders of these partitions of the transaction log lead them at the next epoch, and load them again."""
+    for k in numbers:
+        key = (TRANSACTION_STATE_TOPIC, k)
+        leadership = world.leadership(world.image, key)
+        if leadership.leader != NOBODY:
+            happen(world, ("move leader", (key, leadership.leader)))
 
 
 def _withdraw_unacknowledged_adds(world: World) -> None:
