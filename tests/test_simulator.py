@@ -29,14 +29,18 @@ from txnscan.sim.scenarios import (
     CRASHES,
     LATE_DATA,
     LEADERLESS,
+    LOG,
     MOVING_COORDINATOR,
     PARTIAL_LOAD,
     TIMED_OUT,
+    UNWRITABLE,
+    UNWRITTEN,
     VERIFIED,
     WIDE,
     A,
     P,
     away,
+    heard,
     opened,
     rest,
 )
@@ -343,6 +347,17 @@ def test_an_answered_append_does_not_time_out_and_an_unanswered_add_makes_no_own
     assert hanging(world) == {(P, 7, 1)}
     _move_coordinator(world)
     assert hanging(world) == frozenset(), "who loads the log has it, and ends it"
+
+
+def test_a_fence_that_is_not_written_falls_back_where_another_coordinator_loads_the_log() -> None:
+    world = opened(UNWRITTEN, (*UNWRITABLE, INIT))
+    assert (owner(world).state, owner(world).producer_epoch, states(world, 1)[-1]) == ("Ongoing", 1, "Ongoing")
+    for event in (*BACK, ("move leader", (LOG, 2)), *heard(1, 2), ("load", (2, 0))):
+        happen(world, event)
+        rest(world)
+    assert (owner(world, 2).state, owner(world, 2).producer_epoch) == ("Ongoing", 0)
+    go_on(world, ("EndTxn", (2, A, True, 1)))
+    assert owner(world, 2).state == "PrepareCommit", "and the producer that was to be fenced commits"
 
 
 def test_a_coordinator_that_loaded_a_part_of_its_log_answers_as_if_that_were_all() -> None:

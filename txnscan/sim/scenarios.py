@@ -60,30 +60,32 @@ def _late(coordinator: int = 1) -> tuple[Event, ...]:
     return (*_aborted(coordinator), ("append data", (0,)))
 
 
-def _heard(*broker_ids: int) -> tuple[Event, ...]:
+def heard(*broker_ids: int) -> tuple[Event, ...]:
     """These brokers hear what the controller has decided."""
     steps = ("publish metadata", "apply to replicas", "elect coordinators")
     return tuple((step, (b,)) for step in steps for b in broker_ids)
 
 
 # The leader of the partition is cut off from the controller, and another leads.
-_DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *_heard(2, 3))
+_DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3))
 
 
 def away(version: int) -> tuple[Event, ...]:
     """A transaction is committed while broker 2, the only one with its partition, is down: its marker is skipped."""
     return (
         *_open(version),
-        *(("kill broker", (2,)), ("fence broker", (2,)), *_heard(1)),
+        *(("kill broker", (2,)), ("fence broker", (2,)), *heard(1)),
         *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
         ("InitProducerId", (1, A)),
     )
 
 
+# An open transaction, whose coordinator's log takes no writes: broker 2 is down, and two replicas must be in sync.
+UNWRITABLE: tuple[Event, ...] = (*_open(1), ("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
 # Broker 2 is back, and in sync again.
 BACK: tuple[Event, ...] = (
-    *(("start broker", (2,)), ("unfence broker", (2,)), *_heard(1, 2)),
-    *(("expand isr", (LOG, 2)), *_heard(1, 2)),
+    *(("start broker", (2,)), ("unfence broker", (2,)), *heard(1, 2)),
+    *(("expand isr", (LOG, 2)), *heard(1, 2)),
 )
 # The same after the log's leader was compacted: broker 2 copies what is left, behind what it has.
 COMPACTED_MEANWHILE: tuple[Event, ...] = (("clean log", (LOG, 1, 4)), *BACK)
@@ -136,6 +138,7 @@ TIMED_OUT = Scenario(
 PARTIAL_LOAD = replace(
     TIMED_OUT, name="a coordinator that loads a part", faults=frozenset({"partial load", "leader move"})
 )
+UNWRITTEN = replace(TIMED_OUT, name="a fence that is not written", min_isr=2, faults=frozenset({"kill", "leader move"}))
 HIDDEN = replace(ONE_BROKER, name="a hidden id", hidden=frozenset({A}))
 
 # Aborted, with the markers still to be sent, while a record is on its way.
