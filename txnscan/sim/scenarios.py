@@ -89,6 +89,10 @@ BACK: tuple[Event, ...] = (
 )
 # The same after the log's leader was compacted: broker 2 copies what is left, behind what it has.
 COMPACTED_MEANWHILE: tuple[Event, ...] = (("clean log", (LOG, 1, 4)), *BACK)
+# Broker 2 leads the log from now on, and everybody knows; it has still to load it.
+MOVED: tuple[Event, ...] = (("move leader", (LOG, 2)), *heard(1, 2))
+# The fence of a new instance is not written, and another coordinator loads the log.
+_FALLS_BACK: tuple[Event, ...] = (("InitProducerId", (1, A)), *BACK, *MOVED)
 
 ONE_BROKER = Scenario("one broker", topics=((P, (1,)),), coordinators=((1,),))
 MOVING_PARTITION = Scenario(
@@ -158,6 +162,13 @@ SMALL = (
     LATE_IN_PREPARE,
     Small(LEADERLESS, _open(2), ((10, 0), (6, 1), (2, 2)), brief=(4, 1)),
     Small(CRASHES, _open(2), ((8, 0), (4, 1), (1, 2)), brief=(2, 1)),
+    Small(TIMED_OUT, _open(1), ((8, 0), (4, 1)), brief=(4, 0)),
+    Small(TIMED_OUT, _late(), ((8, 0), (4, 1)), brief=(4, 0)),
+    Small(
+        replace(TIMED_OUT, name=f"{TIMED_OUT.name}, transactions v2", versions=(2,)), _open(2), ((8, 0),), brief=(4, 0)
+    ),
+    Small(UNWRITTEN, UNWRITABLE, ((8, 0), (4, 1)), brief=(3, 1)),
+    Small(UNWRITTEN, (*UNWRITABLE, *_FALLS_BACK), ((7, 0), (3, 1)), brief=(4, 0)),
 )
 # Where each obligation is needed: with it nothing goes wrong within the bound, without it something does.
 ARENAS = {
@@ -223,8 +234,25 @@ _WIDE = (
         producers=(A, "b"),
         faults=_ALL_FAULTS | {"unclean election"},
     ),
+    Scenario(
+        "unacknowledged-appends",
+        topics=((P, (2,)), (Q, (1,))),
+        coordinators=((1, 2),),
+        faults=_ALL_FAULTS | {"append timeout"},
+    ),
+    Scenario(
+        "unwritten-fences",
+        topics=((P, (1, 2)), (Q, (3,))),
+        coordinators=((1, 2), (3, 1)),
+        producers=(A, "b"),
+        min_isr=2,
+        versions=(1,),
+        faults=_ALL_FAULTS | {"append timeout"},
+    ),
 )
 WIDE = {scenario.name: scenario for scenario in _WIDE}
+# What happens first in those where what they are there for would hardly ever come about by chance.
+OPENINGS: dict[str, tuple[Event, ...]] = {}
 # What follows of itself while nothing goes wrong and no client asks.
 _OF_ITSELF = ("fetch", "complete transition")
 
