@@ -39,7 +39,7 @@ def _begun(version: int, coordinator: int = 1) -> tuple[Event, ...]:
     )
 
 
-def _open(version: int, coordinator: int = 1) -> tuple[Event, ...]:
+def begun_and_written(version: int, coordinator: int = 1) -> tuple[Event, ...]:
     """An open transaction."""
     return (*_begun(version, coordinator), ("append data", (0,)))
 
@@ -73,7 +73,7 @@ _DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)),
 def away(version: int) -> tuple[Event, ...]:
     """A transaction is committed while broker 2, the only one with its partition, is down: its marker is skipped."""
     return (
-        *_open(version),
+        *begun_and_written(version),
         *(("kill broker", (2,)), ("fence broker", (2,)), *heard(1)),
         *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
         ("InitProducerId", (1, A)),
@@ -81,7 +81,7 @@ def away(version: int) -> tuple[Event, ...]:
 
 
 # An open transaction, whose coordinator's log takes no writes: broker 2 is down, and two replicas must be in sync.
-UNWRITABLE: tuple[Event, ...] = (*_open(1), ("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
+UNWRITABLE: tuple[Event, ...] = (*begun_and_written(1), ("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
 # Broker 2 is back, and in sync again.
 BACK: tuple[Event, ...] = (
     *(("start broker", (2,)), ("unfence broker", (2,)), *heard(1, 2)),
@@ -155,28 +155,31 @@ SMALL = (
     Small(HIDDEN, _READY, ((12, 0), (9, 2)), brief=(8, 0)),
     Small(LATE_DATA, _begun(1), ((12, 0), (10, 1), (8, 2)), brief=(6, 1)),
     Small(VERIFIED, _begun(2), ((12, 0), (10, 1), (8, 2)), brief=(6, 1)),
-    Small(MOVING_PARTITION, _open(1, 3), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    Small(MOVING_PARTITION, begun_and_written(1, 3), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     Small(MOVING_PARTITION, _late(3), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
-    Small(MOVING_COORDINATOR, _open(1), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    Small(MOVING_COORDINATOR, begun_and_written(1), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     Small(MOVING_COORDINATOR, _late(), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     LATE_IN_PREPARE,
-    Small(LEADERLESS, _open(2), ((10, 0), (6, 1), (2, 2)), brief=(4, 1)),
-    Small(CRASHES, _open(2), ((8, 0), (4, 1), (1, 2)), brief=(2, 1)),
-    Small(TIMED_OUT, _open(1), ((8, 0), (4, 1)), brief=(4, 0)),
+    Small(LEADERLESS, begun_and_written(2), ((10, 0), (6, 1), (2, 2)), brief=(4, 1)),
+    Small(CRASHES, begun_and_written(2), ((8, 0), (4, 1), (1, 2)), brief=(2, 1)),
+    Small(TIMED_OUT, begun_and_written(1), ((8, 0), (4, 1)), brief=(4, 0)),
     Small(TIMED_OUT, _late(), ((8, 0), (4, 1)), brief=(4, 0)),
     Small(
-        replace(TIMED_OUT, name=f"{TIMED_OUT.name}, transactions v2", versions=(2,)), _open(2), ((8, 0),), brief=(4, 0)
+        replace(TIMED_OUT, name=f"{TIMED_OUT.name}, transactions v2", versions=(2,)),
+        begun_and_written(2),
+        ((8, 0),),
+        brief=(4, 0),
     ),
     Small(UNWRITTEN, UNWRITABLE, ((8, 0), (4, 1)), brief=(3, 1)),
     Small(UNWRITTEN, (*UNWRITABLE, *_FALLS_BACK), ((7, 0), (3, 1)), brief=(4, 0)),
 )
 # Where each obligation is needed: with it nothing goes wrong within the bound, without it something does.
 ARENAS = {
-    "leader": Small(MOVING_PARTITION, (*_open(1, 3), *_DEPOSED), ((6, 0),), brief=(6, 0)),
+    "leader": Small(MOVING_PARTITION, (*begun_and_written(1, 3), *_DEPOSED), ((6, 0),), brief=(6, 0)),
     "high-watermark": Small(MOVING_PARTITION, _aborted(3), ((3, 0),), brief=(3, 0)),
-    "coverage": Small(MOVING_COORDINATOR, _open(1), ((3, 1),), brief=(3, 1)),
+    "coverage": Small(MOVING_COORDINATOR, begun_and_written(1), ((3, 1),), brief=(3, 1)),
     "visibility": Small(HIDDEN, _READY, ((4, 0),), brief=(4, 0)),
-    "second-read": Small(ONE_BROKER, (*_open(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)),
+    "second-read": Small(ONE_BROKER, (*begun_and_written(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)),
     "order": Small(ONE_BROKER, _READY, ((0, 4),), brief=(0, 4)),
     "prepare": LATE_IN_PREPARE,
 }
