@@ -88,7 +88,7 @@ def test_every_transition_cites_what_it_models_and_reads_as_a_sentence() -> None
 
 def test_a_partition_is_in_the_transaction_before_its_data_can_land() -> None:
     world = opened(VERIFIED, (INIT, ADD, *send(2)))
-    assert owner(world) == (7, 0, "Ongoing", frozenset({P}), 1, -1, (A, 1))
+    assert owner(world) == (7, 0, "Ongoing", frozenset({P}), 2, -1, (A, 1))
     assert still_open(world.logs[P, 1])[7].start_offset == 0
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
+from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from tests.prove.moves import elect, reassign
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.errors import DemoError
 from txnscan.demo.wait import wait_until
 from txnscan.demo.wire import Wire
+from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 
 # The partitions of `__transaction_state` by what scripts want of them: where they are. The one that moves has no
@@ -19,7 +23,7 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 COORDINATORS = {"moves": (1, 2), "stays": (1,), "forgets": (3,)}
 _LOG_CONFIGS = {"cleanup.policy": "compact", "compression.type": "uncompressed"}
 _TOPIC = 2
-_SET = 0
+_SET, _DELETE = 0, 1
 
 
 def heal(cluster: KafkaCluster, wire: Wire) -> None:
@@ -41,10 +45,48 @@ def heal(cluster: KafkaCluster, wire: Wire) -> None:
 
 def set_log_min_isr(wire: Wire, min_isr: int) -> None:
     """How many replicas of `__transaction_state` must be in sync for a coordinator to write."""
+    _alter_log(wire, {"min.insync.replicas": str(min_isr)})
+
+
+@contextmanager
+def compacting_log(wire: Wire) -> Iterator[None]:
+    """Within it, whatever is appended to `__transaction_state` begins a new segment, and what is before it is cleaned.
+
+    Once a broker has these settings, that is: they are waited for on every broker that runs.
+    """
+    names = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0.0"}
+    _alter_log(wire, names)
+    try:
+        for broker in wire.view([]).brokers:
+            wait_until(
+                lambda asked=broker.broker_id: _log_configs(wire, asked, names) == names,  # type: ignore[misc]
+                f"broker {broker.broker_id} compacts {TRANSACTION_STATE_TOPIC}",
+            )
+        yield
+    finally:
+        _alter_log(wire, dict.fromkeys(names))
+
+
+def _alter_log(wire: Wire, values: Mapping[str, str | None]) -> None:
+    """Sets these topic configs of `__transaction_state`; None for their defaults."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    config = resource.AlterableConfig(name="min.insync.replicas", config_operation=_SET, value=str(min_isr))
-    topic = resource(resource_type=_TOPIC, resource_name=TRANSACTION_STATE_TOPIC, configs=[config])
-    wire.send(wire.any_broker(), IncrementalAlterConfigsRequest(resources=[topic]))
+    configs = [
+        resource.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
+        for name, value in values.items()
+    ]
+    topic = resource(resource_type=_TOPIC, resource_name=TRANSACTION_STATE_TOPIC, configs=configs)
+    answer = wire.send(wire.any_broker(), IncrementalAlterConfigsRequest(resources=[topic])).responses[0]
+    if answer.error_code != ErrorCode.NONE:
+        raise DemoError(f"{TRANSACTION_STATE_TOPIC} could not be altered: {answer.error_message}")
+
+
+def _log_configs(wire: Wire, broker_id: int, names: Iterable[str]) -> dict[str, str]:
+    """What a broker knows of these topic configs of `__transaction_state`."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_TOPIC, resource_name=TRANSACTION_STATE_TOPIC, configuration_keys=list(names)
+    )
+    results = wire.send(broker_id, DescribeConfigsRequest(resources=[resource])).results
+    return {config.name: config.value for result in results for config in result.configs}
 
 
 def _in_sync(wire: Wire) -> bool:

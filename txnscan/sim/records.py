@@ -55,8 +55,8 @@ Log = tuple[Entry, ...]
 class TransactionMetadata(NamedTuple):
     """A transactional id as its coordinator holds it (`TransactionMetadata.scala`).
 
-    client_version: 1 or 2, the transactions version of the client that ended it last. next_producer_id: the producer id
-    that follows when the epochs of this one are used up. txn: ground truth.
+    client_version: 1 or 2, the transactions version of the client that wrote or ended it last. next_producer_id: the
+    producer id that follows when the epochs of this one are used up. txn: ground truth.
     """
 
     producer_id: int
