@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from txnscan.model import Key
+from txnscan.kafka.fetch import fetch
+from txnscan.model import Key, Partition
+from txnscan.sim.answers import answer
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
+from txnscan.sim.history import Simulation, sweep
 from txnscan.sim.records import (
+    Data,
     Held,
     Log,
+    Produce,
+    TransactionLogRecord,
     TransactionMetadata,
     common_prefix,
     producer_state,
     still_open,
 )
-from txnscan.sim.scenarios import CRASHES, LATE_DATA, LEADERLESS, MOVING_COORDINATOR, VERIFIED, WIDE, A, P, opened, rest
+from txnscan.sim.scenarios import (
+    BACK,
+    COMPACTED,
+    COMPACTED_MEANWHILE,
+    CRASHES,
+    LATE_DATA,
+    LEADERLESS,
+    LOG,
+    MOVING_COORDINATOR,
+    PARTIAL_LOAD,
+    TIMED_OUT,
+    UNWRITABLE,
+    UNWRITTEN,
+    VERIFIED,
+    WIDE,
+    A,
+    P,
+    away,
+    heard,
+    opened,
+    rest,
+)
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.wander import at_random
 from txnscan.sim.world import World
+from txnscan.transaction_log import decode
 
 STATE = ("__transaction_state", 0)
 INIT: Event = ("InitProducerId", (1, A))
@@ -58,7 +88,7 @@ def test_every_transition_cites_what_it_models_and_reads_as_a_sentence() -> None
 
 def test_a_partition_is_in_the_transaction_before_its_data_can_land() -> None:
     world = opened(VERIFIED, (INIT, ADD, *send(2)))
-    assert owner(world) == (7, 0, "Ongoing", frozenset({P}), 1, -1, (A, 1))
+    assert owner(world) == (7, 0, "Ongoing", frozenset({P}), 2, -1, (A, 1))
     assert still_open(world.logs[P, 1])[7].start_offset == 0
 
 
@@ -113,11 +143,15 @@ def test_recovery_finishes_what_is_prepared_with_the_whole_list_of_partitions() 
 
 
 def _move_coordinator(world: World) -> None:
+    _hand_over(world)
+    go_on(world, ("load", (2, 0)))
+
+
+def _hand_over(world: World) -> None:
     go_on(world, ("move leader", (STATE, 2)))
     for broker_id in (1, 2):
         go_on(world, ("publish metadata", (broker_id,)), ("apply to replicas", (broker_id,)))
         go_on(world, ("elect coordinators", (broker_id,)))
-    go_on(world, ("load", (2, 0)))
 
 
 def test_a_marker_for_a_partition_without_a_leader_is_skipped_and_the_commit_completes() -> None:
@@ -159,6 +193,200 @@ def test_a_replica_joins_the_set_in_sync_only_when_its_leader_knows_it_to_be_ali
     assert not can_happen(world, ("expand isr", (P, 2)))
     go_on(world, ("publish metadata", (1,)), ("expand isr", (P, 2)))
     assert world.leadership(world.image, P).isr == frozenset({1, 2})
+
+
+def states(world: World, broker_id: int) -> list[str | None]:
+    """What a replica of the log holds of the id, record by record; None for a hole, "" for a tombstone."""
+    log = [record for _, record in world.logs[STATE, broker_id]]
+    assert all(record is None or isinstance(record, TransactionLogRecord) for record in log)
+    return [None if r is None else r.metadata.state if r.metadata else "" for r in log]  # type: ignore[union-attr]
+
+
+def fetched_states(world: World, broker_id: int) -> list[tuple[int, str]]:
+    """What the sweep's own reader gets of the id from this broker: offsets and states."""
+    leads = world.leads(broker_id, STATE)
+    assert leads is not None
+    partition = Partition(STATE[0], "", STATE[1], broker_id, leads.epoch)
+    fetched = fetch(lambda b, request: answer(world, b, request), partition, 0, 1 << 20, records=True)
+    return [
+        (offset, str(decode(offset, A, value).state))
+        for batch in fetched.batches
+        for offset, _, value in batch.records or ()
+        if value is not None
+    ]
+
+
+def test_the_cleaner_drops_what_a_later_record_of_the_same_id_supersedes_and_moves_no_offset() -> None:
+    world = opened(COMPACTED, away(2))
+    assert states(world, 1) == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "Empty"]
+    ends = [end for name, (*_, end) in possible(world) if name == "clean log"]
+    assert ends == [2, 3, 4], "right behind each record that supersedes one, and never the active segment's last"
+    go_on(world, ("clean log", (STATE, 1, 3)))
+    assert states(world, 1) == [None, None, "PrepareCommit", "CompleteCommit", "Empty"]
+    assert fetched_states(world, 1) == [(2, "PrepareCommit"), (3, "CompleteCommit"), (4, "Empty")]
+    assert not can_happen(world, ("clean log", (STATE, 1, 3))), "there is nothing more to drop up to there"
+
+
+def test_a_log_is_cleaned_only_below_its_high_watermark() -> None:
+    world = opened(MOVING_COORDINATOR, (INIT, ADD))
+    world.scenario = replace(world.scenario, faults=frozenset({"compaction"}))
+    happen(world, end(1))
+    happen(world, ("fetch", (STATE, 2)))
+    assert (len(world.logs[STATE, 2]), world.high_watermarks[STATE, 2]) == (3, 2)
+    cleanable = [subject for name, subject in possible(world) if name == "clean log"]
+    assert cleanable == [(STATE, 1, 2), (STATE, 2, 2)]
+    world.high_watermarks[STATE, 2] = 1
+    assert not can_happen(world, ("clean log", (STATE, 2, 2)))
+
+
+def test_a_replica_that_was_away_copies_the_holes_of_a_compacted_leader_behind_what_it_has_itself() -> None:
+    world = opened(COMPACTED, (*away(2), *COMPACTED_MEANWHILE))
+    assert states(world, 1) == [None, None, None, "CompleteCommit", "Empty"]
+    assert states(world, 2) == ["Empty", "Ongoing", None, "CompleteCommit", "Empty"]
+    assert world.high_watermarks[STATE, 1] == world.high_watermarks[STATE, 2] == 5
+    _move_coordinator(world)
+    assert fetched_states(world, 2) == [(0, "Empty"), (1, "Ongoing"), (3, "CompleteCommit"), (4, "Empty")]
+    assert (owner(world, 2).state, owner(world, 2).producer_epoch) == ("Empty", 2), (
+        "a hole changes nothing for who loads"
+    )
+
+
+def test_a_replica_that_was_away_has_no_hole_where_nothing_was_compacted() -> None:
+    world = opened(COMPACTED, (*away(2), *BACK))
+    assert states(world, 2) == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "Empty"]
+
+
+def test_a_hole_and_the_record_that_another_replica_still_has_are_the_same_entry() -> None:
+    record = TransactionLogRecord(A, None)
+    assert common_prefix(((0, record), (1, record)), ((0, None), (1, None), (1, record))) == 2
+    assert common_prefix(((0, record), (1, record)), ((0, None), (2, None))) == 1
+
+
+def test_a_tombstone_is_dropped_after_all_else_of_its_id_and_a_replica_that_was_away_never_gets_it() -> None:
+    expired = (*away(2), ("expire id", (1, A)), ("InitProducerId", (1, A)))
+    world = opened(replace(COMPACTED, faults=COMPACTED.faults | {"tombstones dropped"}), expired)
+    assert states(world, 1)[4:] == ["Empty", "", "Empty"]
+    assert not can_happen(world, ("drop tombstone", (STATE, 1, 5)))
+    go_on(world, ("clean log", (STATE, 1, 6)), ("drop tombstone", (STATE, 1, 5)))
+    assert states(world, 1) == [*[None] * 6, "Empty"]
+    for event in BACK:
+        happen(world, event)
+        rest(world)
+    assert states(world, 2) == ["Empty", "Ongoing", *[None] * 4, "Empty"]
+
+
+def ask(world: World, *events: Event) -> None:
+    """These events, and nothing that follows of itself."""
+    for event in events:
+        assert can_happen(world, event), f"{event} cannot happen; {list(possible(world))} can"
+        happen(world, event)
+
+
+TIMEOUT: Event = ("append timeout", (1, A))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_end_whose_append_timed_out_is_forgotten_and_stands_in_the_log(version: int) -> None:
+    world = opened(replace(TIMED_OUT, versions=(version,)), (INIT, ADD, *send(version)))
+    ask(world, end(version), TIMEOUT)
+    assert (owner(world).state, owner(world).producer_epoch) == ("Ongoing", 0)
+    assert states(world, 1) == ["Empty", "Ongoing", "PrepareCommit"]
+    assert world.producers[A].ending is True, "nobody told the producer"
+    rest(world)
+    assert (owner(world).state, states(world, 2)[-1]) == ("Ongoing", "PrepareCommit"), "replicated, and of no effect"
+    assert world.decided == {}
+    go_on(world, end(version))
+    assert (owner(world).state, world.decided) == ("PrepareCommit", {(A, 1): True})
+
+
+def test_a_commit_whose_append_timed_out_may_be_followed_by_an_abort_which_is_what_counts() -> None:
+    world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
+    ask(world, end(1), TIMEOUT)
+    go_on(world, ("timeout", (1, A)))
+    assert states(world, 1) == ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort"]
+    assert world.decided == {(A, 1): False}
+    go_on(world, *END_MARKERS)
+    assert settled(world).decided == {(A, 1): False}
+
+
+def test_a_commit_whose_append_timed_out_is_finished_by_whoever_loads_it() -> None:
+    world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
+    ask(world, end(1), TIMEOUT)
+    _move_coordinator(world)
+    assert (owner(world, 2).state, world.decided) == ("PrepareCommit", {})
+    go_on(world, ("write marker", (2, A, P)), ("marker acknowledged", (2, A, P)), ("write completion", (2, A)))
+    assert (owner(world, 2).state, world.decided) == ("CompleteCommit", {(A, 1): True})
+
+
+def test_a_decision_that_was_loaded_and_whose_marker_is_refused_for_good_is_known_to_the_truth() -> None:
+    world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
+    world.in_flight = (Produce(P, Data(7, 5, (A, 1)), 1),)
+    go_on(world, ("append data", (0,)))
+    ask(world, end(1), TIMEOUT)
+    _move_coordinator(world)
+    assert settled(world).decided == {(A, 1): True}
+
+
+def test_a_fence_whose_append_timed_out_leaves_the_transaction_at_the_raised_epoch_and_raises_it_once() -> None:
+    world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
+    ask(world, INIT, TIMEOUT)
+    assert (owner(world).state, owner(world).producer_epoch) == ("Ongoing", 1)
+    ask(world, INIT, TIMEOUT)
+    assert owner(world).producer_epoch == 1
+    go_on(world, INIT)
+    assert (owner(world).state, owner(world).producer_epoch) == ("PrepareAbort", 1)
+
+
+def test_an_answered_append_does_not_time_out_and_an_unanswered_add_makes_no_owner_in_truth() -> None:
+    late = (INIT, ADD, ("send data", (A, P, 1)), end(1, commit=False), *END_MARKERS, ("append data", (0,)))
+    world = opened(TIMED_OUT, late)
+    assert not can_happen(world, TIMEOUT)
+    world.producers[A] = world.producers[A]._replace(added=frozenset())
+    ask(world, ADD, TIMEOUT)
+    assert (owner(world).state, states(world, 1)[-1]) == ("CompleteAbort", "Ongoing")
+    assert hanging(world) == {(P, 7, 1)}
+    _move_coordinator(world)
+    assert hanging(world) == frozenset(), "who loads the log has it, and ends it"
+
+
+def test_a_fence_that_is_not_written_falls_back_where_another_coordinator_loads_the_log() -> None:
+    world = opened(UNWRITTEN, (*UNWRITABLE, INIT))
+    assert (owner(world).state, owner(world).producer_epoch, states(world, 1)[-1]) == ("Ongoing", 1, "Ongoing")
+    for event in (*BACK, ("move leader", (LOG, 2)), *heard(1, 2), ("load", (2, 0))):
+        happen(world, event)
+        rest(world)
+    assert (owner(world, 2).state, owner(world, 2).producer_epoch) == ("Ongoing", 0)
+    go_on(world, ("EndTxn", (2, A, True, 1)))
+    assert owner(world, 2).state == "PrepareCommit", "and the producer that was to be fenced commits"
+
+
+def test_a_coordinator_that_loaded_a_part_of_its_log_answers_as_if_that_were_all() -> None:
+    world = opened(PARTIAL_LOAD, (INIT, ADD, *send(1), end(1)))
+    _hand_over(world)
+    assert [end for name, (*_, end) in possible(world) if name == "partial load"] == [0, 1, 2]
+    go_on(world, ("partial load", (2, 0, 2)))
+    assert owner(world, 2).state == "Ongoing"
+    go_on(world, ("timeout", (2, A)))
+    assert owner(world, 2).state == "PrepareAbort"
+
+
+def test_a_coordinator_that_loaded_nothing_says_that_the_id_is_unknown_and_proves_its_coverage() -> None:
+    world = opened(PARTIAL_LOAD, (INIT, ADD, *send(1)))
+    _hand_over(world)
+    go_on(world, ("partial load", (2, 0, 0)))
+    assert (2, A) not in world.held
+    (judged,) = sweep(Simulation(world)).transactions
+    assert judged.judgement.reason != "coverage"
+
+
+def test_the_truth_of_a_partial_load_is_what_a_whole_load_makes_of_the_log() -> None:
+    world = opened(PARTIAL_LOAD, (INIT, ADD, *send(1), end(1)))
+    _hand_over(world)
+    go_on(world, ("partial load", (2, 0, 2)))
+    assert hanging(world) == frozenset()
+    assert settled(world).decided == {(A, 1): True}, "committed, before the coordinator that forgot it can abort it"
+    go_on(world, ("timeout", (2, A)))
+    assert settled(world).decided == {(A, 1): True}, "who was told that it is committed is not told otherwise"
 
 
 def test_an_id_expires_only_at_rest() -> None:

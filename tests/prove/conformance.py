@@ -38,6 +38,7 @@ from tests.prove.stage import (
     Stage,
     opened_stage,
 )
+from tests.prove.steps import read_log
 from txnscan.demo.admin import unverified
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
@@ -49,8 +50,9 @@ from txnscan.kafka.errors import RequestFailed, error_name
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.list_transactions import list_transactions
 from txnscan.kafka.metadata import read_metadata
-from txnscan.model import Key, Partition
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.sim.answers import answer
+from txnscan.transaction_log import LoggedTransaction, decode, transactional_id
 
 # What was asked, and the answer as plain data.
 Observed = dict[str, Any]
@@ -58,6 +60,7 @@ _AGREED_S_MAX = 25.0
 _POLL_S = 0.05
 # A state may be passed through: it is the one that stays when it was seen so many times in a row.
 _SEEN_IN_A_ROW = 3
+_V2 = 2
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,17 @@ class Numbers:
 
 
 def observed(
-    send: Send, broker_ids: Iterable[int], keys: Sequence[Key], ids: Sequence[str], number: Callable[[int], int]
+    send: Send,
+    broker_ids: Iterable[int],
+    keys: Sequence[Key],
+    ids: Sequence[str],
+    number: Callable[[int], int],
+    log: tuple[Key, int] | None = None,
 ) -> Observed:
-    """Everything that these brokers answer about these partitions and transactional ids."""
+    """Everything that these brokers answer about these partitions and transactional ids.
+
+    log: the ids' partition of the transaction log, with the offset from which on it is read.
+    """
     seen: Observed = {}
     for broker_id in broker_ids:
         who = f"broker {broker_id}"
@@ -114,7 +125,30 @@ def observed(
         for which in (Offset.HIGH_WATERMARK, Offset.LAST_STABLE):
             for key, listed in list_offsets(send, broker_id, led, which).items():
                 seen[f"{who}: {which.name.lower()} of {key[0]}"] = listed.error or listed.offset
+        if log is not None:
+            for p in read_metadata(send, broker_id, {TRANSACTION_STATE_TOPIC}).partitions:
+                if (p.key, p.leader) == (log[0], broker_id):
+                    seen[f"{who}: the log of the ids"] = _logged(send, p, log[1], ids, number)
     return seen
+
+
+def _logged(send: Send, log: Partition, start: int, ids: Sequence[str], number: Callable[[int], int]) -> list[Any]:
+    """What the leader gives of the ids' records: offset, id, and what it says; None for a tombstone."""
+    named = [(offset - start, transactional_id(key), value) for offset, key, value in read_log(send, log, start)]
+    return [
+        (offset, name, None if value is None else _said(decode(offset, offset, name, value), number))
+        for offset, name, value in named
+        if name is not None and name in ids
+    ]
+
+
+def _said(logged: LoggedTransaction, number: Callable[[int], int]) -> Any:
+    # Which transactions version its client spoke matters where a transaction ends.
+    ends = logged.state.startswith(("Prepare", "Complete"))
+    return (
+        *(str(logged.state), number(logged.producer_id), logged.producer_epoch, sorted(logged.partitions)),
+        logged.client_version >= _V2 if ends else None,
+    )
 
 
 def _known_producers(
@@ -148,19 +182,22 @@ def compare(stage: Stage, numbers: tuple[Numbers, Numbers]) -> list[str]:
     keys, ids, world = tuple(stage.keys.values()), tuple(stage.ids.values()), stage.world
     up = [broker_id for broker_id in world.brokers if world.up(broker_id)]
     real_number, simulated_number = numbers
-    simulated = observed(lambda b, r: answer(world, b, r), up, keys, ids, simulated_number)
+    log = stage.log_key("a")
+    simulated = observed(lambda b, r: answer(world, b, r), up, keys, ids, simulated_number, (log, 0))
     deadline_s, in_a_row = time.monotonic() + _AGREED_S_MAX, 0
     while True:  # until it is the same for a while, or the time is up
-        differences = _differences(simulated, _real(stage, up, keys, ids, real_number))
+        differences = _differences(simulated, _real(stage, up, keys, ids, real_number, (log, stage.log_start)))
         in_a_row = 0 if differences else in_a_row + 1
         if in_a_row == _SEEN_IN_A_ROW or (differences and time.monotonic() > deadline_s):
             return differences
         time.sleep(_POLL_S)
 
 
-def _real(stage: Stage, up: list[int], keys: Sequence[Key], ids: Sequence[str], number: Numbers) -> Observed:
+def _real(
+    stage: Stage, up: list[int], keys: Sequence[Key], ids: Sequence[str], number: Numbers, log: tuple[Key, int]
+) -> Observed:
     try:
-        return observed(stage.wire.send, up, keys, ids, number)
+        return observed(stage.wire.send, up, keys, ids, number, log)
     except RequestFailed as failed:
         return {"the real brokers": failed.error}
 

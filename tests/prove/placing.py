@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from tests.prove.compaction import alter_topic
@@ -18,6 +21,7 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 # replica on broker 3, which scripts stop so that a partition takes no writes: Kafka 3.5 would load it again for that.
 COORDINATORS = {"moves": (1, 2), "stays": (1,), "forgets": (3,)}
 _LOG_CONFIGS = {"cleanup.policy": "compact", "compression.type": "uncompressed"}
+_TOPIC = 2
 
 
 def heal(cluster: KafkaCluster, wire: Wire) -> None:
@@ -40,6 +44,34 @@ def heal(cluster: KafkaCluster, wire: Wire) -> None:
 def set_log_min_isr(wire: Wire, min_isr: int) -> None:
     """How many replicas of `__transaction_state` must be in sync for a coordinator to write."""
     alter_topic(wire, TRANSACTION_STATE_TOPIC, {"min.insync.replicas": str(min_isr)})
+
+
+@contextmanager
+def compacting_log(wire: Wire) -> Iterator[None]:
+    """Within it, whatever is appended to `__transaction_state` begins a new segment, and what is before it is cleaned.
+
+    Once a broker has these settings, that is: they are waited for on every broker that runs.
+    """
+    names = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0.0"}
+    alter_topic(wire, TRANSACTION_STATE_TOPIC, names)
+    try:
+        for broker in wire.view([]).brokers:
+            wait_until(
+                lambda asked=broker.broker_id: _log_configs(wire, asked, names) == names,  # type: ignore[misc]
+                f"broker {broker.broker_id} compacts {TRANSACTION_STATE_TOPIC}",
+            )
+        yield
+    finally:
+        alter_topic(wire, TRANSACTION_STATE_TOPIC, dict.fromkeys(names))
+
+
+def _log_configs(wire: Wire, broker_id: int, names: Iterable[str]) -> dict[str, str]:
+    """What a broker knows of these topic configs of `__transaction_state`."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_TOPIC, resource_name=TRANSACTION_STATE_TOPIC, configuration_keys=list(names)
+    )
+    results = wire.send(broker_id, DescribeConfigsRequest(resources=[resource])).results
+    return {config.name: config.value for result in results for config in result.configs}
 
 
 def _in_sync(wire: Wire) -> bool:

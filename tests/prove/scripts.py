@@ -10,6 +10,7 @@ from tests.prove.steps import (
     Add,
     Age,
     Arrive,
+    Compact,
     End,
     Expire,
     Fence,
@@ -236,6 +237,31 @@ SCRIPTS = (
         "the partition knows a higher epoch than the marker's: it is refused, and the decided transaction stays",
         (Init(), Write("p"), Write("q"), Forge("q", above=5), End(commit=True), Move("coordinator", 2)),
         verified=False,
+    ),
+    Script(
+        "compacted",
+        "the log is compacted under its coordinator: of each id the last record is left, and what it loads is the same",
+        (Init(), Write("p"), End(commit=True), Write("p"), Compact(), Move("coordinator", 2), End(commit=True), Init()),
+        topics={"p": (1, 2)},
+    ),
+    Script(
+        "compacted-while-away",
+        "a replica of the log is down while its leader is compacted, and leads then: its log has a hole in the middle",
+        (
+            *(Init(), Write("p"), Stop(2), Write("p"), End(commit=True), Write("p"), End(commit=False)),
+            *(Compact(), Start(2), Move("coordinator", 2), Init(), Write("p"), End(commit=True)),
+        ),
+        topics={"p": (1, 3)},
+    ),
+    Script(
+        "commit-in-a-hole",
+        "the same, and the hole has a commit, whose marker was skipped because its partition is on that broker alone",
+        (
+            *(Init(), Write("p"), Write("q"), Stop(2), End(commit=True), Init()),
+            *(Compact(), Start(2), Move("coordinator", 2)),
+        ),
+        topics={"p": (1,), "q": (2,)},
+        on=(NEW_V2, NEW_V1),
     ),
     Script(
         "expired",

@@ -17,19 +17,24 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
 from txnscan.demo.producer import Producer
+from txnscan.demo.wait import wait_until
 from txnscan.demo.wire import Wire
 from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.scenarios import rest
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import can_happen, happen, settle
 from txnscan.sim.world import Scenario, World
 
-# Timed-out transactions are looked for often, and broker 3 forgets the ids that it coordinates within seconds.
+# Timed-out transactions and logs to compact are looked for often, and broker 3 forgets the ids that it coordinates
+# within seconds.
 PROPERTIES = {
     "auto.leader.rebalance.enable": "false",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.num.partitions": str(len(COORDINATORS)),
+    "log.cleaner.backoff.ms": "100",
 }
 BROKER_PROPERTIES = {
     3: {
@@ -70,7 +75,9 @@ class NotPossible(Exception):
 
 @dataclass
 class Stage:
-    """Both sides of one run of a script. ids, keys: the real names by the script's."""
+    """Both sides of one run of a script. ids, keys: the real names by the script's. log_start: the offset on the real
+    log of the ids at which the script begins, where the simulated one has 0.
+    """
 
     cluster: KafkaCluster
     wire: Wire
@@ -78,6 +85,7 @@ class Stage:
     world: World
     ids: Mapping[str, str]
     keys: Mapping[str, Key]
+    log_start: int
     producers: dict[str, Producer] = field(default_factory=dict)
     late: list[tuple[Producer, Key]] = field(default_factory=list)
 
@@ -118,7 +126,8 @@ def opened_stage(
         create_topic(wire, keys[letter][0], [replicas], {"min.insync.replicas": str(min(min_isr, len(replicas)))})
         cluster.wait_for_leader(*keys[letter], replicas[0])
     k = tuple(COORDINATORS).index(coordinator)
-    ids = {who: _id(f"{prefix}-{who}", k) for who in "a"}
+    # "b" is there to write to the log that "a" has, if anything.
+    ids = {who: _id(f"{prefix}-{who}", k) for who in "ab"}
     scenario = Scenario(
         name,
         topics=tuple((keys[letter], replicas) for letter, replicas in topics.items()),
@@ -129,9 +138,20 @@ def opened_stage(
         skips_leaderless=setting.new,
         reloads=not setting.new,
         versions=(1, 2) if setting.new else (1,),
-        faults=frozenset({"kill", "leader move"}),
+        faults=frozenset({"kill", "leader move", "compaction"}),
     )
-    return Stage(cluster, wire, setting, World(scenario), ids, keys)
+    # In a tuple, because an offset may be 0.
+    (log_start,) = wait_until(lambda: (_end_of_log(wire, k),), "the end of the ids' log was known")
+    return Stage(cluster, wire, setting, World(scenario), ids, keys, log_start)
+
+
+def _end_of_log(wire: Wire, k: int) -> int:
+    """Raises RequestFailed where its leader does not say."""
+    log = wire.partition(TRANSACTION_STATE_TOPIC, k)
+    end = list_offsets(wire.send, log.leader, [log], Offset.HIGH_WATERMARK)[log.key]
+    if end.error is not None:
+        raise RequestFailed(end.error)
+    return end.offset
 
 
 def _id(prefix: str, k: int) -> str:

@@ -11,26 +11,30 @@ from dataclasses import dataclass
 from kafka.protocol.producer import ProduceRequest
 from kafka.record import MemoryRecordsBuilder
 
-from tests.prove.placing import lead, replicas_of
+from tests.prove.placing import compacting_log, lead, replicas_of
 from tests.prove.stage import NotPossible, Stage
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.producer import PRODUCE_V1, Identity, Producer, ProducerError
 from txnscan.demo.wait import wait_until
 from txnscan.demo.wire import TIMEOUT_MS_MAX, Wire
+from txnscan.kafka.client import Send
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.errors import ErrorCode, error_name
-from txnscan.model import Key
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.fetch import fetch
+from txnscan.model import Key, Partition
 from txnscan.sim.records import (
     Data,
     Produce,
     TransactionLogRecord,
     TransactionMetadata,
 )
+from txnscan.sim.transitions import possible
 from txnscan.sim.world import World
 
 # As `TransactionLogValue` writes them.
 _EMPTY, _ONGOING, _NO_PARTITIONS = 0, 1, -1
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -231,7 +235,46 @@ class Move:
         lead(stage.cluster, stage.wire, key, (self.to, *others))
 
 
-Step = Init | Fence | Add | Write | Hold | Arrive | Forge | Age | End | TimeOut | Expire | Stop | Start | Move
+@dataclass(frozen=True)
+class Compact:
+    """The log of the ids is compacted on every broker that runs, up to a record of another id that begins a segment."""
+
+    def play(self, stage: Stage) -> None:
+        key = stage.log_key("a")
+        with compacting_log(stage.wire):
+            Init("b").play(stage)
+            for broker_id in stage.world.places[key]:
+                # Of the ends that make a difference the last is right before the new segment.
+                ends = [subject for name, subject in possible(stage.world) if name == "clean log"]
+                if mine := [subject for subject in ends if subject[:2] == (key, broker_id)]:
+                    stage.make(("clean log", mine[-1]))
+            log = stage.world.logs[key, stage.coordinator("a")]
+            left = [stage.log_start + offset for offset, (_, record) in enumerate(log) if record is not None]
+            wait_until(lambda: _offsets(stage, key) == left, f"{key[0]}-{key[1]} was compacted")
+
+
+Step = Compact | Init | Fence | Add | Write | Hold | Arrive | Forge | Age | End | TimeOut | Expire | Stop | Start | Move
+
+
+def _offsets(stage: Stage, key: Key) -> list[int]:
+    """Where the real log has records since the script began."""
+    return [o for o, _, _ in read_log(stage.wire.send, stage.wire.partition(*key), stage.log_start)]
+
+
+def read_log(send: Send, partition: Partition, start: int) -> list[tuple[int, bytes, bytes | None]]:
+    """Offset, key and value of every record of a log partition from an offset to its high watermark."""
+    found: list[tuple[int, bytes, bytes | None]] = []
+    while True:
+        fetched = fetch(send, partition, start, _PIECE_BYTES, records=True)
+        for batch in fetched.batches:
+            if not batch.is_control:
+                found += [(o, key, value) for o, key, value in batch.records or () if o >= start and key is not None]
+        reached = fetched.next_offset(start)
+        if reached >= fetched.high_watermark:
+            return found
+        if reached == start:
+            raise RequestFailed(f"no record at offset {start}")
+        start = reached
 
 
 def _asked_once(wire: Wire, name: str) -> bool:

@@ -6,7 +6,6 @@ Answers carry kafka-python's field names, which is all that the modules of `kafk
 from __future__ import annotations
 
 import uuid
-import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from types import SimpleNamespace
@@ -159,10 +158,9 @@ def _fetch(world: World, broker_id: int, request: Any) -> Any:
 
 
 def _stored(log: Log, start: int) -> Iterator[bytes]:
-    """The batches of a log from an offset on; of a transaction log, what the cleaner has left."""
-    dropped = _cleaned(log)
+    """The batches of a log from an offset on, without what the cleaner has dropped."""
     for offset, (_, record) in enumerate(log):
-        if offset < start or offset in dropped:
+        if offset < start:
             continue
         if isinstance(record, Data):
             producer_id, epoch = record.producer_id, record.producer_epoch
@@ -174,23 +172,6 @@ def _stored(log: Log, start: int) -> Iterator[bytes]:
             held = record.metadata
             value = encode.transaction_log_value(held, _LONG_AGO_MS) if held is not None else None
             yield encode.batch(offset, [(encode.transaction_log_key(record.transactional_id), value)])
-
-
-def _cleaned(log: Log) -> set[int]:
-    """Offsets that the cleaner has dropped: those of records with a later one of the same id in what it went over.
-
-    It may have gone up to any offset; which one is taken from the log itself, so that the same world answers alike.
-    """
-    reached = zlib.crc32(repr(log).encode()) % (len(log) + 1)
-    seen: set[str] = set()
-    dropped = set()
-    for offset in reversed(range(reached)):
-        record = log[offset][1]
-        if isinstance(record, TransactionLogRecord):
-            if record.transactional_id in seen:
-                dropped.add(offset)
-            seen.add(record.transactional_id)
-    return dropped
 
 
 def _list_transactions(world: World, broker_id: int, request: Any) -> Any:

@@ -76,6 +76,13 @@ def prepare(world: World, broker_id: int, name: str, held: Held, metadata: Trans
     return True
 
 
+def decide(world: World, metadata: TransactionMetadata) -> None:
+    """Keeps the decision that a durable record tells. Who was committed once stays so, whatever is decided later."""
+    if metadata.txn is not None and metadata.state in (*_PREPARED, "CompleteCommit", "CompleteAbort"):
+        committed = metadata.state in ("PrepareCommit", "CompleteCommit")
+        world.decided[metadata.txn] = world.decided.get(metadata.txn, False) or committed
+
+
 def _ours(producer: Producer, metadata: TransactionMetadata) -> bool:
     return (producer.producer_id, producer.producer_epoch) == (metadata.producer_id, metadata.producer_epoch)
 
@@ -114,9 +121,9 @@ def _new_producer_id(world: World) -> int:
 def fence(world: World, broker_id: int, name: str) -> None:
     """PrepareEpochFence and the abort that follows, at the next epoch: one, under transactions v2 too.
 
-    Under v1 the epoch is raised before the record is acknowledged, and where the append fails, the transaction stays
-    Ongoing at the raised epoch (`hasFailedEpochFence`). Under v2 it stays as it was, and where the epochs are used up
-    the next producer id follows, as at any other end (`endTransaction` of 4.3.1).
+    Under v1 the epoch is raised before the record is acknowledged, and where the append fails or times out, the
+    transaction stays Ongoing at the raised epoch (`hasFailedEpochFence`). Under v2 it stays as it was, and where the
+    epochs are used up the next producer id follows, as at any other end (`endTransaction` of 4.3.1).
     """
     held = world.held[broker_id, name]
     server_version = max(world.scenario.versions)
@@ -129,9 +136,9 @@ def fence(world: World, broker_id: int, name: str) -> None:
         next_producer_id=_new_producer_id(world) if used_up else NOBODY,
     )
     if server_version == 1:
-        held = held._replace(metadata=held.metadata._replace(producer_epoch=raised))
-    if not prepare(world, broker_id, name, held, aborted) and server_version == 1:
-        world.held[broker_id, name] = held._replace(failed_fence=True)
+        held = held._replace(metadata=held.metadata._replace(producer_epoch=raised), failed_fence=True)
+    if not prepare(world, broker_id, name, held, aborted):
+        world.held[broker_id, name] = held
 
 
 def begin_add(world: World, broker_id: int, name: str, key: Key) -> None:
@@ -145,7 +152,11 @@ def begin_add(world: World, broker_id: int, name: str, key: Key) -> None:
         world.producers[name] = producer._replace(added=producer.added | {key})
     elif metadata.state not in _PREPARED:
         before = metadata.partitions if metadata.state == "Ongoing" else frozenset()
-        ongoing = metadata._replace(state="Ongoing", partitions=before | {key}, txn=(name, producer.txn))
+        # The record tells already which version the client speaks. Where clients speak both, it tells the one before.
+        spoken = 2 if world.scenario.versions == (2,) else metadata.client_version
+        ongoing = metadata._replace(
+            state="Ongoing", partitions=before | {key}, client_version=spoken, txn=(name, producer.txn)
+        )
         prepare(world, broker_id, name, held, ongoing)
 
 
@@ -205,15 +216,30 @@ def _complete_transition(world: World, broker_id: int, name: str) -> None:
         del world.held[broker_id, name]
         return
     world.held[broker_id, name] = Held(metadata)
+    decide(world, metadata)
     if metadata.state == "Empty":
         world.producers[name] = Producer(metadata.producer_id, metadata.producer_epoch, txn=producer.txn + 1)
     elif metadata.state == "Ongoing" and metadata.txn == (name, producer.txn):
         world.producers[name] = producer._replace(added=metadata.partitions)
     elif metadata.state in _PREPARED and metadata.txn is not None:
-        world.decided.setdefault(metadata.txn, metadata.state == "PrepareCommit")
         asked = producer.ending is (metadata.state == "PrepareCommit")
         if asked and metadata.txn == (name, producer.txn):
             _ended(world, name, metadata)
+
+
+def _unacknowledged(world: World) -> Iterable[Subject]:
+    possible = set(_acknowledged(world))
+    for (broker_id, name), held in world.held.items():
+        if held.pending is not None and (broker_id, name) not in possible and _serves(world, broker_id, name):
+            yield (broker_id, name)
+
+
+def _append_timeout(world: World, broker_id: int, name: str) -> None:
+    held = world.held[broker_id, name]
+    unanswered = held.unanswered
+    if held.pending is not None and held.pending.state == "Ongoing":
+        unanswered += ((held.pending_offset, held.pending, held.metadata),)
+    world.held[broker_id, name] = held._replace(pending=None, pending_offset=NOBODY, unanswered=unanswered)
 
 
 def _timeouts(world: World) -> Iterable[Subject]:
@@ -334,14 +360,28 @@ def _loading(world: World) -> Iterable[Subject]:
 
 
 def _load(world: World, broker_id: int, k: int) -> None:
+    _load_up_to(world, broker_id, k, len(world.logs[(TRANSACTION_STATE_TOPIC, k), broker_id]))
+
+
+def _partly_loading(world: World) -> Iterable[Subject]:
+    for broker_id, k in _loading(world):
+        for offset, (_, record) in enumerate(world.logs[(TRANSACTION_STATE_TOPIC, k), broker_id]):
+            if record is not None:
+                yield (broker_id, k, offset)
+
+
+def _load_up_to(world: World, broker_id: int, k: int, end: int) -> None:
+    """The coordinator has what stands below this offset."""
+    log = world.logs[(TRANSACTION_STATE_TOPIC, k), broker_id]
     found: dict[str, TransactionMetadata | None] = {}
-    for _, record in world.logs[(TRANSACTION_STATE_TOPIC, k), broker_id]:
+    for _, record in log[:end]:
         if isinstance(record, TransactionLogRecord):
             found[record.transactional_id] = record.metadata
     for name, metadata in found.items():
         if metadata is not None:
             world.held[broker_id, name] = Held(metadata)
-    world.coordinators[broker_id, k] = Coordinator(world.coordinators[broker_id, k].epoch, loading=False)
+    epoch = world.coordinators[broker_id, k].epoch
+    world.coordinators[broker_id, k] = Coordinator(epoch, loading=False, whole=end == len(log))
 
 
 def forget(world: World, broker_id: int, k: int) -> None:
@@ -362,6 +402,17 @@ COORDINATOR = (
         "The record is acknowledged by the in-sync replicas; now the state changes, and the client is answered. "
         "PrepareCommit and PrepareAbort decide the transaction (TransactionMetadata.completeTransitionTo).",
         of="'{1}' at broker {0}",
+    ),
+    Transition(
+        "append timeout",
+        _unacknowledged,
+        _append_timeout,
+        "The record is in the log, but not acknowledged in time: the client gets COORDINATOR_NOT_AVAILABLE, and the "
+        "coordinator forgets the transition and stays in the state before. The record stays, is replicated later, and "
+        "counts for whoever loads the log. A completion is appended once more (TransactionStateManager."
+        "appendTransactionToLog, TransactionMarkerChannelManager.tryAppendToLog).",
+        of="'{1}' at broker {0}",
+        fault="append timeout",
     ),
     Transition(
         "write marker",
@@ -410,6 +461,16 @@ COORDINATOR = (
         "The new coordinator reads its log to the end. Prepare* is finished, Ongoing stays Ongoing "
         "(TransactionStateManager.loadTransactionsForTxnTopicPartition).",
         of="__transaction_state-{1} at broker {0}",
+    ),
+    Transition(
+        "partial load",
+        _partly_loading,
+        _load_up_to,
+        "Reading the log fails half-way: the error is logged, and the new coordinator takes what it has read for all "
+        "there is. It answers probes and listings like one that has everything, and writes on what it has "
+        "(TransactionStateManager.loadTransactionMetadata, which catches Throwable).",
+        of="__transaction_state-{1} at broker {0}, up to offset {2}",
+        fault="partial load",
     ),
     Transition(
         "timeout",

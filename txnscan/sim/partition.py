@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnscan.model import Key
-from txnscan.sim.records import NOBODY, Produce, producer_state
+from txnscan.sim.records import (
+    NOBODY,
+    Log,
+    Produce,
+    TransactionLogRecord,
+    common_prefix,
+    producer_state,
+    superseded,
+    without,
+)
 from txnscan.sim.table import Subject, Transition
 from txnscan.sim.world import World
 
@@ -23,15 +32,24 @@ def _fetches(world: World) -> Iterable[Subject]:
             if believed is None or believed.epoch != followed.epoch:
                 continue
             # A fetch that brings nothing and tells the leader nothing new is left out.
-            if world.logs[key, follower] != world.logs[key, leader] or world.would_advance(leader, key):
+            if not _alike(world.logs[key, follower], world.logs[key, leader]) or world.would_advance(leader, key):
                 yield (key, follower)
+
+
+def _alike(one: Log, two: Log) -> bool:
+    """Whether two replicas have the same offsets; what either has cleaned does not count."""
+    return one == two or len(one) == len(two) == common_prefix(one, two)
 
 
 def _fetch(world: World, key: Key, follower: int) -> None:
     leader = world.leadership(world.brokers[follower].replicas, key).leader
     # The answer carries the high watermark as it was before this fetch told the leader how far the follower is.
     mark = world.high_watermarks[key, leader]
-    world.logs[key, follower] = world.logs[key, leader]
+    ours, theirs = world.logs[key, follower], world.logs[key, leader]
+    # What is below the end of its own log it keeps as it is: each replica has its own cleaner. Above it, what the
+    # leader has cleaned is not there to be copied.
+    alike = common_prefix(ours, theirs)
+    world.logs[key, follower] = ours[:alike] + theirs[alike:]
     world.advance(leader, key)
     world.high_watermarks[key, follower] = min(mark, len(world.logs[key, follower]))
 
@@ -78,6 +96,51 @@ def _verified(world: World, produce: Produce) -> bool:
     return False
 
 
+def _cleanable_end(world: World, key: Key, broker_id: int) -> int:
+    """Up to where this replica may be cleaned: its high watermark, and never the active segment, which holds the last
+    record at least (`LogCleanerManager.cleanableOffsets`).
+    """
+    return min(world.high_watermarks[key, broker_id], len(world.logs[key, broker_id]) - 1)
+
+
+def _compacted(world: World) -> Iterable[tuple[Key, int, Log, int]]:
+    """The replicas of `__transaction_state` whose broker runs, with their logs and up to where they may be cleaned."""
+    for key, replicas in world.scenario.partitions[len(world.scenario.topics) :]:
+        for broker_id in replicas:
+            if world.up(broker_id):
+                yield key, broker_id, world.logs[key, broker_id], _cleanable_end(world, key, broker_id)
+
+
+def _cleanable(world: World) -> Iterable[Subject]:
+    for key, broker_id, log, end in _compacted(world):
+        # Other ends than right behind a record that supersedes one drop nothing more.
+        last: set[str] = set()
+        for offset, (_, record) in enumerate(log[: max(end, 0)]):
+            if isinstance(record, TransactionLogRecord):
+                if record.transactional_id in last:
+                    yield (key, broker_id, offset + 1)
+                last.add(record.transactional_id)
+
+
+def _clean(world: World, key: Key, broker_id: int, reached: int) -> None:
+    log = world.logs[key, broker_id]
+    world.logs[key, broker_id] = without(log, superseded(log, reached))
+
+
+def _droppable(world: World) -> Iterable[Subject]:
+    for key, broker_id, log, end in _compacted(world):
+        seen: set[str] = set()
+        for offset, (_, record) in enumerate(log[: max(end, 0)]):
+            if isinstance(record, TransactionLogRecord):
+                if record.metadata is None and record.transactional_id not in seen:
+                    yield (key, broker_id, offset)
+                seen.add(record.transactional_id)
+
+
+def _drop_tombstone(world: World, key: Key, broker_id: int, offset: int) -> None:
+    world.logs[key, broker_id] = without(world.logs[key, broker_id], frozenset({offset}))
+
+
 def _losses(world: World) -> Iterable[Subject]:
     return ((n,) for n in range(len(world.in_flight)))
 
@@ -92,7 +155,8 @@ PARTITION = (
         _fetches,
         _fetch,
         "A follower truncates what the leader does not have and copies the rest, when both are at the same leader "
-        "epoch; the leader's high watermark follows its in-sync replicas, the follower's lags one fetch behind "
+        "epoch; the leader's high watermark follows its in-sync replicas, the follower's lags one fetch behind. What "
+        "the leader has cleaned is a hole in the copy, and what the follower had before stays as it is "
         "(ReplicaFetcherThread, Partition.maybeIncrementLeaderHW).",
         of="{0} by broker {1}",
     ),
@@ -113,5 +177,25 @@ PARTITION = (
         "A Produce request never arrives, or is refused.",
         of="{0}",
         fault="lost request",
+    ),
+    Transition(
+        "clean log",
+        _cleanable,
+        _clean,
+        "A replica of the transaction log is compacted, each by its own broker: from the log's start to some offset "
+        "below its high watermark and its active segment, every record with a later one of the same id there is "
+        "dropped; offsets and leader epochs stay (LogCleanerManager.cleanableOffsets, Cleaner.shouldRetainRecord).",
+        of="{0} on broker {1}, up to offset {2}",
+        fault="compaction",
+    ),
+    Transition(
+        "drop tombstone",
+        _droppable,
+        _drop_tombstone,
+        "The tombstone of an expired id was cleaned before, so that no earlier record of the id is left in this "
+        "replica, and delete.retention.ms have passed: it is dropped as well. A replica that was away for so long "
+        "never gets it, and keeps what it has of the id (Cleaner.shouldRetainRecord, deleteHorizonMs).",
+        of="{0} on broker {1}, at offset {2}",
+        fault="tombstones dropped",
     ),
 )

@@ -43,8 +43,9 @@ class TransactionLogRecord(NamedTuple):
 
 
 Record = Data | Marker | TransactionLogRecord
-# A record with the epoch of the leader that appended it.
-Entry = tuple[int, Record]
+# A record with the epoch of the leader that appended it. None is a hole: a cleaner has dropped the record, that of this
+# replica or of the one that it was copied from. Offsets do not move.
+Entry = tuple[int, Record | None]
 Log = tuple[Entry, ...]
 
 
@@ -54,8 +55,8 @@ Log = tuple[Entry, ...]
 class TransactionMetadata(NamedTuple):
     """A transactional id as its coordinator holds it (`TransactionMetadata.scala`).
 
-    client_version: 1 or 2, the transactions version of the client that ended it last. next_producer_id: the producer id
-    that follows when the epochs of this one are used up. txn: ground truth.
+    client_version: 1 or 2, the transactions version of the client that wrote or ended it last. next_producer_id: the
+    producer id that follows when the epochs of this one are used up. txn: ground truth.
     """
 
     producer_id: int
@@ -72,7 +73,8 @@ class Held(NamedTuple):
 
     pending: a transition whose record stands at `pending_offset` of the transaction log and is not acknowledged yet.
     sending: whether markers are being sent; a refused marker ends that (`abortSending`). failed_fence: whether its
-    epoch was raised by a fence that could not be written.
+    epoch was raised by a fence that is not written; another one does not raise it again. unanswered: ground truth,
+    what was appended for an AddPartitionsToTxn that timed out: offset, what it says, and what was held instead.
     """
 
     metadata: TransactionMetadata
@@ -80,13 +82,18 @@ class Held(NamedTuple):
     pending_offset: int = NOBODY
     sending: bool = True
     failed_fence: bool = False
+    unanswered: tuple[tuple[int, TransactionMetadata, TransactionMetadata], ...] = ()
 
 
 class Coordinator(NamedTuple):
-    """A broker's cache of one `__transaction_state` partition: its coordinator epoch, and whether it still loads."""
+    """A broker's cache of one `__transaction_state` partition.
+
+    epoch: its coordinator epoch. loading: whether it still loads. whole: ground truth, whether it loaded all there was.
+    """
 
     epoch: int
     loading: bool
+    whole: bool = True
 
 
 # --- brokers ----------------------------------------------------------------------------------------------------------
@@ -159,10 +166,31 @@ class Open(NamedTuple):
 
 
 def common_prefix(one: Log, two: Log) -> int:
-    """How many entries two logs begin with alike."""
+    """How many entries two logs begin with alike.
+
+    Entries of one offset and one leader epoch are the same record, which one replica's cleaner may have dropped.
+    """
     if len(two) <= len(one) and one[: len(two)] == two:
         return len(two)
-    return next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a[0] != b[0]), min(len(one), len(two)))
+
+
+def superseded(log: Log, reached: int) -> frozenset[int]:
+    """The offsets below `reached` whose record has a later one of the same id there: what a cleaner drops."""
+    later: set[str] = set()
+    dropped = set()
+    for offset in reversed(range(reached)):
+        record = log[offset][1]
+        if isinstance(record, TransactionLogRecord):
+            if record.transactional_id in later:
+                dropped.add(offset)
+            later.add(record.transactional_id)
+    return frozenset(dropped)
+
+
+def without(log: Log, offsets: frozenset[int]) -> Log:
+    """The log with holes at these offsets."""
+    return tuple((entry[0], None) if offset in offsets else entry for offset, entry in enumerate(log))
 
 
 @lru_cache(maxsize=50_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen, settle
 from txnscan.sim.world import Scenario, World
@@ -11,6 +12,8 @@ from txnscan.sim.world import Scenario, World
 P = ("p", 0)
 Q = ("q", 0)
 A = "a"
+# The only partition of the transaction log, in worlds with one.
+LOG = (TRANSACTION_STATE_TOPIC, 0)
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ def _begun(version: int, coordinator: int = 1) -> tuple[Event, ...]:
     )
 
 
-def _open(version: int, coordinator: int = 1) -> tuple[Event, ...]:
+def begun_and_written(version: int, coordinator: int = 1) -> tuple[Event, ...]:
     """An open transaction."""
     return (*_begun(version, coordinator), ("append data", (0,)))
 
@@ -57,14 +60,39 @@ def _late(coordinator: int = 1) -> tuple[Event, ...]:
     return (*_aborted(coordinator), ("append data", (0,)))
 
 
+def heard(*broker_ids: int) -> tuple[Event, ...]:
+    """These brokers hear what the controller has decided."""
+    steps = ("publish metadata", "apply to replicas", "elect coordinators")
+    return tuple((step, (b,)) for step in steps for b in broker_ids)
+
+
 # The leader of the partition is cut off from the controller, and another leads.
-_DEPOSED: tuple[Event, ...] = (
-    ("cut broker off", (1,)),
-    ("fence broker", (1,)),
-    *(("publish metadata", (b,)) for b in (2, 3)),
-    *(("apply to replicas", (b,)) for b in (2, 3)),
-    *(("elect coordinators", (b,)) for b in (2, 3)),
+_DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3))
+
+
+def away(version: int) -> tuple[Event, ...]:
+    """A transaction is committed while broker 2, the only one with its partition, is down: its marker is skipped."""
+    return (
+        *begun_and_written(version),
+        *(("kill broker", (2,)), ("fence broker", (2,)), *heard(1)),
+        *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
+        ("InitProducerId", (1, A)),
+    )
+
+
+# An open transaction, whose coordinator's log takes no writes: broker 2 is down, and two replicas must be in sync.
+UNWRITABLE: tuple[Event, ...] = (*begun_and_written(1), ("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
+# Broker 2 is back, and in sync again.
+BACK: tuple[Event, ...] = (
+    *(("start broker", (2,)), ("unfence broker", (2,)), *heard(1, 2)),
+    *(("expand isr", (LOG, 2)), *heard(1, 2)),
 )
+# The same after the log's leader was compacted: broker 2 copies what is left, behind what it has.
+COMPACTED_MEANWHILE: tuple[Event, ...] = (("clean log", (LOG, 1, 4)), *BACK)
+# Broker 2 leads the log from now on, and everybody knows; it has still to load it.
+MOVED: tuple[Event, ...] = (("move leader", (LOG, 2)), *heard(1, 2))
+# The fence of a new instance is not written, and another coordinator loads the log.
+_FALLS_BACK: tuple[Event, ...] = (("InitProducerId", (1, A)), *BACK, *MOVED)
 
 ONE_BROKER = Scenario("one broker", topics=((P, (1,)),), coordinators=((1,),))
 MOVING_PARTITION = Scenario(
@@ -97,6 +125,24 @@ LEADERLESS = Scenario(
     versions=(2,),
     faults=frozenset({"kill"}),
 )
+COMPACTED = Scenario(
+    "a replica of the transaction log that was away",
+    topics=((P, (2,)),),
+    coordinators=((1, 2),),
+    versions=(2,),
+    faults=frozenset({"compaction", "leader move"}),
+)
+TIMED_OUT = Scenario(
+    "appends that time out",
+    topics=((P, (1,)),),
+    coordinators=((1, 2),),
+    versions=(1,),
+    faults=frozenset({"append timeout", "leader move"}),
+)
+PARTIAL_LOAD = replace(
+    TIMED_OUT, name="a coordinator that loads a part", faults=frozenset({"partial load", "leader move"})
+)
+UNWRITTEN = replace(TIMED_OUT, name="a fence that is not written", min_isr=2, faults=frozenset({"kill", "leader move"}))
 HIDDEN = replace(ONE_BROKER, name="a hidden id", hidden=frozenset({A}))
 
 # Aborted, with the markers still to be sent, while a record is on its way.
@@ -109,21 +155,31 @@ SMALL = (
     Small(HIDDEN, _READY, ((12, 0), (9, 2)), brief=(8, 0)),
     Small(LATE_DATA, _begun(1), ((12, 0), (10, 1), (8, 2)), brief=(6, 1)),
     Small(VERIFIED, _begun(2), ((12, 0), (10, 1), (8, 2)), brief=(6, 1)),
-    Small(MOVING_PARTITION, _open(1, 3), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    Small(MOVING_PARTITION, begun_and_written(1, 3), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     Small(MOVING_PARTITION, _late(3), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
-    Small(MOVING_COORDINATOR, _open(1), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    Small(MOVING_COORDINATOR, begun_and_written(1), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     Small(MOVING_COORDINATOR, _late(), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     LATE_IN_PREPARE,
-    Small(LEADERLESS, _open(2), ((10, 0), (6, 1), (2, 2)), brief=(4, 1)),
-    Small(CRASHES, _open(2), ((8, 0), (4, 1), (1, 2)), brief=(2, 1)),
+    Small(LEADERLESS, begun_and_written(2), ((10, 0), (6, 1), (2, 2)), brief=(4, 1)),
+    Small(CRASHES, begun_and_written(2), ((8, 0), (4, 1), (1, 2)), brief=(2, 1)),
+    Small(TIMED_OUT, begun_and_written(1), ((8, 0), (4, 1)), brief=(4, 0)),
+    Small(TIMED_OUT, _late(), ((8, 0), (4, 1)), brief=(4, 0)),
+    Small(
+        replace(TIMED_OUT, name=f"{TIMED_OUT.name}, transactions v2", versions=(2,)),
+        begun_and_written(2),
+        ((8, 0),),
+        brief=(4, 0),
+    ),
+    Small(UNWRITTEN, UNWRITABLE, ((8, 0), (4, 1)), brief=(3, 1)),
+    Small(UNWRITTEN, (*UNWRITABLE, *_FALLS_BACK), ((7, 0), (3, 1)), brief=(4, 0)),
 )
 # Where each obligation is needed: with it nothing goes wrong within the bound, without it something does.
 ARENAS = {
-    "leader": Small(MOVING_PARTITION, (*_open(1, 3), *_DEPOSED), ((6, 0),), brief=(6, 0)),
+    "leader": Small(MOVING_PARTITION, (*begun_and_written(1, 3), *_DEPOSED), ((6, 0),), brief=(6, 0)),
     "high-watermark": Small(MOVING_PARTITION, _aborted(3), ((3, 0),), brief=(3, 0)),
-    "coverage": Small(MOVING_COORDINATOR, _open(1), ((3, 1),), brief=(3, 1)),
+    "coverage": Small(MOVING_COORDINATOR, begun_and_written(1), ((3, 1),), brief=(3, 1)),
     "visibility": Small(HIDDEN, _READY, ((4, 0),), brief=(4, 0)),
-    "second-read": Small(ONE_BROKER, (*_open(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)),
+    "second-read": Small(ONE_BROKER, (*begun_and_written(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)),
     "order": Small(ONE_BROKER, _READY, ((0, 4),), brief=(0, 4)),
     "prepare": LATE_IN_PREPARE,
 }
@@ -181,8 +237,25 @@ _WIDE = (
         producers=(A, "b"),
         faults=_ALL_FAULTS | {"unclean election"},
     ),
+    Scenario(
+        "unacknowledged-appends",
+        topics=((P, (2,)), (Q, (1,))),
+        coordinators=((1, 2),),
+        faults=_ALL_FAULTS | {"append timeout"},
+    ),
+    Scenario(
+        "unwritten-fences",
+        topics=((P, (1, 2)), (Q, (3,))),
+        coordinators=((1, 2), (3, 1)),
+        producers=(A, "b"),
+        min_isr=2,
+        versions=(1,),
+        faults=_ALL_FAULTS | {"append timeout"},
+    ),
 )
 WIDE = {scenario.name: scenario for scenario in _WIDE}
+# What happens first in those where what they are there for would hardly ever come about by chance.
+OPENINGS: dict[str, tuple[Event, ...]] = {}
 # What follows of itself while nothing goes wrong and no client asks.
 _OF_ITSELF = ("fetch", "complete transition")
 

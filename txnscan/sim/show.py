@@ -31,6 +31,8 @@ from txnscan.sim.world import Scenario, World
 
 Thing = TypeVar("Thing")
 _INDENT = " " * 5
+# Where they are on, the story is in the transaction logs, which are shown then.
+_LOG_FAULTS = frozenset({"compaction", "tombstones dropped", "append timeout", "partial load"})
 
 
 def table_lines() -> Iterator[str]:
@@ -185,8 +187,12 @@ def _state(world: World) -> dict[str, str]:
             leads = world.leads(b, key)
             role = f"leads at epoch {leads.epoch}" if leads is not None else "follows"
             state[f"{_name(key)} on broker {b}"] = f"{role}, {_log(world, key, b)}"
+    if world.scenario.faults & _LOG_FAULTS:
+        for key, replicas in world.scenario.partitions[len(world.scenario.topics) :]:
+            for b in replicas:
+                state[f"{_name(key)}, the log on broker {b}"] = _log(world, key, b)
     for (b, k), coordinator in sorted(world.coordinators.items()):
-        loading = ", loading" if coordinator.loading else ""
+        loading = ", loading" if coordinator.loading else "" if coordinator.whole else ", of a part of its log"
         state[f"__transaction_state-{k} on broker {b}"] = f"coordinates at epoch {coordinator.epoch}{loading}"
     for (b, name), held in sorted(world.held.items(), key=lambda item: item[0]):
         state[f"transactional id '{name}' on broker {b}"] = _held(held)
@@ -212,7 +218,12 @@ def _entry(entry: Entry) -> str:
     if isinstance(record, Marker):
         outcome = "COMMIT" if record.committed else "ABORT"
         return f"[{outcome} {record.producer_id}/{record.producer_epoch}]"
-    return "[record]"
+    if record is None:
+        return "[cleaned]"
+    if record.metadata is None:
+        return f"[tombstone of '{record.transactional_id}']"
+    metadata = record.metadata
+    return f"['{record.transactional_id}' {metadata.state} {metadata.producer_id}/{metadata.producer_epoch}]"
 
 
 def _held(held: Held) -> str:

@@ -3,13 +3,17 @@
 A transaction *hangs* when, with every broker back and every timeout past, nobody ends it. The future in which all heals
 first is the one in which most transactions end, so it is the strictest judge of the word "hanging".
 
-An AddPartitionsToTxn that is not acknowledged yet is an act of its client that is under way, and no data of its
-transaction can be in the partition before it is. So it does not count: what hangs without it hangs.
+An AddPartitionsToTxn that is not acknowledged yet, or that was answered with an error because its append timed out, is
+an act of its client that is under way, and no data of its transaction can be in the partition before it is. So it does
+not count: what hangs without it hangs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.sim.coordinator import decide
 from txnscan.sim.records import NOBODY, TransactionLogRecord, still_open
 from txnscan.sim.transitions import happen, settle
 from txnscan.sim.world import World
@@ -41,35 +45,50 @@ _ENDING = (
 def settled(world: World) -> World:
     """The world after everything healed and every coordinator did what it owes, with no act of any client.
 
-    Every coordinator is elected anew in the end: one that gave up sending markers tries once more.
+    Every coordinator is elected anew in the end: one that gave up sending markers tries once more. One that has loaded
+    a part of its log only is elected anew before it acts on it.
     """
     future = world.copy()
     future.in_flight = ()
     _withdraw_unacknowledged_adds(future)
     settle(future, _HEALING)
+    partial = [k for (_, k), coordinator in future.coordinators.items() if not coordinator.whole]
+    if partial:
+        _elect_anew(future, partial)
+        settle(future, _HEALING)
     settle(future, _HEALING + _ENDING)
-    for key, _ in future.scenario.partitions[len(future.scenario.topics) :]:
-        leadership = future.leadership(future.image, key)
-        if leadership.leader != NOBODY:
-            happen(future, ("move leader", (key, leadership.leader)))
+    _elect_anew(future, range(len(future.scenario.coordinators)))
     settle(future, _HEALING + _ENDING)
+    # Markers that are refused for good leave a decision that a coordinator has from its log, and never completes.
+    for held in future.held.values():
+        decide(future, held.metadata)
     return future
+
+
+def _elect_anew(world: World, numbers: Iterable[int]) -> None:
+    """The leaders of these partitions of the transaction log lead them at the next epoch, and load them again."""
+    for k in numbers:
+        key = (TRANSACTION_STATE_TOPIC, k)
+        leadership = world.leadership(world.image, key)
+        if leadership.leader != NOBODY:
+            happen(world, ("move leader", (key, leadership.leader)))
 
 
 def _withdraw_unacknowledged_adds(world: World) -> None:
     """Puts the state before it in the place of each record of an AddPartitionsToTxn that nobody was answered to."""
     for (broker_id, name), held in list(world.held.items()):
-        if held.pending is None or held.pending.state != "Ongoing":
-            continue
-        world.held[broker_id, name] = held._replace(pending=None)
+        adds = held.unanswered
+        if held.pending is not None and held.pending.state == "Ongoing":
+            adds += ((held.pending_offset, held.pending, held.metadata),)
+            world.held[broker_id, name] = held._replace(pending=None)
         key = (TRANSACTION_STATE_TOPIC, world.coordinator_of(name))
-        at = held.pending_offset
-        added, before = TransactionLogRecord(name, held.pending), TransactionLogRecord(name, held.metadata)
-        for replica in world.places[key]:
-            log = world.logs[key, replica]
-            # A deposed coordinator's record may be truncated already, or another leader's stand in its place.
-            if len(log) > at and log[at][1] == added:
-                world.logs[key, replica] = (*log[:at], (log[at][0], before), *log[at + 1 :])
+        for at, added, before in adds:
+            for replica in world.places[key]:
+                log = world.logs[key, replica]
+                # A deposed coordinator's record may be truncated already or cleaned, or another leader's stand there.
+                if len(log) > at and log[at][1] == TransactionLogRecord(name, added):
+                    entry = (log[at][0], TransactionLogRecord(name, before))
+                    world.logs[key, replica] = (*log[:at], entry, *log[at + 1 :])
 
 
 def open_in(world: World, key: Key) -> dict[int, int]:

@@ -11,6 +11,7 @@ from txnscan.cluster import ClusterUnreachable
 from txnscan.sim.check import Figures, History, count, in_turns, wrong_verdicts
 from txnscan.sim.history import Simulation, something_open, sweep
 from txnscan.sim.obligations import EVERYTHING, Protocol
+from txnscan.sim.scenarios import OPENINGS, opened
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TRANSITIONS, happen
 from txnscan.sim.world import Scenario, World
@@ -30,7 +31,14 @@ _WEIGHTS = {
 _PICKS = 20
 # How far on, at most, for a transaction that stands open.
 _FURTHER = 25
-_FAULT_WEIGHTS = {"start broker": 8.0, "resume broker": 8.0, "link broker again": 4.0}
+# A load is over soon, and an append is acknowledged soon: else they would hardly ever fail.
+_FAULT_WEIGHTS = {
+    "start broker": 8.0,
+    "resume broker": 8.0,
+    "link broker again": 4.0,
+    "partial load": 30.0,
+    "append timeout": 4.0,
+}
 
 
 class _Wandering:
@@ -76,7 +84,8 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
     """One history at random. The same seed gives the same history."""
     chooser = random.Random(seed)  # noqa: S311
     figures = Figures(worlds=1)
-    world = World(scenario)
+    opening = OPENINGS.get(scenario.name, ())
+    world = opened(scenario, opening)
     path: list[Event] = []
 
     def go_on(events: int, fault_chance: float) -> None:
@@ -100,7 +109,7 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
         found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
     except ClusterUnreachable:
         found = None
-    history = History(scenario, (), tuple(path), tuple(pilot.schedule), turns)
+    history = History(scenario, opening, tuple(path), tuple(pilot.schedule), turns)
     if found is None:
         figures.unreachable += 1
     else:

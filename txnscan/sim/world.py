@@ -3,7 +3,8 @@
 Values are immutable tuples (`records.py`) in a few dictionaries, so that a world is copied by copying these, and two
 worlds are the same when their `key` is. How a world changes stands in the tables of `coordinator.py`, `partition.py`,
 `controller.py` and `producer.py`. What was decided, which a real cluster would not know of a whole transaction, is kept
-beside it as `decided`: the ground truth.
+beside it as `decided`: the ground truth. A transaction is decided once a Prepare* or Complete* record of it is
+acknowledged, and so cannot be lost; a Prepare* that was appended, and not acknowledged, decides nothing yet.
 """
 
 from __future__ import annotations

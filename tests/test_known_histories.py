@@ -1,0 +1,58 @@
+"""What is true of the histories in `known_histories.py`, and that each of them can happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.known_histories import KNOWN
+from txnscan.kafka.fetch import fetch
+from txnscan.model import Partition
+from txnscan.sim.answers import answer
+from txnscan.sim.records import still_open
+from txnscan.sim.scenarios import LOG, A, P, rest
+from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
+from txnscan.sim.truth import hanging, settled
+from txnscan.sim.world import World
+from txnscan.transaction_log import decode
+
+_ANYTHING = frozenset(transition.fault for transition in TRANSITIONS.values() if transition.fault is not None)
+
+
+def played(name: str) -> World:
+    """The world at the end of a history; every event of it was possible, faults that its world leaves out included."""
+    history = KNOWN[name].history
+    world = World(replace(history.scenario, faults=_ANYTHING))
+    for number, event in enumerate((*history.opening, *history.before)):
+        assert can_happen(world, event), event
+        happen(world, event)
+        if number < len(history.opening):
+            rest(world)
+    return world
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_known_history_can_happen_and_is_as_it_says(name: str) -> None:
+    known, world = KNOWN[name], played(name)
+    assert [shown.start_offset for shown in still_open(world.logs[P, world.places[P][0]]).values()] == [0]
+    assert hanging(world) == ({(P, 7, 0)} if known.hangs else frozenset())
+    decided = settled(world).decided if known.hangs else world.decided
+    assert decided.get((A, 1)) is known.committed
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_log_of_a_known_history_gives_what_is_left_of_the_id(name: str) -> None:
+    known, world = KNOWN[name], played(name)
+    leads = world.leads(2, LOG)
+    assert leads is not None
+    partition = Partition(LOG[0], "", LOG[1], 2, leads.epoch)
+    fetched = fetch(lambda b, request: answer(world, b, request), partition, 0, 1 << 20, records=True)
+    given = [
+        (record.offset, str(record.state), record.producer_epoch)
+        for batch in fetched.batches
+        for offset, _, value in batch.records or ()
+        if value is not None
+        for record in [decode(offset, A, value)]
+    ]
+    assert tuple(given) == known.log
