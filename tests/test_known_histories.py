@@ -53,6 +53,6 @@ def test_the_log_of_a_known_history_gives_what_is_left_of_the_id(name: str) -> N
         for batch in fetched.batches
         for offset, _, value in batch.records or ()
         if value is not None
-        for record in [decode(offset, A, value)]
+        for record in [decode(offset, offset, A, value)]
     ]
     assert tuple(given) == known.log

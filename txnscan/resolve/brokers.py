@@ -13,6 +13,7 @@ from dataclasses import replace
 from txnscan.agreement import Unagreed
 from txnscan.cluster import Cluster, ClusterUnreachable
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
+from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client import Client
 from txnscan.kafka.errors import RequestFailed
@@ -37,7 +38,14 @@ class LiveBrokers:
         self._known: dict[int, Broker] = {}
 
     def _cluster(self) -> Cluster:
+        """The cluster, on connections that end with its context."""
         return Cluster(Connect(f"apply-{uuid.uuid4()}", self._settings, self._bootstrap))
+
+    def _engine(self) -> Engine:
+        return ThreadsEngine()
+
+    def _now_ms(self) -> int:
+        return wall_clock_ms()
 
     @property
     def principal(self) -> str:
@@ -66,9 +74,9 @@ class LiveBrokers:
                 found = scan(
                     self._narrowed(action),
                     cluster,
-                    ThreadsEngine(),
+                    self._engine(),
                     sweep_id=f"apply-{uuid.uuid4()}",
-                    now_ms=wall_clock_ms,
+                    now_ms=self._now_ms,
                     history=NoHistory(),
                     progress=lambda stage, done, total: None,
                     reads_log=reads_log,
@@ -106,7 +114,7 @@ class LiveBrokers:
         try:
             with self._cluster() as cluster:
                 cluster.view([action.topic])
-                reader = Reader(cluster, ThreadsEngine(), self._config)
+                reader = Reader(cluster, self._engine(), self._config)
                 row = reader.narrow([(action.topic, action.partition)], lambda done, total: None)[
                     action.topic, action.partition
                 ]

@@ -16,7 +16,7 @@ from txnscan.kafka.frames import AsBytes, api_name
 from txnscan.model import Key
 from txnscan.sim import encode
 from txnscan.sim.codec import Reader
-from txnscan.sim.records import Data, Image, Log, TransactionLogRecord, producer_state
+from txnscan.sim.records import Data, Image, Log, Marker, TransactionLogRecord, producer_state
 from txnscan.sim.world import World
 
 CLUSTER_ID = "simulated"
@@ -127,7 +127,8 @@ def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level:
     elif asked.timestamp == -1 and mark < world.epoch_starts[key, broker_id]:
         code = ErrorCode.OFFSET_NOT_AVAILABLE
     offset = mark
-    if asked.timestamp == -2:
+    if asked.timestamp == -2 or asked.timestamp >= 0:
+        # Times mean nothing here: everything may be as young as what is asked for.
         offset = 0
     elif isolation_level == 1 and code is ErrorCode.NONE:
         shown = producer_state(world.logs[key, broker_id]).values()
@@ -168,6 +169,8 @@ def _stored(log: Log, start: int) -> Iterator[bytes]:
             yield encode.batch(
                 offset, [(None, b"")], producer_id=producer_id, producer_epoch=epoch, base_sequence=written
             )
+        elif isinstance(record, Marker):
+            yield encode.marker(offset, record, _LONG_AGO_MS)
         elif isinstance(record, TransactionLogRecord):
             held = record.metadata
             value = encode.transaction_log_value(held, _LONG_AGO_MS) if held is not None else None
@@ -228,6 +231,45 @@ def _described(world: World, broker_id: int, name: str) -> Any:
     return shown
 
 
+def _write_txn_markers(world: World, broker_id: int, request: Any) -> Any:
+    """Markers that somebody else than a coordinator sends: appended under the same rules."""
+    return SimpleNamespace(
+        markers=[
+            SimpleNamespace(
+                producer_id=asked.producer_id,
+                topics=[
+                    SimpleNamespace(
+                        name=topic.name,
+                        partitions=[
+                            SimpleNamespace(
+                                partition_index=index,
+                                error_code=int(_written(world, broker_id, (topic.name, index), asked)),
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in asked.topics
+                ],
+            )
+            for asked in request.markers
+        ]
+    )
+
+
+def _written(world: World, broker_id: int, key: Key, asked: Any) -> ErrorCode:
+    """Appends a marker as the leader; an error where it does not (`ProducerAppendInfo.checkProducerEpoch`)."""
+    if world.leads(broker_id, key) is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    known = producer_state(world.logs[key, broker_id]).get(asked.producer_id)
+    if known is not None and asked.producer_epoch < known.producer_epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if known is not None and asked.coordinator_epoch < known.coordinator_epoch:
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    written = Marker(asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, asked.transaction_result)
+    offset = world.append(broker_id, key, written)
+    return ErrorCode.NONE if offset is not None else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
 def _describe_acls(world: World, broker_id: int, request: Any) -> Any:
     rule = SimpleNamespace(principal="User:*", host="*", operation=_DESCRIBE, permission_type=_DENY)
     denied = [
@@ -257,6 +299,7 @@ _ANSWERS = {
     "DescribeTransactions": _describe_transactions,
     "DescribeAcls": _describe_acls,
     "DescribeConfigs": _describe_configs,
+    "WriteTxnMarkers": _write_txn_markers,
 }
 # Metadata is the same object as long as a broker believes the same.
 _ENCODED = {"Metadata": _encoded_metadata, "DescribeProducers": encode.described_producers}

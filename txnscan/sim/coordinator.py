@@ -152,8 +152,9 @@ def begin_add(world: World, broker_id: int, name: str, key: Key) -> None:
         world.producers[name] = producer._replace(added=producer.added | {key})
     elif metadata.state not in _PREPARED:
         before = metadata.partitions if metadata.state == "Ongoing" else frozenset()
-        # The record tells already which version the client speaks. Where clients speak both, it tells the one before.
-        spoken = 2 if world.scenario.versions == (2,) else metadata.client_version
+        # The record has the version that the client speaks. Where clients speak both, it is not chosen yet: the lower
+        # one, which proves less.
+        spoken = min(world.scenario.versions)
         ongoing = metadata._replace(
             state="Ongoing", partitions=before | {key}, client_version=spoken, txn=(name, producer.txn)
         )

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafka.record import MemoryRecordsBuilder
+from kafka.record.util import calc_crc32c
 
 from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.kafka.frames import Body
 from txnscan.model import Key
-from txnscan.sim.records import TransactionMetadata
+from txnscan.sim.records import Marker, TransactionMetadata
 from txnscan.transaction_log import State
 
 _BATCH_BYTES_MAX = 1 << 20
@@ -45,6 +46,29 @@ def batch(
     builder.close()
     # The base offset is not part of what the checksum covers: a broker writes it over the producer's.
     return struct.pack(">q", base_offset) + bytes(builder.buffer())[8:]
+
+
+# Where a batch's attributes stand, and their bit for a control batch.
+_ATTRIBUTES_AT, _CONTROL = 21, 0x20
+_CRC_AT, _CRC_FROM = 17, 21
+
+
+def marker(offset: int, written: Marker, timestamp_ms: int = 0) -> bytes:
+    """A control batch with an EndTxnMarker (`EndTransactionMarker`)."""
+    key, value = struct.pack(">hh", 0, int(written.committed)), struct.pack(">hi", 0, written.coordinator_epoch)
+    plain = batch(
+        offset,
+        [(key, value)],
+        producer_id=written.producer_id,
+        producer_epoch=written.producer_epoch,
+        base_sequence=0,
+        timestamp_ms=timestamp_ms,
+    )
+    data = bytearray(plain)
+    (attributes,) = struct.unpack_from(">h", data, _ATTRIBUTES_AT)
+    struct.pack_into(">h", data, _ATTRIBUTES_AT, attributes | _CONTROL)
+    struct.pack_into(">I", data, _CRC_AT, calc_crc32c(bytes(data[_CRC_FROM:])))
+    return bytes(data)
 
 
 def transaction_log_key(name: str) -> bytes:

@@ -19,6 +19,7 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.frames import api_name
 from txnscan.model import Broker, Judged, Key, NarrowRow, ReadBatch, Snapshot, Verdict
 from txnscan.probe import read_narrow, read_wide
+from txnscan.scan import History as ScanHistory
 from txnscan.scan import NoHistory, Scan, scan
 from txnscan.sim.answers import answer
 from txnscan.sim.records import NOBODY, Data, Marker, Txn, still_open
@@ -27,7 +28,7 @@ from txnscan.sim.turns import Turns
 from txnscan.sim.world import World
 
 NOW_MS = 1_700_003_600_000
-_CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))
+CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))
 _COORDINATOR_APIS = ("DescribeTransactions", "ListTransactions")
 
 # What happens at a point of a sweep: called before the answer with how many answers were given, and the request.
@@ -152,15 +153,16 @@ def sweep(
     simulation: Simulation,
     cluster_class: type[SimulatedCluster] = SimulatedCluster,
     engine_class: type[SimulatedEngine] = SimulatedEngine,
+    history: ScanHistory | None = None,
 ) -> Scan:
     """A sweep of the simulated cluster. Raises ClusterUnreachable when no broker answers."""
     return scan(
-        _CONFIG,
+        CONFIG,
         cluster_class(simulation),
         engine_class(simulation),
         sweep_id="simulated",
         now_ms=lambda: NOW_MS,
-        history=NoHistory(),
+        history=history if history is not None else NoHistory(),
         progress=_unwatched,
     )
 

@@ -19,7 +19,7 @@ from txnscan.sim.transitions import happen, settle
 from txnscan.sim.world import World
 
 # In this order each settles before the next: brokers and leaders, replicas, caches, then what coordinators owe.
-_HEALING = (
+HEALING = (
     "resume broker",
     "link broker again",
     "fence broker",
@@ -51,14 +51,14 @@ def settled(world: World) -> World:
     future = world.copy()
     future.in_flight = ()
     _withdraw_unacknowledged_adds(future)
-    settle(future, _HEALING)
+    settle(future, HEALING)
     partial = [k for (_, k), coordinator in future.coordinators.items() if not coordinator.whole]
     if partial:
         _elect_anew(future, partial)
-        settle(future, _HEALING)
-    settle(future, _HEALING + _ENDING)
+        settle(future, HEALING)
+    settle(future, HEALING + _ENDING)
     _elect_anew(future, range(len(future.scenario.coordinators)))
-    settle(future, _HEALING + _ENDING)
+    settle(future, HEALING + _ENDING)
     # Markers that are refused for good leave a decision that a coordinator has from its log, and never completes.
     for held in future.held.values():
         decide(future, held.metadata)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 from txnscan.cluster import ClusterUnreachable
+from txnscan.sim.applying import Apply, harm
 from txnscan.sim.check import Figures, History, count, in_turns, wrong_verdicts
 from txnscan.sim.history import Simulation, something_open, sweep
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import OPENINGS, opened
 from txnscan.sim.table import Event
-from txnscan.sim.transitions import TRANSITIONS, happen
+from txnscan.sim.transitions import TRANSITIONS, happen, settle
+from txnscan.sim.truth import HEALING
 from txnscan.sim.world import Scenario, World
 
 # How often what is possible happens, where that is not 1: rarely enough that other things happen before.
@@ -29,6 +32,8 @@ _WEIGHTS = {
 }
 # How many kinds are tried by their weights, before whatever is possible is taken.
 _PICKS = 20
+# How often a cluster heals before a step of resolving.
+_CALM = 0.5
 # How far on, at most, for a transaction that stands open.
 _FURTHER = 25
 # A load is over soon, and an append is acknowledged soon: else they would hardly ever fail.
@@ -80,27 +85,32 @@ def _kinds(faults: frozenset[str], fault: bool) -> tuple[tuple[str, ...], tuple[
     return names, tuple(accumulate((_FAULT_WEIGHTS if fault else _WEIGHTS).get(name, 1.0) for name in names))
 
 
+def _underway(scenario: Scenario, chooser: random.Random) -> tuple[World, list[Event]]:
+    """A world in which a transaction stands open, most of the time, and what led there from its opening."""
+    world = opened(scenario, OPENINGS.get(scenario.name, ()))
+    path: list[Event] = []
+    # Without faults at first, so that transactions get under way; then a little further until one stands open.
+    _go_on(world, chooser, chooser.randint(5, 40), 0.0, path)
+    _go_on(world, chooser, 15, chooser.choice((0.0, 0.1, 0.3)), path)
+    for _ in range(_FURTHER):
+        if not something_open(world):
+            _go_on(world, chooser, 1, 0.05, path)
+    return world, path
+
+
+def _go_on(world: World, chooser: random.Random, events: int, fault_chance: float, path: list[Event]) -> None:
+    for _ in range(events):
+        event = at_random(world, chooser, fault_chance)
+        if event is not None:
+            happen(world, event)
+            path.append(event)
+
+
 def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tuple[Figures, History]:
     """One history at random. The same seed gives the same history."""
     chooser = random.Random(seed)  # noqa: S311
     figures = Figures(worlds=1)
-    opening = OPENINGS.get(scenario.name, ())
-    world = opened(scenario, opening)
-    path: list[Event] = []
-
-    def go_on(events: int, fault_chance: float) -> None:
-        for _ in range(events):
-            event = at_random(world, chooser, fault_chance)
-            if event is not None:
-                happen(world, event)
-                path.append(event)
-
-    # Without faults at first, so that transactions get under way; then a little further until one stands open.
-    go_on(chooser.randint(5, 40), 0.0)
-    go_on(15, chooser.choice((0.0, 0.1, 0.3)))
-    for _ in range(_FURTHER):
-        if not something_open(world):
-            go_on(1, 0.05)
+    world, path = _underway(scenario, chooser)
     pilot = _Wandering(chooser, chooser.choice((0.0, 0.1, 0.25, 0.5)), chooser.choice((0.0, 0.1, 0.3)))
     # Threads that take turns cost more than all else, so one history in four has them.
     turns = chooser.choice((None, None, None, chooser.getrandbits(32)))
@@ -109,9 +119,55 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
         found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
     except ClusterUnreachable:
         found = None
-    history = History(scenario, opening, tuple(path), tuple(pilot.schedule), turns)
+    history = History(scenario, OPENINGS.get(scenario.name, ()), tuple(path), tuple(pilot.schedule), turns)
     if found is None:
         figures.unreachable += 1
     else:
         count(figures, found, wrong_verdicts(found, simulation.world, world, history, protocol), lambda: history)
     return figures, history
+
+
+@dataclass
+class Resolved:
+    """What a history with an apply came to. harm: what each marker has broken, where it has."""
+
+    written: int = 0
+    refused: int = 0
+    harm: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+
+    def add(self, other: Resolved) -> None:
+        """Counts another history in."""
+        self.written += other.written
+        self.refused += other.refused
+        self.harm += other.harm
+
+
+def wander_and_apply(scenario: Scenario, seed: int, apply: Apply = Apply()) -> Resolved:  # noqa: B008
+    """One history at random with two sweeps and an apply with every option in it, and what each marker has broken.
+
+    More happens between its steps, between the answers of each, and after it. The same seed gives the same history.
+    """
+    chooser = random.Random(seed)  # noqa: S311
+    world, path = _underway(scenario, chooser)
+    chance, fault_chance = chooser.choice((0.0, 0.02, 0.1)), chooser.choice((0.0, 0.1, 0.3))
+
+    def between(world: World, step: str) -> None:
+        # A cluster that is left alone for a while is one of which more can be proven.
+        if chooser.random() < _CALM:
+            settle(world, HEALING)
+        else:
+            _go_on(world, chooser, chooser.randint(0, 12), fault_chance, path)
+
+    def simulated(world: World) -> Simulation:
+        return Simulation(world, _Wandering(chooser, chance, fault_chance))
+
+    done, end = apply.resolve(world, between, simulated)
+    _go_on(end, chooser, chooser.randint(0, 20), 0.0, path)
+    broken = (harm(written, end) for written in done.written)
+    return Resolved(
+        written=len(done.written),
+        refused=len(done.plan.refused) if done.plan is not None else 0,
+        harm=[one for one in broken if one is not None],
+        results=[f"{result.status}: {result.detail}" for result in done.results],
+    )

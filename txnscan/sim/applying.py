@@ -1,0 +1,284 @@
+"""Resolving on a simulated cluster: sweeps, a plan, and the real `apply` with every option, while anything may happen.
+
+What a marker has done is held against the truth: no record that was committed is ever made invisible by it, no record
+that was not is made visible, and no producer that is alive is disturbed. Age is left out, as all time is here: whatever
+hangs counts as watched for long enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from txnscan.cluster import Cluster, ClusterUnreachable
+from txnscan.engine import Engine
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.model import Judged, Key, KnownOutcome
+from txnscan.outcome import best_known
+from txnscan.resolve.apply import Attempt, Result, Status, apply_plan
+from txnscan.resolve.brokers import LiveBrokers
+from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Limits, Stored
+from txnscan.resolve.plan import Action, Plan, make_plan
+from txnscan.scan import FirstSeen, Identity, Incident, Incidents, Scan, identity
+from txnscan.sim.answers import CLUSTER_ID
+from txnscan.sim.history import CONFIG, NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, accused, sweep
+from txnscan.sim.records import NOBODY, Data, Marker
+from txnscan.sim.truth import settled
+from txnscan.sim.world import World
+
+_LONG_AGO_MS = NOW_MS - 2 * 3_600_000
+_OPTIONS = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
+
+
+class Memory:
+    """What sweeps know of what hangs, kept as the tables keep it."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, KnownOutcome] = {}
+        self.identities: dict[str, Identity] = {}
+
+    def keep(self, found: Scan) -> None:
+        """Adds what a sweep found."""
+        for judged in accused(found):
+            name = _incident(judged)
+            self.identities[name] = identity(judged.observation)
+            if judged.known is not None:
+                self.known[name] = best_known(self.known.get(name), judged.known)
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """See scan.History."""
+        found = {one: Incident(_LONG_AGO_MS, self.known.get(name)) for name, one in self.identities.items()}
+        return lambda: found
+
+    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+        """See scan.History."""
+        return dict
+
+
+@dataclass
+class MemoryJournal:
+    """See apply.Journal."""
+
+    memory: Memory
+
+    def attempts(self, cluster_id: str) -> Sequence[Attempt]:
+        """See Journal."""
+        return ()
+
+    def known(self, action: Action) -> KnownOutcome | None:
+        """See Journal."""
+        return self.memory.known.get(action.incident_id)
+
+    def remember(self, action: Action, known: KnownOutcome) -> None:
+        """See Journal."""
+        self.memory.known[action.incident_id] = best_known(self.known(action), known)
+
+    def intend(self, plan: Plan, action: Action) -> str:
+        """See Journal."""
+        return action.incident_id
+
+    def conclude(self, plan: Plan, attempt_id: str, action: Action, status: Status, detail: str) -> None:
+        """See Journal."""
+
+    def hold(self) -> None:
+        """See Journal."""
+
+
+def _incident(judged: Judged) -> str:
+    return "/".join(map(str, identity(judged.observation)))
+
+
+@dataclass(frozen=True)
+class Written:
+    """A marker that apply has written. alone: whether nothing happened between the last look and it. world: the moment
+    before it was appended.
+    """
+
+    key: Key
+    leader: int
+    offset: int
+    marker: Marker
+    alone: bool
+    world: World
+
+
+class SimulatedBrokers(LiveBrokers):
+    """The real proofs and looks, of simulated brokers."""
+
+    def __init__(self, simulation: Simulation, cluster_class: type[SimulatedCluster] = SimulatedCluster) -> None:
+        super().__init__(CONFIG)
+        self._simulation = simulation
+        self._cluster_class = cluster_class
+        self._settings = ConnectionSettings()
+        self._looked: object = None
+        self.written: list[Written] = []
+
+    def _cluster(self) -> Cluster:
+        return self._cluster_class(self._simulation)
+
+    def _engine(self) -> Engine:
+        return SimulatedEngine(self._simulation)
+
+    def _now_ms(self) -> int:
+        return NOW_MS
+
+    def prove_again(self, action: Action) -> Judged | None:
+        """See Brokers."""
+        judged = super().prove_again(action)
+        self._looked = self._simulation.world.key
+        return judged
+
+    @contextmanager
+    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+        """See Brokers."""
+        yield lambda marker: self._write(leader, marker)
+
+    def _write(self, leader: int, marker: MarkerToWrite) -> int:
+        world = self._simulation.world
+        before, key = world.copy(), (marker.topic, marker.partition)
+        alone = world.key == self._looked
+        code = marker.answered(self._simulation.send(leader, marker.request()))
+        if code == ErrorCode.NONE:
+            epochs = (marker.producer_epoch, max(marker.coordinator_epoch, 0))
+            appended = Marker(marker.producer_id, *epochs, marker.commit)
+            offset = len(world.logs[key, leader]) - 1
+            self.written.append(Written(key, leader, offset, appended, alone, before))
+        return code
+
+
+@dataclass
+class Applied:
+    """What an apply did: its plan, None where no sweep came about, a result for each action, and what was written."""
+
+    plan: Plan | None = None
+    results: list[Result] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Apply:
+    """The ways in which sweeps and an apply work, of which one can be left out to see that it is needed.
+
+    lacks: what is left out.
+    """
+
+    name: str = "everything"
+    lacks: str = ""
+    cluster_class: type[SimulatedCluster] = SimulatedCluster
+    brokers_class: type[SimulatedBrokers] = SimulatedBrokers
+    memory_class: type[Memory] = Memory
+
+    def resolve(
+        self,
+        world: World,
+        between: Callable[[World, str], None],
+        simulated: Callable[[World], Simulation] = Simulation,
+    ) -> tuple[Applied, World]:
+        """Two sweeps, a plan and an apply with every option, with whatever `between` makes happen before each, given
+        its name; and the world in the end. simulated: the simulation of a world, in which more may happen between
+        answers.
+        """
+        memory, done = self.memory_class(), Applied()
+        hanging: list[Judged] = []
+        for step in ("first sweep", "second sweep"):
+            between(world, step)
+            simulation = simulated(world)
+            try:
+                found = sweep(simulation, self.cluster_class, history=memory)
+            except ClusterUnreachable:
+                return done, world
+            memory.keep(found)
+            hanging = accused(found)
+        between(world, "apply")
+        done.plan = make_plan(
+            [_stored(judged, memory.known.get(_incident(judged))) for judged in hanging],
+            Limits(),
+            cluster_id=CLUSTER_ID,
+            sweep_id="simulated",
+            planned_at_ms=NOW_MS,
+            version="",
+        )
+        brokers = self.brokers_class(simulated(world), self.cluster_class)
+        done.results = apply_plan(
+            done.plan, brokers, MemoryJournal(memory), execute=True, options=_OPTIONS, sleep=lambda seconds: None
+        )
+        done.written = brokers.written
+        return done, world
+
+
+def _stored(judged: Judged, known: KnownOutcome | None) -> Stored:
+    """A hanging transaction as the tables would have it, watched for long enough."""
+    o, judgement, views = judged.observation, judged.judgement, judged.evidence.coordinators
+    return Stored(
+        incident_id=_incident(judged),
+        topic=o.topic,
+        topic_id=o.topic_id,
+        partition=o.partition,
+        producer_id=o.producer_id,
+        producer_epoch=o.producer_epoch,
+        coordinator_epoch=o.coordinator_epoch,
+        start_offset=o.start_offset,
+        verdict=judgement.verdict.value,
+        reason=judgement.reason.value,
+        outcome=known.outcome.value if known is not None else None,
+        outcome_reason=known.why if known is not None else None,
+        log_error=judged.known.log_error if judged.known is not None else None,
+        owner_committed=known is not None and known.owner_committed,
+        transactional_id=views[0].transactional_id if views else None,
+        owner_epoch=views[0].producer_epoch if views else None,
+        blocked_records=None,
+        explanation=judgement.explanation,
+        first_seen_ms=_LONG_AGO_MS,
+        swept_at_ms=NOW_MS,
+        sweeps=2,
+        late_after_ms=3_600_000,
+        max_timeout_ms=60_000,
+    )
+
+
+# --- the truth --------------------------------------------------------------------------------------------------------
+
+
+def harm(written: Written, end: World) -> str | None:
+    """What a marker of apply has broken, in the world that `end` becomes once everything heals; None where nothing.
+
+    A marker that was truncated, or that ended nothing there, has done nothing.
+    """
+    disturbed = _disturbed(written)
+    if disturbed is not None:
+        return disturbed
+    future = settled(end)
+    leader = future.leadership(future.image, written.key).leader
+    log = future.logs[written.key, leader] if leader != NOBODY else ()
+    if len(log) <= written.offset or log[written.offset][1] != written.marker:
+        return None
+    for _, record in reversed(log[: written.offset]):
+        if isinstance(record, Marker) and record.producer_id == written.marker.producer_id:
+            break
+        if isinstance(record, Data) and record.producer_id == written.marker.producer_id:
+            committed = future.decided.get(record.txn, False)
+            if committed and not written.marker.committed:
+                return f"a committed record of {record.txn} was made invisible"
+            if written.marker.committed and not committed:
+                return f"a record of {record.txn}, which was not committed, was made visible"
+    return None
+
+
+def _disturbed(written: Written) -> str | None:
+    """Whether an owner of the producer id was in the middle of a transaction when the marker came, and the last look
+    could have seen it.
+    """
+    world = written.world
+    if not written.alone:
+        return None
+    for (broker_id, name), held in world.held.items():
+        metadata = held.metadata
+        coordinator = world.coordinators.get((broker_id, world.coordinator_of(name)))
+        busy = metadata.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
+        serves = coordinator is not None and coordinator.whole and not coordinator.loading and world.up(broker_id)
+        if busy and serves and metadata.producer_id == written.marker.producer_id:
+            return f"'{name}' was in the middle of a transaction"
+    return None
