@@ -14,6 +14,7 @@ from txnscan.sim.scenarios import (
     BACK,
     COMPACTED,
     COMPACTED_MEANWHILE,
+    COMPACTED_V1,
     LOG,
     MOVED,
     PARTIAL_LOAD,
@@ -42,7 +43,6 @@ class Known:
 
 _LOADED: tuple[Event, ...] = (("load", (2, 0)),)
 _TOMBSTONES = replace(COMPACTED, faults=COMPACTED.faults | {"tombstones dropped"})
-_COMPACTED_V1 = replace(COMPACTED, versions=(1,))
 # Broker 2 has the only replica of the partition. It goes, and the coordinator on broker 1 hears of it.
 _AWAY: tuple[Event, ...] = (("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
 _DONE_WITHOUT_MARKER: tuple[Event, ...] = (
@@ -77,7 +77,7 @@ KNOWN = {
     ),
     "commit-in-a-hole-v1": Known(
         "The same under transactions v1, where no epoch tells that something is missing.",
-        History(_COMPACTED_V1, (*away(1), *COMPACTED_MEANWHILE, *MOVED), _LOADED, ()),
+        History(COMPACTED_V1, (*away(1), *COMPACTED_MEANWHILE, *MOVED), _LOADED, ()),
         committed=True,
         hangs=True,
         log=((0, "Empty", 0), (1, "Ongoing", 0), (3, "CompleteCommit", 0), (4, "Empty", 1)),
@@ -104,7 +104,7 @@ KNOWN = {
         "A commit is appended and not acknowledged in time: the coordinator forgets it, and the transaction is aborted "
         "by its timeout. Broker 2 has the record of the commit, was away for that of the abort, and leads the log.",
         History(
-            _COMPACTED_V1,
+            COMPACTED_V1,
             _behind_a_hole(1, *_appended_in_vain(("EndTxn", (1, A, True, 1))), *_AWAY, ("timeout", (1, A))),
             _LOADED,
             (),

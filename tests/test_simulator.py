@@ -209,7 +209,7 @@ def fetched_states(world: World, broker_id: int) -> list[tuple[int, str]]:
     partition = Partition(STATE[0], "", STATE[1], broker_id, leads.epoch)
     fetched = fetch(lambda b, request: answer(world, b, request), partition, 0, 1 << 20, records=True)
     return [
-        (offset, str(decode(offset, A, value).state))
+        (offset, str(decode(offset, offset, A, value).state))
         for batch in fetched.batches
         for offset, _, value in batch.records or ()
         if value is not None

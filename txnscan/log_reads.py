@@ -8,7 +8,6 @@ have gone on in the meantime (`log_check.py`).
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +58,7 @@ def read_outcomes(
 
     logs = dict(zip(wanted, cluster.in_parallel(read, wanted), strict=True))
     of_each = [[logs[k] for k in _logs_of(judged, count)] for judged in hanging]
-    said = cluster.in_parallel(lambda pair: _contradiction(*pair), list(zip(hanging, of_each, strict=True)))
+    said = _contradictions(cluster, list(zip(hanging, of_each, strict=True)))
     after = cluster.agreement(topics)
     for log in logs.values():
         log.confirm(after)
@@ -69,27 +68,43 @@ def read_outcomes(
     ]
 
 
-def _contradiction(judged: Judged, logs: Sequence[Log]) -> str | None:
-    """How the logs contradict what the coordinators said of it, or None. A log with an error says nothing."""
-    o, views = judged.observation, judged.evidence.coordinators
-    if not views:
-        return orphan_contradiction(o, [record for log in logs for record in log.logged])
-    described = Described.of(views[0])
-    for log in logs:
-        if log.error is not None:
-            continue
-        for _ in range(_DESCRIBE_TRIES):
-            logged = log.logged
-            why = owner_contradiction(o, described, logged)
-            if why is None:
-                return None
-            described = log.describe(described)
-            log.read_on()
-            why = owner_contradiction(o, described, logged, log.logged[len(logged) :])
-            if why is None or log.error is not None:
-                return None
-        return why
-    return None
+def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[str | None]:
+    """How the logs contradict what the coordinators said of each, or None. A log with an error says nothing.
+
+    Logs do not wait for one another, and what shares a log is looked at in order.
+    """
+    of_owners: dict[int, list[int]] = defaultdict(list)
+    said: list[str | None] = [None] * len(hanging)
+    for number, (judged, logs) in enumerate(hanging):
+        if judged.evidence.coordinators and logs:
+            of_owners[id(logs[0])].append(number)
+        elif not judged.evidence.coordinators:
+            said[number] = orphan_contradiction(judged.observation, [r for log in logs for r in log.logged])
+
+    def ask(numbers: Sequence[int]) -> list[str | None]:
+        return [_owner_contradiction(hanging[number][0], hanging[number][1][0]) for number in numbers]
+
+    groups = list(of_owners.values())
+    for group, answers in zip(groups, cluster.in_parallel(ask, groups), strict=True):
+        for number, answer in zip(group, answers, strict=True):
+            said[number] = answer
+    return said
+
+
+def _owner_contradiction(judged: Judged, log: Log) -> str | None:
+    """The same for one whose id is known, with the log that serves it."""
+    described = Described.of(judged.evidence.coordinators[0])
+    why = None
+    for _ in range(_DESCRIBE_TRIES if log.error is None else 0):
+        logged = log.logged
+        if owner_contradiction(judged.observation, described, logged) is None:
+            return None
+        described = log.describe(described)
+        log.read_on()
+        why = owner_contradiction(judged.observation, described, logged, log.logged[len(logged) :])
+        if why is None or log.error is not None:
+            return None
+    return why
 
 
 def _logs_of(judged: Judged, count: int) -> tuple[int, ...]:
@@ -163,8 +178,6 @@ class Log:
         self._principal = principal
         self._records = _Records(producer_ids)
         self._reached: int | None = None
-        # What hangs shares the logs that it is looked for in.
-        self._turn = threading.Lock()
 
     @property
     def logged(self) -> tuple[LoggedTransaction, ...]:
@@ -173,11 +186,8 @@ class Log:
 
     def read_on(self) -> None:
         """Reads from where it is to the high watermark; from its start at first."""
-        with self._turn:
-            if self.error is None:
-                self._read_on()
-
-    def _read_on(self) -> None:
+        if self.error is not None:
+            return
         try:
             partition = self._before.partition(TRANSACTION_STATE_TOPIC, self._k)
             if self._reached is None:

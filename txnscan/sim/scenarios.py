@@ -132,6 +132,7 @@ COMPACTED = Scenario(
     versions=(2,),
     faults=frozenset({"compaction", "leader move"}),
 )
+COMPACTED_V1 = replace(COMPACTED, name=f"{COMPACTED.name}, transactions v1", versions=(1,))
 TIMED_OUT = Scenario(
     "appends that time out",
     topics=((P, (1,)),),
@@ -170,6 +171,12 @@ SMALL = (
         ((8, 0),),
         brief=(4, 0),
     ),
+    Small(COMPACTED, (*away(2), *COMPACTED_MEANWHILE, *MOVED), ((7, 0), (4, 1)), brief=(3, 0)),
+    Small(COMPACTED, away(2), ((6, 0),), brief=(3, 0)),
+    Small(COMPACTED_V1, (*away(1), *COMPACTED_MEANWHILE, *MOVED), ((7, 0), (4, 1)), brief=(3, 0)),
+    Small(COMPACTED_V1, away(1), ((6, 0),), brief=(3, 0)),
+    Small(PARTIAL_LOAD, (*begun_and_written(1), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
+    Small(PARTIAL_LOAD, (*_late(), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
     Small(UNWRITTEN, UNWRITABLE, ((8, 0), (4, 1)), brief=(3, 1)),
     Small(UNWRITTEN, (*UNWRITABLE, *_FALLS_BACK), ((7, 0), (3, 1)), brief=(4, 0)),
 )
@@ -252,10 +259,27 @@ _WIDE = (
         versions=(1,),
         faults=_ALL_FAULTS | {"append timeout"},
     ),
+    *(
+        Scenario(
+            f"holes-in-the-log-v{version}",
+            topics=((P, (2,)), (Q, (1,))),
+            coordinators=((1, 2),),
+            versions=(version,),
+            faults=_ALL_FAULTS | {"compaction", "tombstones dropped", "append timeout"},
+        )
+        for version in (1, 2)
+    ),
+    Scenario(
+        "partial-loads",
+        topics=((P, (1, 2)), (Q, (2,))),
+        coordinators=((1, 2),),
+        producers=(A, "b"),
+        faults=_ALL_FAULTS | {"partial load"},
+    ),
 )
 WIDE = {scenario.name: scenario for scenario in _WIDE}
 # What happens first in those where what they are there for would hardly ever come about by chance.
-OPENINGS: dict[str, tuple[Event, ...]] = {}
+OPENINGS: dict[str, tuple[Event, ...]] = {f"holes-in-the-log-v{version}": away(version) for version in (1, 2)}
 # What follows of itself while nothing goes wrong and no client asks.
 _OF_ITSELF = ("fetch", "complete transition")
 
