@@ -14,11 +14,10 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 
 from txnscan.sim.check import Figures
 from txnscan.sim.exhaustive import exhaustive
-from txnscan.sim.obligations import DROPPED, EVERYTHING
+from txnscan.sim.obligations import DROPPED, with_all
 from txnscan.sim.scenarios import ARENAS, SMALL, WIDE
 from txnscan.sim.wander import wander
 
@@ -35,9 +34,8 @@ def searched(number: int, bound: tuple[int, int], share: int) -> Figures:
 def needed(name: str) -> tuple[Figures, Figures]:
     """A search without an obligation, until somebody innocent is accused, and the same search with it, to its end."""
     arena, dropped = ARENAS[name], DROPPED[name]
-    with_all = replace(EVERYTHING, starts_anywhere=dropped.starts_anywhere)
     without = exhaustive(arena, arena.brief, dropped, stop=lambda figures: figures.false_accusations > 0)
-    return without, exhaustive(arena, arena.brief, with_all)
+    return without, exhaustive(arena, arena.brief, with_all(name))
 
 
 def wandered(world: str, first_seed: int, count: int) -> tuple[Figures, list[int]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txnscan.scan import Scan
-from txnscan.sim.history import Simulation, Wrong, false_accusations, overlooked, sweep, torn
+from txnscan.sim.history import Simulation, Wrong, false_accusations, overlooked, torn
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import opened
 from txnscan.sim.table import Event
@@ -71,7 +71,7 @@ def run(history: History, protocol: Protocol = EVERYTHING) -> tuple[Scan, list[W
     for event in history.before:
         happen(world, event)
     simulation = Simulation(world.copy(), Scripted(history.during), in_turns(history.turns))
-    found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
+    found = protocol.sweep(simulation)
     return found, wrong_verdicts(found, simulation.world, world, history, protocol), simulation.world
 
 
@@ -88,7 +88,7 @@ def wrong_verdicts(found: Scan, end: World, world: World, history: History, prot
     wrong = false_accusations(found, (), end)
     if wrong:
         again = Simulation(world.copy(), Scripted(history.during), in_turns(history.turns), keeps_worlds=True)
-        same = sweep(again, protocol.cluster_class, protocol.engine_class)
+        same = protocol.sweep(again)
         wrong = false_accusations(same, again.asked_worlds, again.world)
     return wrong + torn(found, end) + overlooked(end)
 

@@ -173,7 +173,8 @@ def _apply_replicas(world: World, broker_id: int) -> None:
     world.brokers[broker_id] = broker._replace(replicas=broker.metadata)
     for key, replicas in world.scenario.partitions:
         new, old = world.leadership(broker.metadata, key), world.leadership(old_image, key)
-        if new != old:
+        # A leader counts whom it has let in until it hears of it; what it hears may be older than that.
+        if broker.metadata == world.image or (old.leader, old.epoch) != (new.leader, new.epoch):
             world.let_in.pop((key, broker_id), None)
         if broker_id in replicas and new.leader == broker_id:
             if (old.leader, old.epoch) != (new.leader, new.epoch):

@@ -20,7 +20,7 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.scan import Scan
 from txnscan.sim.answers import answer
 from txnscan.sim.check import Figures, History, Schedule, Scripted, count, wrong_verdicts
-from txnscan.sim.history import Simulation, Wrong, something_open, sweep
+from txnscan.sim.history import Simulation, Wrong, something_open
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import Small, opened
 from txnscan.sim.table import Event
@@ -87,7 +87,7 @@ def _sweeps(
         history = replace(quiet, during=stack.pop())
         simulation = Simulation(world.copy(), _Explorer(history.during, during, stack, seen))
         try:
-            found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
+            found = protocol.sweep(simulation)
         except _Known:
             continue
         except ClusterUnreachable:

@@ -154,6 +154,7 @@ def sweep(
     cluster_class: type[SimulatedCluster] = SimulatedCluster,
     engine_class: type[SimulatedEngine] = SimulatedEngine,
     history: ScanHistory | None = None,
+    reads_log: bool = True,
 ) -> Scan:
     """A sweep of the simulated cluster. Raises ClusterUnreachable when no broker answers."""
     return scan(
@@ -164,6 +165,7 @@ def sweep(
         now_ms=lambda: NOW_MS,
         history=history if history is not None else NoHistory(),
         progress=_unwatched,
+        reads_log=reads_log,
     )
 
 

@@ -28,13 +28,14 @@ from txnscan.model import (
     Verdict,
 )
 from txnscan.probe import narrow_failed
-from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation
+from txnscan.scan import Scan
+from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
 
 
 @dataclass(frozen=True)
 class Protocol:
     """A sweep's evidence protocol. lacks: what it leaves out. starts_anywhere: it can go wrong though nothing is open
-    when it begins.
+    when it begins. reads_log: whether the transaction log is held against what hangs.
     """
 
     name: str
@@ -42,9 +43,16 @@ class Protocol:
     cluster_class: type[SimulatedCluster] = SimulatedCluster
     engine_class: type[SimulatedEngine] = SimulatedEngine
     starts_anywhere: bool = False
+    reads_log: bool = True
+
+    def sweep(self, simulation: Simulation) -> Scan:
+        """A sweep by it. Raises ClusterUnreachable when no broker answers."""
+        return sweep(simulation, self.cluster_class, self.engine_class, reads_log=self.reads_log)
 
 
 EVERYTHING = Protocol("everything")
+# What a verdict rests on where the transaction log cannot be read: the other obligations must do without it.
+WITHOUT_LOG = Protocol("log", "the transaction log is held against the coordinators", reads_log=False)
 
 
 class _OneBrokersWord(SimulatedCluster):
@@ -189,14 +197,39 @@ class _CoordinatorsFirst(SimulatedCluster):
 DROPPED = {
     protocol.name: protocol
     for protocol in (
-        Protocol("leader", "L: reads come from the leader", _OneBrokersWord, _DescribeAlone),
-        Protocol("high-watermark", "L: data is below the high watermark", SimulatedCluster, _AboveTheHighWatermark),
-        Protocol("coverage", "V: every coordinator was seen", _WhateverIsListed),
-        Protocol("visibility", "A: no id is hidden", _NothingHidden),
-        Protocol("second-read", "the second read of the partition", SimulatedCluster, _ReadOnce),
+        Protocol("leader", "L: reads come from the leader", _OneBrokersWord, _DescribeAlone, reads_log=False),
         Protocol(
-            "order", "the partition is read before coordinators are asked", _CoordinatorsFirst, starts_anywhere=True
+            "high-watermark",
+            "L: data is below the high watermark",
+            SimulatedCluster,
+            _AboveTheHighWatermark,
+            reads_log=False,
         ),
-        Protocol("prepare", "what a Prepare* does not list is not absent", SimulatedCluster, _PrepareIsAbsence),
+        Protocol("coverage", "V: every coordinator was seen", _WhateverIsListed, reads_log=False),
+        Protocol("visibility", "A: no id is hidden", _NothingHidden, reads_log=False),
+        Protocol("second-read", "the second read of the partition", SimulatedCluster, _ReadOnce, reads_log=False),
+        Protocol(
+            "order",
+            "the partition is read before coordinators are asked",
+            _CoordinatorsFirst,
+            starts_anywhere=True,
+            reads_log=False,
+        ),
+        Protocol(
+            "prepare",
+            "what a Prepare* does not list is not absent",
+            SimulatedCluster,
+            _PrepareIsAbsence,
+            reads_log=False,
+        ),
+        WITHOUT_LOG,
     )
 }
+
+
+def with_all(name: str) -> Protocol:
+    """The sweep with that obligation, and without the log: the others must do where it cannot be read."""
+    dropped = DROPPED[name]
+    return replace(
+        EVERYTHING, name="with all", starts_anywhere=dropped.starts_anywhere, reads_log=dropped is WITHOUT_LOG
+    )

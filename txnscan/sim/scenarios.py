@@ -189,6 +189,7 @@ ARENAS = {
     "second-read": Small(ONE_BROKER, (*begun_and_written(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)),
     "order": Small(ONE_BROKER, _READY, ((0, 4),), brief=(0, 4)),
     "prepare": LATE_IN_PREPARE,
+    "log": Small(PARTIAL_LOAD, (*begun_and_written(1), *MOVED), ((2, 0),), brief=(2, 0)),
 }
 
 _ALL_FAULTS = frozenset({"kill", "pause", "cut", "leader move", "lost request"})

@@ -12,7 +12,7 @@ from txnscan.config import ConfigError, printable
 from txnscan.kafka.frames import api_name
 from txnscan.model import Key
 from txnscan.sim.check import History, in_turns, wrong_verdicts
-from txnscan.sim.history import Simulation, sweep
+from txnscan.sim.history import Simulation
 from txnscan.sim.obligations import DROPPED, EVERYTHING, Protocol
 from txnscan.sim.records import (
     Data,
@@ -67,7 +67,7 @@ def told(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]:
     narrator = _Narrator(history, number, shown)
     simulation = Simulation(world.copy(), narrator, in_turns(history.turns))
     try:
-        found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
+        found = protocol.sweep(simulation)
     except ClusterUnreachable as unreachable:
         yield from narrator.finished()
         yield f"{_INDENT}failed: {unreachable}"

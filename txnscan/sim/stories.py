@@ -138,5 +138,12 @@ STORIES = {
             "complete, and before that the coordinator moves: the new one reads the log and sends the marker again, "
             "which ends the late record.",
         ),
+        Story(
+            "log",
+            _history("log", before=(("partial load", (2, 0, 0)),)),
+            "A healthy transaction is ongoing. Its coordinator moves, and the new one fails to read its log and takes "
+            "it for empty. It proves that it serves the id's partition of the log, and knows nothing of the id, so "
+            "that the transaction looks like an orphan. The log shows who owns it, and whoever loads it next knows.",
+        ),
     )
 }

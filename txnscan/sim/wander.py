@@ -11,7 +11,7 @@ from typing import Any
 from txnscan.cluster import ClusterUnreachable
 from txnscan.sim.applying import Apply, harm
 from txnscan.sim.check import Figures, History, count, in_turns, wrong_verdicts
-from txnscan.sim.history import Simulation, something_open, sweep
+from txnscan.sim.history import Simulation, something_open
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import OPENINGS, opened
 from txnscan.sim.table import Event
@@ -116,7 +116,7 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
     turns = chooser.choice((None, None, None, chooser.getrandbits(32)))
     simulation = Simulation(world.copy(), pilot, in_turns(turns))
     try:
-        found = sweep(simulation, protocol.cluster_class, protocol.engine_class)
+        found = protocol.sweep(simulation)
     except ClusterUnreachable:
         found = None
     history = History(scenario, OPENINGS.get(scenario.name, ()), tuple(path), tuple(pilot.schedule), turns)
