@@ -477,8 +477,34 @@ CASES = (
     Case(
         "v2: the decision is missing, and the completion tells that there was one",
         [*BEFORE, ongoing(3, P, client=V2), GAP, complete(COMMIT, 4, V2)],
+        MAYBE,
+        "'X' completed a commit at epoch 3, and the transaction log lacks which partitions it had",
+    ),
+    Case(
+        "v2: the same with an abort",
+        [*BEFORE, ongoing(3, P, client=V2), GAP, complete(ABORT, 4, V2)],
         UNKNOWN,
         "the transaction log of 'X' may lack records between offsets 2 and 4",
+    ),
+    Case(
+        "v2: the same of the transaction after it",
+        [*v2(ABORT, P, epoch=2), ongoing(3, P, client=V2), GAP, complete(COMMIT, 5, V2)],
+        UNKNOWN,
+        "the transaction log of 'X' may lack records between offsets 3 and 5",
+    ),
+    Case(
+        "v1: the decision is missing",
+        [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 3), empty(4)],
+        MAYBE,
+        "'X' completed a commit at epoch 3",
+    ),
+    Case(
+        "the decision of the last epoch of a producer id is missing",
+        [empty(32766), ongoing(32766, P, client=V2), GAP, complete(COMMIT, 0, V2, producer_id=8)],
+        MAYBE,
+        "'X' completed a commit at epoch 32766",
+        {"producer_epoch": 32766},
+        {"owner_epoch": None},
     ),
     Case(
         "v2: the whole transaction is missing",
@@ -513,14 +539,14 @@ CASES = (
     Case(
         "v2: the same without this partition, which a second decision may have had",
         [complete(ABORT, 3, V2), *v2(COMMIT, Q)[:2], GAP, complete(COMMIT, 4, V2)],
-        UNKNOWN,
-        "may lack records between offsets 2 and 4",
+        MAYBE,
+        "'X' completed a commit at epoch 3",
     ),
     Case(
         "v2: a hole between an abort and the completion of a commit",
         [complete(ABORT, 3, V2), *v2(ABORT, P)[:2], GAP, complete(COMMIT, 4, V2)],
-        UNKNOWN,
-        "may lack records",
+        MAYBE,
+        "'X' completed a commit at epoch 3",
     ),
     Case(
         "v2: a hole after a new instance, in which transactions of v1 fit",

@@ -31,7 +31,7 @@ Under v1 an epoch has many: the data may belong to any of them, or be a late rec
 has. Then a commit is proven only where it is the one transaction of that epoch with this partition, and the partition
 never had a marker of this producer id; and that nothing was committed, where no commit of that epoch names it and the
 epoch is over. Everything else is unknown, or `maybe_committed` where a commit was seen anywhere that may be of this
-data: that forbids an abort as much as a commit.
+data, be it that only its completion is left: that forbids an abort as much as a commit.
 
 **Decisions never change**, while logs are compacted; so what was proven once stays (`best_known`).
 
@@ -140,6 +140,10 @@ def _outcome(evidence: OutcomeEvidence) -> KnownOutcome:
         why = f"'{name}' committed at epoch {commit.epoch} with this partition"
         but = doubt or "under transactions v1 that need not be this data"
         return KnownOutcome(Outcome.MAYBE_COMMITTED, f"{why}, but {but}")
+    completed = _commit_without_partitions(logged, o)
+    if completed is not None:
+        why = f"'{completed.transactional_id}' completed a commit at epoch {o.producer_epoch}"
+        return KnownOutcome(Outcome.MAYBE_COMMITTED, f"{why}, and the transaction log lacks which partitions it had")
     if doubt is None and evidence.owner_epoch == o.producer_epoch:
         doubt = f"'{names[0]}' is still at epoch {o.producer_epoch}, and may yet commit"
     if doubt is None and not _is_over(logged, o):
@@ -334,6 +338,33 @@ def decisions(logged: Iterable[LoggedTransaction]) -> list[Decision]:
         else:
             before = record
     return found
+
+
+def _commit_without_partitions(logged: Sequence[LoggedTransaction], o: Observation) -> LoggedTransaction | None:
+    """A completed commit at the epoch of the open data whose decision, with its partitions, is missing; or None.
+
+    Under v1 an epoch may have many commits. There it counts where what was under way before it had this partition.
+    """
+    before: dict[str, LoggedTransaction] = {}
+    for record in logged:
+        previous = before.get(record.transactional_id)
+        before[record.transactional_id] = record
+        if record.state is not State.COMPLETE_COMMIT or not _ends_epoch(previous, record, o):
+            continue
+        decided = previous is not None and previous.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+        if previous is not None and decided and whole(previous, record, o):
+            continue
+        if _is_v2(record) or (previous is not None and (o.topic, o.partition) in previous.partitions):
+            return record
+    return None
+
+
+def _ends_epoch(before: LoggedTransaction | None, record: LoggedTransaction, o: Observation) -> bool:
+    """Whether a completed commit is, or may be, of a transaction at the epoch of the open data."""
+    if record.producer_id == o.producer_id:
+        return record.producer_epoch - _is_v2(record) == o.producer_epoch
+    ours = before is not None and before.producer_id == o.producer_id
+    return ours and _is_v2(record) and record.producer_epoch == 0
 
 
 def _data_epoch(before: LoggedTransaction | None, record: LoggedTransaction) -> int | None:

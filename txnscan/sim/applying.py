@@ -1,7 +1,8 @@
 """Resolving on a simulated cluster: sweeps, a plan, and the real `apply` with every option, while anything may happen.
 
 What a marker has done is held against the truth: no record that was committed is ever made invisible by it, no record
-that was not is made visible, and no producer that is alive is disturbed. Age is left out, as all time is here: whatever
+that was not is made visible, and no producer that is alive is disturbed. A commit that nothing tells of any more, which
+`--accept-unknown-outcome` was given for, is counted apart. Age is left out, as all time is here: whatever
 hangs counts as watched for long enough.
 """
 
@@ -93,8 +94,9 @@ def _incident(judged: Judged) -> str:
 
 @dataclass(frozen=True)
 class Written:
-    """A marker that apply has written. alone: whether nothing happened between the last look and it. world: the moment
-    before it was appended.
+    """A marker that apply has written. alone: whether nothing happened between the last look and it. accepted: whether
+    nothing was known of the outcome, and the option said to abort all the same. world: the moment before it was
+    appended.
     """
 
     key: Key
@@ -102,6 +104,7 @@ class Written:
     offset: int
     marker: Marker
     alone: bool
+    accepted: bool
     world: World
 
 
@@ -114,6 +117,7 @@ class SimulatedBrokers(LiveBrokers):
         self._cluster_class = cluster_class
         self._settings = ConnectionSettings()
         self._looked: object = None
+        self._accepted = False
         self.written: list[Written] = []
 
     def _cluster(self) -> Cluster:
@@ -128,6 +132,7 @@ class SimulatedBrokers(LiveBrokers):
     def prove_again(self, action: Action) -> Judged | None:
         """See Brokers."""
         judged = super().prove_again(action)
+        self._accepted = action.needs == ACCEPT_UNKNOWN
         self._looked = self._simulation.world.key
         return judged
 
@@ -145,7 +150,7 @@ class SimulatedBrokers(LiveBrokers):
             epochs = (marker.producer_epoch, max(marker.coordinator_epoch, 0))
             appended = Marker(marker.producer_id, *epochs, marker.commit)
             offset = len(world.logs[key, leader]) - 1
-            self.written.append(Written(key, leader, offset, appended, alone, before))
+            self.written.append(Written(key, leader, offset, appended, alone, self._accepted, before))
         return code
 
 

@@ -129,10 +129,13 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
 
 @dataclass
 class Resolved:
-    """What a history with an apply came to. harm: what each marker has broken, where it has."""
+    """What a history with an apply came to. harm: what each marker has broken, where it has. accepted: how many have
+    aborted a commit of which nothing told any more, as the option says.
+    """
 
     written: int = 0
     refused: int = 0
+    accepted: int = 0
     harm: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
 
@@ -140,6 +143,7 @@ class Resolved:
         """Counts another history in."""
         self.written += other.written
         self.refused += other.refused
+        self.accepted += other.accepted
         self.harm += other.harm
 
 
@@ -164,10 +168,12 @@ def wander_and_apply(scenario: Scenario, seed: int, apply: Apply = Apply()) -> R
 
     done, end = apply.resolve(world, between, simulated)
     _go_on(end, chooser, chooser.randint(0, 20), 0.0, path)
-    broken = (harm(written, end) for written in done.written)
+    broken = [(written, why) for written in done.written if (why := harm(written, end)) is not None]
+    risked = [why for written, why in broken if written.accepted and why.endswith("was made invisible")]
     return Resolved(
         written=len(done.written),
         refused=len(done.plan.refused) if done.plan is not None else 0,
-        harm=[one for one in broken if one is not None],
+        accepted=len(risked),
+        harm=[why for written, why in broken if why not in risked],
         results=[f"{result.status}: {result.detail}" for result in done.results],
     )

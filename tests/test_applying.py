@@ -1,0 +1,250 @@
+"""apply with every option on simulated clusters: what its markers do, and which of its rules keep them from harm.
+
+Each rule is dropped in a history in which it is needed: there a marker then makes a committed record invisible, or one
+visible that was not committed, or disturbs a producer that is alive; and with the rule none does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tests.known_histories import KNOWN as FOOLED_ONCE
+from txnscan import log_reads, outcome
+from txnscan.model import Judged, Siblings
+from txnscan.resolve import apply as applying
+from txnscan.resolve.apply import Status
+from txnscan.resolve.plan import Action
+from txnscan.scan import Incidents, Scan
+from txnscan.sim.applying import Applied, Apply, Memory, SimulatedBrokers, harm
+from txnscan.sim.scenarios import BACK, COMPACTED, LOG, MOVED, WIDE, A, P, Q, away, begun_and_written, heard, opened
+from txnscan.sim.scenarios import LATE_DATA as LATE
+from txnscan.sim.table import Event
+from txnscan.sim.transitions import can_happen, happen, settle
+from txnscan.sim.truth import HEALING
+from txnscan.sim.wander import Resolved, wander_and_apply
+from txnscan.sim.world import Scenario, World
+
+# Of each world. A marker that breaks something names its seed.
+SEEDS = range(400)
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A history: what happens first, before each step of resolving, and after it.
+
+    drop: what makes the rule go away. broken: what its markers then do.
+    """
+
+    rule: str
+    scenario: Scenario
+    opening: tuple[Event, ...]
+    broken: str
+    drop: Patch
+    before: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
+    after: tuple[Event, ...] = ()
+    way: Apply = Apply()  # noqa: RUF009
+
+
+def played(case: Case) -> tuple[Applied, list[str]]:
+    """What apply did, and what its markers broke."""
+    world = opened(case.scenario, case.opening)
+
+    def happens(world: World, events: tuple[Event, ...]) -> None:
+        for event in events:
+            assert can_happen(world, event), event
+            happen(world, event)
+            settle(world, ("fetch", "complete transition"))
+
+    def between(world: World, step: str) -> None:
+        happens(world, case.before.get(step, ()))
+        settle(world, HEALING)
+
+    done, end = case.way.resolve(world, between)
+    happens(end, case.after)
+    return done, [broken for written in done.written if (broken := harm(written, end)) is not None]
+
+
+def patched(target: object, name: str, value: object) -> Patch:
+    return lambda monkeypatch: monkeypatch.setattr(target, name, value)
+
+
+def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is dropped is in the way of applying."""
+
+
+class Forgetful(Memory):
+    """Knows what the last sweep has found by itself, and nothing of those before."""
+
+    def keep(self, found: Scan) -> None:
+        """See Memory."""
+        self.known.clear()
+        self.identities.clear()
+        super().keep(found)
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """See scan.History."""
+        incidents = super().unresolved(cluster_id)()
+        return lambda: {which: replace(incident, known=None) for which, incident in incidents.items()}
+
+
+class Blind(SimulatedBrokers):
+    """Looks at no siblings."""
+
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
+        """See Brokers."""
+        return None
+
+
+class Hasty(SimulatedBrokers):
+    """Takes the proof for the last look, whatever owners do by then."""
+
+    def prove_again(self, action: Action) -> Judged | None:
+        """See Brokers."""
+        judged = super().prove_again(action)
+        if judged is None:
+            return None
+        at_rest = tuple(replace(view, state="Empty") for view in judged.evidence.coordinators)
+        return replace(judged, evidence=replace(judged.evidence, coordinators=at_rest))
+
+
+INVISIBLE = "a committed record of ('a', 1) was made invisible"
+VISIBLE = "a record of ('a', 1), which was not committed, was made visible"
+_TWO = replace(COMPACTED, name="two partitions", topics=((P, (2,)), (Q, (1,))))
+# A commit over both, of which p-0 is down: q-0 has the marker. Then the decision is compacted away.
+_TORN: tuple[Event, ...] = (
+    *begun_and_written(2),
+    *(("AddPartitionsToTxn", (1, A, Q)), ("send data", (A, Q, 2)), ("append data", (0,))),
+    *(("kill broker", (2,)), ("fence broker", (2,)), *heard(1)),
+    *(("EndTxn", (1, A, True, 2)), ("write marker", (1, A, Q)), ("marker acknowledged", (1, A, Q))),
+    *(("skip marker", (1, A, P)), ("write completion", (1, A)), *(("InitProducerId", (1, A)),) * 2),
+)
+_HOLED: tuple[Event, ...] = (("clean log", (LOG, 1, 6)), *BACK, *MOVED)
+_STALE_AND_BUSY: tuple[Event, ...] = (
+    # A late record of an aborted transaction, and its owner, at the next epoch, is under way elsewhere.
+    *(("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P)), ("send data", (A, P, 1))),
+    *(("EndTxn", (1, A, False, 1)), ("write marker", (1, A, P)), ("marker acknowledged", (1, A, P))),
+    *(("write completion", (1, A)), ("append data", (0,)), ("InitProducerId", (1, A))),
+    ("AddPartitionsToTxn", (1, A, Q)),
+)
+
+
+def known(name: str) -> tuple[Scenario, tuple[Event, ...]]:
+    history = FOOLED_ONCE[name].history
+    return history.scenario, (*history.opening, *history.before)
+
+
+def _taken_for_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every log is taken for whole, as if no record of it could be missing or be in vain."""
+    monkeypatch.setattr(outcome, "whole", lambda a, b, o: True)
+    monkeypatch.setattr(outcome, "_commit_without_partitions", lambda logged, o: None)
+
+
+CASES = (
+    Case("a chain is whole", *known("commit-in-a-hole"), INVISIBLE, _taken_for_whole),
+    Case(
+        "no offset is missing under v1",
+        *known("commit-in-a-hole-v1"),
+        INVISIBLE,
+        _taken_for_whole,
+    ),
+    Case(
+        "each record follows from the one before",
+        *known("abort-in-a-hole-behind-a-commit-in-vain-v2"),
+        VISIBLE,
+        _taken_for_whole,
+    ),
+    Case(
+        "what was proven is not forgotten",
+        COMPACTED,
+        (*away(2), ("InitProducerId", (1, A)), *BACK),
+        INVISIBLE,
+        nothing,
+        before={"second sweep": (("clean log", (LOG, 1, 5)), ("clean log", (LOG, 2, 5)))},
+        way=Apply("forgets", "what was proven is kept", memory_class=Forgetful),
+    ),
+    Case(
+        "siblings are looked at",
+        _TWO,
+        (*_TORN, *_HOLED),
+        INVISIBLE,
+        nothing,
+        before={"first sweep": (("load", (2, 0)),)},
+        way=Apply("blind", "siblings are looked at", brokers_class=Blind),
+    ),
+    Case(
+        "the log is held against the coordinators",
+        *known("nothing-loaded"),
+        INVISIBLE,
+        patched(log_reads, "orphan_contradiction", lambda o, logged: None),
+        after=(
+            *(("move leader", (LOG, 1)), *heard(1, 2), ("load", (1, 0)), ("EndTxn", (1, A, True, 1))),
+            ("write marker", (1, A, P)),
+        ),
+    ),
+    Case(
+        "no owner is in the middle of a transaction",
+        LATE,
+        _STALE_AND_BUSY,
+        "'a' was in the middle of a transaction",
+        nothing,
+        way=Apply("hasty", "owners are at rest", brokers_class=Hasty),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_without_this_rule_a_marker_does_harm(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    case.drop(monkeypatch)
+    assert played(case)[1] == [case.broken]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_with_it_none_does(case: Case) -> None:
+    done, broken = played(replace(case, way=Apply()))
+    assert broken == []
+    assert (done.plan is not None and done.plan.actions + done.plan.refused) or case.rule.startswith("the log")
+
+
+def test_a_commit_that_was_proven_before_the_log_was_compacted_is_completed_after_it() -> None:
+    case = next(case for case in CASES if case.rule == "what was proven is not forgotten")
+    done, broken = played(replace(case, way=Apply()))
+    assert broken == []
+    assert [result.status for result in done.results] == [Status.RESOLVED]
+    assert [written.marker.committed for written in done.written] == [True]
+
+
+def test_a_sibling_with_the_commit_marker_is_what_refuses_the_abort() -> None:
+    case = next(case for case in CASES if case.rule == "siblings are looked at")
+    done, _ = played(replace(case, way=Apply()))
+    (result,) = done.results
+    assert result.status is Status.REFUSED and "q-0 has a COMMIT marker of producer id 7" in result.detail
+
+
+def test_an_owner_that_is_busy_is_waited_for_in_vain() -> None:
+    case = next(case for case in CASES if case.rule.startswith("no owner"))
+    done, _ = played(replace(case, way=Apply()))
+    (result,) = done.results
+    assert result.status is Status.REFUSED
+    assert f"in the middle of a transaction at each of {applying.LOOKS_MAX} looks" in result.detail
+
+
+@pytest.mark.parametrize("world", WIDE)
+def test_in_no_history_at_random_does_a_marker_do_harm(world: str) -> None:
+    total = Resolved()
+    for seed in SEEDS:
+        found = wander_and_apply(WIDE[world], seed)
+        assert found.harm == [], f"wander_and_apply(WIDE[{world!r}], {seed})"
+        total.add(found)
+
+
+def test_histories_at_random_hold_markers_of_both_kinds_and_refusals() -> None:
+    results: list[str] = []
+    for world in ("v1-unverified", "holes-in-the-log-v2"):
+        for seed in range(700):
+            results += wander_and_apply(WIDE[world], seed).results
+    kinds = {result.split(":")[0] for result in results}
+    assert {"resolved", "refused"} <= kinds
