@@ -10,6 +10,7 @@ from tests.known_histories import KNOWN
 from txnscan.kafka.fetch import fetch
 from txnscan.model import Partition
 from txnscan.sim.answers import answer
+from txnscan.sim.check import run
 from txnscan.sim.records import still_open
 from txnscan.sim.scenarios import LOG, A, P, rest
 from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
@@ -39,6 +40,11 @@ def test_a_known_history_can_happen_and_is_as_it_says(name: str) -> None:
     assert hanging(world) == ({(P, 7, 0)} if known.hangs else frozenset())
     decided = settled(world).decided if known.hangs else world.decided
     assert decided.get((A, 1)) is known.committed
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_no_verdict_of_a_known_history_is_wrong(name: str) -> None:
+    assert run(KNOWN[name].history)[1] == []
 
 
 @pytest.mark.parametrize("name", KNOWN)

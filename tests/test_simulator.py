@@ -337,6 +337,17 @@ def test_a_fence_whose_append_timed_out_leaves_the_transaction_at_the_raised_epo
     assert (owner(world).state, owner(world).producer_epoch) == ("PrepareAbort", 1)
 
 
+def test_a_producer_that_asked_in_vain_for_an_abort_is_fenced_by_the_one_that_its_timeout_makes() -> None:
+    world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
+    ask(world, end(1, commit=False), TIMEOUT)
+    go_on(world, ("timeout", (1, A)))
+    assert (owner(world).state, owner(world).producer_epoch) == ("PrepareAbort", 1)
+    go_on(world, *END_MARKERS, end(1, commit=False))
+    assert world.producers[A].producer_epoch == 0, "an answer of transactions v1 names no epoch"
+    go_on(world, ADD)
+    assert world.producers[A].fenced
+
+
 def test_an_answered_append_does_not_time_out_and_an_unanswered_add_makes_no_owner_in_truth() -> None:
     late = (INIT, ADD, ("send data", (A, P, 1)), end(1, commit=False), *END_MARKERS, ("append data", (0,)))
     world = opened(TIMED_OUT, late)

@@ -52,7 +52,7 @@ from txnscan.kafka.list_transactions import list_transactions
 from txnscan.kafka.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.sim.answers import answer
-from txnscan.transaction_log import LoggedTransaction, decode, transactional_id
+from txnscan.transaction_log import LoggedTransaction, decode
 
 # What was asked, and the answer as plain data.
 Observed = dict[str, Any]
@@ -134,11 +134,9 @@ def observed(
 
 def _logged(send: Send, log: Partition, start: int, ids: Sequence[str], number: Callable[[int], int]) -> list[Any]:
     """What the leader gives of the ids' records: offset, id, and what it says; None for a tombstone."""
-    named = [(offset - start, transactional_id(key), value) for offset, key, value in read_log(send, log, start)]
     return [
         (offset, name, None if value is None else _said(decode(offset, offset, name, value), number))
-        for offset, name, value in named
-        if name is not None and name in ids
+        for offset, name, value in read_log(send, log, start, ids)
     ]
 
 

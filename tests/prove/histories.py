@@ -2,9 +2,10 @@
 
     python -m tests.prove.histories
 
-Three parts: small worlds in every way up to their bounds; every obligation dropped, where the search must find somebody
-innocent accused; larger worlds at random. Ends with the figures; exits with 1 when a verdict is wrong, or when an
-obligation turns out not to be needed. A random history is run again by `txnscan simulate --world WORLD --seed SEED`.
+Four parts: small worlds in every way up to their bounds; every obligation dropped, where the search must find somebody
+innocent accused; larger worlds at random; and the same with an apply in them, whose markers must do no harm. Ends with
+the figures; exits with 1 when a verdict is wrong, when a marker did harm, or when an obligation turns out not to be
+needed. A random history is run again by `txnscan simulate --world WORLD --seed SEED`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from txnscan.sim.check import Figures
 from txnscan.sim.exhaustive import exhaustive
 from txnscan.sim.obligations import DROPPED, with_all
 from txnscan.sim.scenarios import ARENAS, SMALL, WIDE
-from txnscan.sim.wander import wander
+from txnscan.sim.wander import Resolved, wander, wander_and_apply
 
 # How many shares an exhaustive search is cut into, and how many random histories make one.
 _SHARES = 8
@@ -45,6 +46,17 @@ def wandered(world: str, first_seed: int, count: int) -> tuple[Figures, list[int
         figures, _ = wander(WIDE[world], seed)
         total.add(figures)
         if figures.wrong:
+            failing.append(seed)
+    return total, failing
+
+
+def applied(world: str, first_seed: int, count: int) -> tuple[Resolved, list[int]]:
+    """Random histories of a world with an apply in them, and the seeds of those in which a marker did harm."""
+    total, failing = Resolved(), []
+    for seed in range(first_seed, first_seed + count):
+        found = wander_and_apply(WIDE[world], seed)
+        total.add(found)
+        if found.harm:
             failing.append(seed)
     return total, failing
 
@@ -117,6 +129,29 @@ def prove_at_random(pool: ProcessPoolExecutor, count: int, first_seed: int) -> F
     return total
 
 
+def prove_applying(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Resolved:
+    """Random histories of the larger worlds with two sweeps and an apply in them, as many of each."""
+    total = Resolved()
+    shares = list(_shares(count // len(WIDE), first_seed))
+    for world in WIDE:
+        of_world, began_s = Resolved(), time.monotonic()
+        for part, failing in pool.map(applied, *zip(*((world, *share) for share in shares), strict=True)):
+            of_world.add(part)
+            for seed in failing:
+                say(f"HARM: wander_and_apply(WIDE[{world!r}], {seed})")
+        say(f"{world}, with an apply: {markers_in_words(of_world)} ({time.monotonic() - began_s:.0f} s)")
+        total.add(of_world)
+    return total
+
+
+def markers_in_words(found: Resolved) -> str:
+    """What was written and refused, on one line."""
+    return (
+        f"{found.written:,} markers written, {len(found.harm)} did harm, {found.refused:,} transactions refused; "
+        f"{found.accepted:,} accepted unknown outcomes were commits of which nothing was left"
+    )
+
+
 def _shares(count: int, first_seed: int) -> Iterator[tuple[int, int]]:
     for start in range(0, count, _SEEDS):
         yield first_seed + start, min(_SEEDS, count - start)
@@ -134,6 +169,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--random", type=int, default=1_000_000, metavar="N", help="random histories (default: 1000000)"
     )
+    parser.add_argument(
+        "--applies", type=int, default=200_000, metavar="N", help="random histories with an apply (default: 200000)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--processes", type=int, default=2, help="how many to use (default: 2)")
     parser.add_argument("--brief", action="store_true", help="small worlds up to smaller bounds")
@@ -143,15 +181,17 @@ def main(arguments: list[str] | None = None) -> int:
         obligations = prove_obligations(pool)
         small = prove_small(pool, options.brief)
         wide = prove_at_random(pool, options.random, options.seed)
+        markers = prove_applying(pool, options.applies, options.seed)
     report(
         (
             f"small worlds, exhaustively: {in_words(small)}, in {small.worlds:,} worlds",
             f"larger worlds, at random, from seed {options.seed}: {in_words(wide)}",
+            f"{options.applies:,} histories with an apply, at random: {markers_in_words(markers)}",
             f"obligations shown to be needed: {sum(obligations.values())} of {len(obligations)}",
             f"histories in {time.monotonic() - began_s:.0f} s",
         )
     )
-    return 0 if right(small) and right(wide) and all(obligations.values()) else 1
+    return 0 if right(small) and right(wide) and all(obligations.values()) and not markers.harm else 1
 
 
 if __name__ == "__main__":

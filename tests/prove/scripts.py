@@ -12,6 +12,7 @@ from tests.prove.steps import (
     Arrive,
     Compact,
     End,
+    EndInVain,
     Expire,
     Fence,
     Forge,
@@ -27,6 +28,8 @@ from tests.prove.steps import (
 
 # Long enough to see what is open before, on a busy machine.
 SHORT_TIMEOUT_MS = 6_000
+# An append may take as long, and must be given up well before a paused broker is taken for dead.
+SHORTER_TIMEOUT_MS = 4_000
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,24 @@ SCRIPTS = (
         "the partition knows a higher epoch than the marker's: it is refused, and the decided transaction stays",
         (Init(), Write("p"), Write("q"), Forge("q", above=5), End(commit=True), Move("coordinator", 2)),
         verified=False,
+    ),
+    Script(
+        "commit-in-vain",
+        "a commit is in the log, and not acknowledged in time: it stays there, and the transaction is aborted",
+        (
+            *(Init(timeout_ms=SHORTER_TIMEOUT_MS), Write("p"), EndInVain(commit=True, paused=2)),
+            *(Init(), Write("p"), End(commit=True)),
+        ),
+        topics={"p": (1,)},
+    ),
+    Script(
+        "abort-in-vain",
+        "the same with an abort, which is made twice",
+        (
+            *(Init(timeout_ms=SHORTER_TIMEOUT_MS), Write("p"), EndInVain(commit=False, paused=2)),
+            *(Init(), Write("p"), End(commit=True)),
+        ),
+        topics={"p": (1,)},
     ),
     Script(
         "compacted",

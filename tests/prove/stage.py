@@ -35,6 +35,8 @@ PROPERTIES = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.num.partitions": str(len(COORDINATORS)),
     "log.cleaner.backoff.ms": "100",
+    # A broker that is paused for the length of a short transaction is still in sync.
+    "broker.session.timeout.ms": "9000",
 }
 BROKER_PROPERTIES = {
     3: {
@@ -98,6 +100,13 @@ class Stage:
             rest(self.world)
         settle(self.world, OF_ITSELF)
 
+    def make_at_once(self, *events: Event) -> None:
+        """Makes simulated events happen, and nothing that follows of itself."""
+        for event in events:
+            if not can_happen(self.world, event):
+                raise NotPossible(f"the simulator cannot do {event}")
+            happen(self.world, event)
+
     def log_key(self, who: str) -> Key:
         """The `__transaction_state` partition of a transactional id."""
         return (TRANSACTION_STATE_TOPIC, self.world.coordinator_of(self.ids[who]))
@@ -138,7 +147,7 @@ def opened_stage(
         skips_leaderless=setting.new,
         reloads=not setting.new,
         versions=(1, 2) if setting.new else (1,),
-        faults=frozenset({"kill", "leader move", "compaction"}),
+        faults=frozenset({"kill", "pause", "leader move", "compaction", "append timeout"}),
     )
     # In a tuple, because an offset may be 0.
     (log_start,) = wait_until(lambda: (_end_of_log(wire, k),), "the end of the ids' log was known")

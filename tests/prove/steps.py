@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kafka.protocol.producer import ProduceRequest
@@ -31,6 +31,7 @@ from txnscan.sim.records import (
 )
 from txnscan.sim.transitions import possible
 from txnscan.sim.world import World
+from txnscan.transaction_log import transactional_id
 
 # As `TransactionLogValue` writes them.
 _EMPTY, _ONGOING, _NO_PARTITIONS = 0, 1, -1
@@ -172,6 +173,34 @@ class End:
 
 
 @dataclass(frozen=True)
+class EndInVain:
+    """EndTxn while the other replica of the coordinator's log hangs: the record is appended, and not acknowledged for
+    as long as the transaction may take. The replica goes on, and the transaction is aborted by its timeout.
+    """
+
+    commit: bool
+    paused: int
+    who: str = "a"
+
+    def play(self, stage: Stage) -> None:
+        name, coordinator = stage.ids[self.who], stage.coordinator(self.who)
+        stage.cluster.pause_broker(self.paused)
+        try:
+            error = _end_once(stage, self.who, self.commit)
+        finally:
+            stage.cluster.resume_broker(self.paused)
+        if error_name(ErrorCode.COORDINATOR_NOT_AVAILABLE) not in error:
+            raise NotPossible(f"the append was to time out, and did not: {error}")
+        stage.make_at_once(
+            ("pause broker", (self.paused,)),
+            ("EndTxn", (coordinator, name, self.commit, stage.setting.client)),
+            ("append timeout", (coordinator, name)),
+            ("resume broker", (self.paused,)),
+        )
+        stage.make(("timeout", (coordinator, name)))
+
+
+@dataclass(frozen=True)
 class TimeOut:
     """The transaction is past its timeout."""
 
@@ -249,20 +278,54 @@ class Compact:
                 if mine := [subject for subject in ends if subject[:2] == (key, broker_id)]:
                     stage.make(("clean log", mine[-1]))
             log = stage.world.logs[key, stage.coordinator("a")]
-            left = [stage.log_start + offset for offset, (_, record) in enumerate(log) if record is not None]
+            left = [offset for offset, (_, record) in enumerate(log) if record is not None]
             wait_until(lambda: _offsets(stage, key) == left, f"{key[0]}-{key[1]} was compacted")
 
 
-Step = Compact | Init | Fence | Add | Write | Hold | Arrive | Forge | Age | End | TimeOut | Expire | Stop | Start | Move
+Step = (
+    Init
+    | Fence
+    | Add
+    | Write
+    | Hold
+    | Arrive
+    | Forge
+    | Age
+    | End
+    | EndInVain
+    | TimeOut
+    | Expire
+    | Stop
+    | Start
+    | Move
+    | Compact
+)
 
 
 def _offsets(stage: Stage, key: Key) -> list[int]:
-    """Where the real log has records since the script began."""
-    return [o for o, _, _ in read_log(stage.wire.send, stage.wire.partition(*key), stage.log_start)]
+    """Where the real log has records of the script's ids."""
+    records = read_log(stage.wire.send, stage.wire.partition(*key), stage.log_start, tuple(stage.ids.values()))
+    return [offset for offset, _, _ in records]
 
 
-def read_log(send: Send, partition: Partition, start: int) -> list[tuple[int, bytes, bytes | None]]:
-    """Offset, key and value of every record of a log partition from an offset to its high watermark."""
+def read_log(send: Send, partition: Partition, start: int, ids: Sequence[str]) -> list[tuple[int, str, bytes | None]]:
+    """Offset, id and value of every record of these ids in a log partition, from an offset to its high watermark.
+
+    The offset is counted from the first, without the records of other ids: those of earlier scripts end and expire.
+    """
+    found: list[tuple[int, str, bytes | None]] = []
+    others = 0
+    for offset, key, value in _records(send, partition, start):
+        name = transactional_id(key)
+        if name is not None and name in ids:
+            found.append((offset - start - others, name, value))
+        else:
+            others += 1
+    return found
+
+
+def _records(send: Send, partition: Partition, start: int) -> list[tuple[int, bytes, bytes | None]]:
+    """Offset, key and value of every record."""
     found: list[tuple[int, bytes, bytes | None]] = []
     while True:
         fetched = fetch(send, partition, start, _PIECE_BYTES, records=True)
@@ -275,6 +338,17 @@ def read_log(send: Send, partition: Partition, start: int) -> list[tuple[int, by
         if reached == start:
             raise RequestFailed(f"no record at offset {start}")
         start = reached
+
+
+def _end_once(stage: Stage, who: str, commit: bool) -> str:
+    """One EndTxn: why it was not agreed to, or nothing."""
+    producer = Producer(stage.wire, stage.ids[who], v2=stage.setting.client == 2, deadline_s=0.0)
+    producer.identity = stage.producers[who].known
+    try:
+        producer.end(commit=commit)
+    except DemoError as failed:
+        return str(failed)
+    return ""
 
 
 def _asked_once(wire: Wire, name: str) -> bool:

@@ -75,6 +75,8 @@ def _expandable(world: World) -> Iterable[Subject]:
         believed = world.leads(now.leader, key) if now.leader != NOBODY else None
         if believed is None or believed.epoch != now.epoch or not world.up(now.leader):
             continue
+        if believed.isr | world.let_in.get((key, now.leader), frozenset()) != now.isr:
+            continue  # the leader has not heard of the last change, and the controller refuses: INVALID_UPDATE_VERSION
         log, mark = world.logs[key, now.leader], world.high_watermarks[key, now.leader]
         alive = world.brokers[now.leader].metadata.brokers
         for b in replicas:
@@ -134,8 +136,9 @@ CONTROLLER = (
         _expandable,
         _expand,
         "A follower that has caught up, and that the leader knows to be alive, is in sync again; the leader epoch "
-        "stays. So whoever may take over from a leader is named by that leader's metadata (Partition.maybeExpandIsr, "
-        "isReplicaIsrEligible).",
+        "stays. So whoever may take over from a leader is named by that leader's metadata. A leader that has not heard "
+        "of the set's last change is refused (Partition.maybeExpandIsr, isReplicaIsrEligible, "
+        "ReplicationControlManager.validateAlterPartitionData).",
         of="{0} by broker {1}",
     ),
     Transition(
@@ -173,8 +176,7 @@ def _apply_replicas(world: World, broker_id: int) -> None:
     world.brokers[broker_id] = broker._replace(replicas=broker.metadata)
     for key, replicas in world.scenario.partitions:
         new, old = world.leadership(broker.metadata, key), world.leadership(old_image, key)
-        # A leader counts whom it has let in until it hears of it; what it hears may be older than that.
-        if broker.metadata == world.image or (old.leader, old.epoch) != (new.leader, new.epoch):
+        if new != old:
             world.let_in.pop((key, broker_id), None)
         if broker_id in replicas and new.leader == broker_id:
             if (old.leader, old.epoch) != (new.leader, new.epoch):

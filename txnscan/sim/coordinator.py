@@ -137,7 +137,7 @@ def fence(world: World, broker_id: int, name: str) -> None:
     )
     if server_version == 1:
         held = held._replace(metadata=held.metadata._replace(producer_epoch=raised), failed_fence=True)
-    if not prepare(world, broker_id, name, held, aborted):
+    if not prepare(world, broker_id, name, held._replace(fencing=True), aborted):
         world.held[broker_id, name] = held
 
 
@@ -181,17 +181,21 @@ def begin_end(world: World, broker_id: int, name: str, commit: bool, version: in
     elif metadata.txn == (name, producer.txn) and metadata.state in (
         ("PrepareCommit", "CompleteCommit") if commit else ("PrepareAbort", "CompleteAbort")
     ):
-        _ended(world, name, metadata)
+        _ended(world, name, metadata, version)
     elif metadata.state not in _PREPARED:
         _fenced(world, name)
 
 
-def _ended(world: World, name: str, metadata: TransactionMetadata) -> None:
-    """The producer learns that its transaction is decided: the next one begins, under v2 at the next epoch."""
+def _ended(world: World, name: str, metadata: TransactionMetadata, version: int) -> None:
+    """The producer learns that its transaction is decided: the next one begins, under v2 at the next epoch.
+
+    Under v1 the answer names no epoch: who was fenced meanwhile learns it from the next one.
+    """
     producer = world.producers[name]
-    known = (metadata.producer_id, metadata.producer_epoch)
-    if metadata.next_producer_id != NOBODY:
-        known = (metadata.next_producer_id, 0)
+    known = (producer.producer_id, producer.producer_epoch)
+    if version == 2:
+        used_up = metadata.next_producer_id != NOBODY
+        known = (metadata.next_producer_id, 0) if used_up else (metadata.producer_id, metadata.producer_epoch)
     world.producers[name] = Producer(*known, txn=producer.txn + 1)
 
 
@@ -223,9 +227,9 @@ def _complete_transition(world: World, broker_id: int, name: str) -> None:
     elif metadata.state == "Ongoing" and metadata.txn == (name, producer.txn):
         world.producers[name] = producer._replace(added=metadata.partitions)
     elif metadata.state in _PREPARED and metadata.txn is not None:
-        asked = producer.ending is (metadata.state == "PrepareCommit")
+        asked = producer.ending is (metadata.state == "PrepareCommit") and not held.fencing
         if asked and metadata.txn == (name, producer.txn):
-            _ended(world, name, metadata)
+            _ended(world, name, metadata, metadata.client_version)
 
 
 def _unacknowledged(world: World) -> Iterable[Subject]:
@@ -240,7 +244,9 @@ def _append_timeout(world: World, broker_id: int, name: str) -> None:
     unanswered = held.unanswered
     if held.pending is not None and held.pending.state == "Ongoing":
         unanswered += ((held.pending_offset, held.pending, held.metadata),)
-    world.held[broker_id, name] = held._replace(pending=None, pending_offset=NOBODY, unanswered=unanswered)
+    world.held[broker_id, name] = held._replace(
+        pending=None, pending_offset=NOBODY, fencing=False, unanswered=unanswered
+    )
 
 
 def _timeouts(world: World) -> Iterable[Subject]:

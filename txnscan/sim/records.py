@@ -73,8 +73,9 @@ class Held(NamedTuple):
 
     pending: a transition whose record stands at `pending_offset` of the transaction log and is not acknowledged yet.
     sending: whether markers are being sent; a refused marker ends that (`abortSending`). failed_fence: whether its
-    epoch was raised by a fence that is not written; another one does not raise it again. unanswered: ground truth,
-    what was appended for an AddPartitionsToTxn that timed out: offset, what it says, and what was held instead.
+    epoch was raised by a fence that is not written; another one does not raise it again. fencing: whether what is
+    pending is a fence, and so no answer to an EndTxn. unanswered: ground truth, what was appended for an
+    AddPartitionsToTxn that timed out: offset, what it says, and what was held instead.
     """
 
     metadata: TransactionMetadata
@@ -82,6 +83,7 @@ class Held(NamedTuple):
     pending_offset: int = NOBODY
     sending: bool = True
     failed_fence: bool = False
+    fencing: bool = False
     unanswered: tuple[tuple[int, TransactionMetadata, TransactionMetadata], ...] = ()
 
 

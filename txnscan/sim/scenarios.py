@@ -177,6 +177,12 @@ SMALL = (
     Small(COMPACTED_V1, away(1), ((6, 0),), brief=(3, 0)),
     Small(PARTIAL_LOAD, (*begun_and_written(1), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
     Small(PARTIAL_LOAD, (*_late(), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
+    Small(
+        replace(PARTIAL_LOAD, name=f"{PARTIAL_LOAD.name}, transactions v2", versions=(2,)),
+        (*begun_and_written(2), *MOVED),
+        ((6, 0), (3, 1)),
+        brief=(4, 0),
+    ),
     Small(UNWRITTEN, UNWRITABLE, ((8, 0), (4, 1)), brief=(3, 1)),
     Small(UNWRITTEN, (*UNWRITABLE, *_FALLS_BACK), ((7, 0), (3, 1)), brief=(4, 0)),
 )
