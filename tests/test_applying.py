@@ -28,7 +28,7 @@ from txnscan.sim.wander import Resolved, wander_and_apply
 from txnscan.sim.world import Scenario, World
 
 # Of each world. A marker that breaks something names its seed.
-SEEDS = range(400)
+SEEDS = range(150)
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -244,7 +244,7 @@ def test_in_no_history_at_random_does_a_marker_do_harm(world: str) -> None:
 def test_histories_at_random_hold_markers_of_both_kinds_and_refusals() -> None:
     results: list[str] = []
     for world in ("v1-unverified", "holes-in-the-log-v2"):
-        for seed in range(700):
+        for seed in range(300):
             results += wander_and_apply(WIDE[world], seed).results
     kinds = {result.split(":")[0] for result in results}
     assert {"resolved", "refused"} <= kinds

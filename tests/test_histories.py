@@ -13,7 +13,7 @@ from txnscan.sim.truth import hanging
 from txnscan.sim.wander import wander
 
 # Of each world. A wrong verdict names its seed; `txnscan simulate --world WORLD --seed SEED` shows it.
-SEEDS = range(600)
+SEEDS = range(250)
 
 
 @pytest.mark.parametrize("small", SMALL, ids=lambda small: f"{small.scenario.name}, {len(small.opening)}")

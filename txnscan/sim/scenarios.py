@@ -272,7 +272,7 @@ _WIDE = (
             topics=((P, (2,)), (Q, (1,))),
             coordinators=((1, 2),),
             versions=(version,),
-            faults=_ALL_FAULTS | {"compaction", "tombstones dropped", "append timeout"},
+            faults=_ALL_FAULTS | {"compaction", "append timeout"},
         )
         for version in (1, 2)
     ),
