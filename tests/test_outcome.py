@@ -1105,7 +1105,7 @@ def test_an_outcome_is_settled_once_all_was_read_and_its_epoch_is_over(changes: 
     [
         (v2(COMMIT, P, Q), Siblings(("q-0",), (4,), NOW_MS)),
         ([ongoing(3, P, Q, client=V2)], Siblings(("q-0",), (4,), NOW_MS)),
-        (v2(ABORT, P, Q)[1:], None),
+        (v2(ABORT, P, Q)[1:], Siblings(("q-0",), (4,), NOW_MS)),
         (v2(ABORT, P, Q), Siblings(("q-0",), (4,), NOW_MS)),
         (v1(COMMIT, P, Q, ("a", 1)), Siblings(("a-1", "q-0"), (3, 4), NOW_MS)),
         (
@@ -1120,7 +1120,7 @@ def test_an_outcome_is_settled_once_all_was_read_and_its_epoch_is_over(changes: 
     ids=[
         "of a transaction under v2, whose marker is at the next epoch",
         "of one whose end is missing",
-        "not of an abort alone, whose data may be of another epoch",
+        "of an abort whose beginning is missing, and which may be of this epoch",
         "of an abort",
         "under v1 its marker may be at this epoch too",
         "of each transaction of the epoch, since the first of them began",
