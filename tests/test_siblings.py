@@ -119,9 +119,20 @@ def test_records_that_are_missing_before_the_high_watermark_are_an_error(brokers
 def test_more_than_a_bound_is_not_looked_through_and_is_an_error(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BYTES_MAX", 100)
     brokers.cluster.fetch_max_bytes = 1
-    for offset in range(5):
+    for offset in range(3):
         brokers.cluster.partitions["q", 0].write(data(offset))
+    monkeypatch.setattr(module, "BYTES_MAX", 2 * len(data(0)) + 1)
+    assert brokers.seen() is None, "after two of three it may go on"
+    monkeypatch.setattr(module, "BYTES_MAX", 2 * len(data(0)))
     with pytest.raises(RequestFailed, match="q-0 has more than 0 GiB since the transaction began"):
         brokers.seen()
+
+
+@pytest.mark.parametrize(("since_ms", "asked"), [(60_000, 0), (59_999, -2), (-1, -2)])
+def test_where_no_time_is_known_a_partition_is_read_from_its_start(brokers: Brokers, since_ms: int, asked: int) -> None:
+    brokers.cluster.partitions["q", 0].write(control(0, 7, 4, COMMIT))
+    assert commit_seen(brokers.cluster.send, Siblings(("q-0",), (4,), since_ms), 7, brokers.partition_of) is not None
+    times = [p.timestamp for r in brokers.cluster.requests if hasattr(r, "isolation_level") for t in r.topics
+             for p in t.partitions if hasattr(p, "timestamp")]  # fmt: skip
+    assert times == [asked]

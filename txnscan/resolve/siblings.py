@@ -14,9 +14,9 @@ from txnscan.kafka.fetch import fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets, offset_at
 from txnscan.model import Partition, Siblings
 
-_PIECE_BYTES = 8 * 1024 * 1024
+_PIECE_BYTES = 8_388_608
 # More than this much of one partition is not looked through.
-BYTES_MAX = 4 * 1024 * 1024 * 1024
+BYTES_MAX = 4_294_967_296
 # The coordinator's clock says when the transaction began, the partition's leader's when its marker was written.
 _CLOCKS_DIFFER_MS = 60_000
 
@@ -46,7 +46,7 @@ def _commit_offset(send: Send, partition: Partition, producer_id: int, siblings:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=False)
         for batch in fetched.batches:
             ours = (batch.producer_id, batch.producer_epoch in siblings.marker_epochs) == (producer_id, True)
-            if batch.commits and ours and batch.base_offset >= offset:
+            if batch.commits and ours:
                 return batch.base_offset
         reached = fetched.next_offset(offset)
         if reached >= fetched.high_watermark:

@@ -1,0 +1,117 @@
+"""What the transaction log says of the coordinators: pure, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW_MS, observation, view
+from txnscan.log_check import Described, last_records, orphan_contradiction, owner_contradiction
+from txnscan.model import Key
+from txnscan.transaction_log import LoggedTransaction, State, tombstone
+
+P, Q = ("p", 0), ("q", 0)
+O = observation()  # noqa: E741
+
+
+def record(state: State, epoch: int = 3, *partitions: Key, **changes: Any) -> LoggedTransaction:
+    base = LoggedTransaction(0, 0, "X", 7, epoch, state, frozenset(partitions), 0, NOW_MS, NOW_MS)
+    return replace(base, **changes)
+
+
+def described(now: State, epoch: int = 3, **changes: Any) -> Described:
+    return replace(Described("X", 2, 7, epoch, now.value), **changes)
+
+
+def test_a_snapshots_view_is_what_its_broker_describes() -> None:
+    assert Described.of(view("Empty", 4)) == Described("X", 2, 7, 4, "Empty")
+    assert str(Described.of(view("Empty", 4))) == "broker 2 describes it as Empty at epoch 4"
+
+
+def test_of_each_id_the_last_record_counts() -> None:
+    first, other, last = record(State.EMPTY, 3), record(State.EMPTY, 1, transactional_id="Y"), record(State.EMPTY, 4)
+    assert last_records([first, other, last]) == {"X": last, "Y": other}
+
+
+@pytest.mark.parametrize(
+    ("logged", "name"),
+    [
+        ([], None),
+        ([record(State.EMPTY)], "X"),
+        ([record(State.EMPTY, producer_id=8)], None),
+        ([record(State.EMPTY), record(State.EMPTY, 0, producer_id=8)], None),
+        ([record(State.EMPTY), tombstone(1, 0, "X")], None),
+        ([record(State.EMPTY, producer_id=8), record(State.EMPTY, transactional_id="Y")], "Y"),
+    ],
+    ids=["nothing", "an id", "another producer id", "it has a later one", "it expired", "the second of two ids"],
+)
+def test_an_orphan_is_contradicted_by_an_id_that_has_its_producer_id_last(
+    logged: list[LoggedTransaction], name: str | None
+) -> None:
+    why = orphan_contradiction(O, logged)
+    assert why == (
+        f"its last record of '{name}' has producer id 7, and no coordinator shows that id" if name is not None else None
+    )
+
+
+@pytest.mark.parametrize("state", [State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT])
+def test_an_id_that_is_under_way_with_the_partition_owns_it_whatever_its_coordinator_lists(state: State) -> None:
+    why = owner_contradiction(O, described(state), [record(state, 3, P)])
+    assert why == f"its last record of 'X' is {state} with this partition, which its coordinator does not show"
+    assert owner_contradiction(O, described(state), [record(state, 3, Q)]) is None
+    other = described(state, producer_id=8)
+    assert owner_contradiction(O, other, [record(state, 3, P, producer_id=8)]) is None
+
+
+@pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
+def test_an_id_at_rest_owns_nothing(state: State) -> None:
+    assert owner_contradiction(O, described(state), [record(state, 3, P)]) is None
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [
+        {"state": "Ongoing"},
+        {"producer_epoch": 4},
+        {"producer_id": 8},
+    ],
+    ids=lambda differs: next(iter(differs)),
+)
+def test_a_coordinator_elsewhere_than_its_log_is_contradicted(differs: dict[str, Any]) -> None:
+    said = described(State.EMPTY, **differs)
+    assert (
+        owner_contradiction(O, said, [record(State.EMPTY)]) == f"its last record of 'X' is Empty at epoch 3, and {said}"
+    )
+
+
+def test_what_the_id_has_written_since_may_be_what_is_described() -> None:
+    logged, later = [record(State.EMPTY)], [record(State.ONGOING, 3, Q), record(State.PREPARE_COMMIT, 4, Q)]
+    for state, epoch in ((State.EMPTY, 3), (State.ONGOING, 3), (State.PREPARE_COMMIT, 4)):
+        assert owner_contradiction(O, described(state, epoch), logged, later) is None
+    assert owner_contradiction(O, described(State.COMPLETE_COMMIT, 4), logged, later) is not None
+
+
+def test_what_another_id_has_written_since_is_not() -> None:
+    logged, later = [record(State.EMPTY)], [record(State.ONGOING, 3, Q, transactional_id="Y")]
+    assert owner_contradiction(O, described(State.ONGOING), logged, later) is not None
+    assert (
+        owner_contradiction(O, described(State.EMPTY), logged, [record(State.ONGOING, 3, P, transactional_id="Y")])
+        is None
+    )
+
+
+def test_the_last_of_what_was_written_since_says_whether_the_partition_is_taken() -> None:
+    logged, taken = [record(State.EMPTY)], record(State.ONGOING, 3, P)
+    ended = record(State.COMPLETE_ABORT, 3)
+    assert owner_contradiction(O, described(State.EMPTY), logged, [taken]) is not None
+    assert owner_contradiction(O, described(State.COMPLETE_ABORT), logged, [taken, ended]) is None
+
+
+def test_an_id_of_which_the_log_holds_nothing_is_contradicted() -> None:
+    said = described(State.EMPTY)
+    assert (
+        owner_contradiction(O, said, [record(State.EMPTY, transactional_id="Y")])
+        == f"it holds nothing of 'X', and {said}"
+    )
