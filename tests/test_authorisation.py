@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -411,7 +412,7 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_
     # A second one, for the plan to stop before.
     made = plan(one, stored(incident_id="other"))
     brokers, options = LiveBrokers(locked.config(RESOLVER)), (ACCEPT_UNKNOWN,)
-    first, second = apply_plan(made, brokers, FakeJournal(), execute=True, options=options)
+    first, second = apply_plan(made, brokers, FakeJournal(), execute=True, options=options, sleep=sleep)
     assert first.status is Status.FAILED and "needs Alter on Cluster" in first.detail
     assert second.status is Status.REFUSED and "for want of an ACL" in second.detail
     assert plant.open_transaction(locked.wire, "resolvable", 0, o.producer_id) is not None
@@ -420,7 +421,7 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_
     journal = FakeJournal()
 
     def resolved() -> bool:
-        first, *_ = apply_plan(made, brokers, journal, execute=True, options=options)
+        first, *_ = apply_plan(made, brokers, journal, execute=True, options=options, sleep=sleep)
         return first.status is Status.RESOLVED
 
     wait_until(resolved, "the rule stood and the marker was written")
