@@ -423,6 +423,21 @@ def test_siblings_are_not_asked_where_the_outcome_is_proven() -> None:
     assert not any(call.startswith("siblings") for call in brokers.calls)
 
 
+def test_an_owner_that_was_ever_seen_to_have_committed_refuses_an_accepted_unknown_outcome() -> None:
+    brokers = FakeBrokers(proof=proof_of("unknown"))
+    journal = FakeJournal(earlier=known("unknown", owner_committed=True))
+    (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
+    assert result.status is Status.REFUSED and brokers.written == []
+    assert result.detail == "its owner was seen to have committed at this epoch: plan again"
+
+
+def test_a_turn_that_is_lost_while_an_owner_is_waited_for_sends_nothing() -> None:
+    brokers, journal = FakeBrokers(looks=[BUSY, now()]), FakeJournal(lost_at=3)
+    with pytest.raises(JournalLost):
+        apply(brokers, journal)
+    assert brokers.written == []
+
+
 def test_a_rehearsal_looks_at_siblings_and_remembers_nothing() -> None:
     brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling="q-0 has a COMMIT marker")
     journal = FakeJournal()

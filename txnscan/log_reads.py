@@ -50,7 +50,7 @@ def read_outcomes(
 
     def read(k: int) -> Log:
         nonlocal done
-        log = Log(cluster.send, before, k, frozenset(wanted[k]), cluster.principal)
+        log = Log(cluster.send, before, k, wanted[k], cluster.principal)
         log.read_on()
         done += 1
         on_progress(done, len(wanted))

@@ -204,13 +204,13 @@ def apply_plan(
     attempts = journal.attempts(plan.cluster_id)
     results: list[Result] = []
     stopped: str | None = None
+    run = _Run(plan, brokers, journal, on_step, sleep)
     for action in plan.actions:
         if stopped is not None:
             results.append(Result(action, Status.REFUSED, stopped))
             continue
         result = _not_to_try(plan, action, options, attempts)
         if result is None:
-            run = _Run(plan, brokers, journal, on_step, sleep)
             result = run.execute(action) if execute else run.rehearse(action)
         results.append(result)
         if result.status is Status.FAILED and ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name in result.detail:
@@ -295,7 +295,11 @@ class _Run:
 
     def _committed_elsewhere(self, action: Action, known: KnownOutcome) -> Result | None:
         """The refusal of an ABORT for which nothing but its siblings could tell of a commit, and one does; or None."""
-        if known.outcome is not Outcome.UNKNOWN or known.siblings is None:
+        if known.outcome is not Outcome.UNKNOWN:
+            return None
+        if known.owner_committed:
+            return Result(action, Status.REFUSED, "its owner was seen to have committed at this epoch: plan again")
+        if known.siblings is None:
             return None
         try:
             seen = self.brokers.commit_seen(known.siblings, action.producer_id)
@@ -329,6 +333,8 @@ class _Run:
         owner = ""
         for look in range(LOOKS_MAX):
             if look:
+                # Many looks may take longer than the lease.
+                self.journal.hold()
                 self.sleep(LOOK_WAIT_S)
             judged = _found(action, self.brokers.prove_again)
             if isinstance(judged, Result):
