@@ -81,6 +81,19 @@ class Agreement:
             return f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}"
         return explained(f"{topic}: {errors.pop()}", Permission("Describe", "Topic", topic), self.principal)
 
+    def view_of(self, broker_id: int) -> ClusterView | None:
+        """What this broker believes, or None where it did not answer."""
+        return next((view for view in self.views if view.answered_by == broker_id), None)
+
+    def latest_leader(self, topic: str, index: int) -> int | None:
+        """The leader at the highest leader epoch that any broker names, or None where nobody leads at it. No proof:
+        brokers that were not heard may know of a later one.
+        """
+        shown = {entry for belief in self._beliefs for one in _shown(belief, topic) for entry in one.at(index)}
+        epoch = max((entry.leader_epoch for entry in shown), default=-1)
+        leaders = {entry.leader for entry in shown if entry.leader_epoch == epoch and entry.leader >= 0}
+        return leaders.pop() if len(leaders) == 1 else None
+
     def indexes(self, topic: str) -> tuple[int, ...]:
         """The partition numbers that any broker names for a topic."""
         shown = (shown for belief in self._beliefs for shown in _shown(belief, topic))

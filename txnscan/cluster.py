@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from txnscan.agreement import Agreement, read_agreement
 from txnscan.kafka.acls import DESCRIBE_CONFIGS, Permission, explained, lacks
@@ -19,11 +19,14 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import probe_ids
 from txnscan.kafka.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported_api
-from txnscan.kafka.metadata import Round, read_metadata
-from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, ScanError, Snapshot
+from txnscan.kafka.metadata import read_metadata
+from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, ScanError, Snapshot, WideRow
 from txnscan.remote import Connect
-from txnscan.snapshot import ask_coordinators, conclude
+from txnscan.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
+from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 
+# Called with how many brokers were asked, of how many.
+OnProgress = Callable[[int, int], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -130,42 +133,77 @@ class Cluster:
         timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, ScanError) else answer for answer in answers]
         return max(timeouts), tuple(answer for answer in answers if isinstance(answer, ScanError))
 
-    def snapshot(
-        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
-    ) -> Snapshot:
-        """The coordinators' side, with its coverage. Taken anew while coverage may still become complete.
+    def sieve(self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress) -> Sieve:
+        """What coordinators say they hold of what is open, and what is left to be proven.
 
+        suspects: what the wide read saw open. always: partitions that are read with proof, whatever is held there.
+        """
+        producer_ids = {producer.producer_id for row in suspects.values() for producer in row.open_producers}
+        answers = self.ask_holders(producer_ids, on_progress)
+        # Nearly always what is left is known before it is known who leads; its leaders are asked for in the same round.
+        _, likely = sift(suspects, always, self.holders(answers, None).holder)
+        agreed = self.agreement({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*likely, *always))})
+        found = self.holders(answers, agreed)
+        held, left = sift(suspects, always, found.holder)
+        return Sieve(tuple(held), left, agreed, found.prepared, found.transactional_ids)
+
+    def ask_holders(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[HolderAnswers]:
+        """What every broker says of the ids in a transaction."""
+        ask = self._counted(lambda broker_id: ask_holders(self.send, broker_id, producer_ids), on_progress)
+        return self.in_parallel(ask, sorted(self._brokers))
+
+    def holders(self, answers: Sequence[HolderAnswers], latest: Agreement | None) -> Holders:
+        """The claims that count (`sieve.holders`)."""
+        return holders(answers, latest)
+
+    def snapshot(
+        self,
+        open_producer_ids: frozenset[int],
+        open_topics: frozenset[str],
+        agreed: Agreement,
+        on_progress: OnProgress,
+    ) -> tuple[Snapshot, Agreement]:
+        """The coordinators' side, with its coverage, and what all brokers agree on after it. Taken anew while coverage
+        may still become complete.
+
+        agreed: the last round on `__transaction_state` and these topics.
         What a broker does not support now, it will not support in a moment.
         """
+        topics = {TRANSACTION_STATE_TOPIC, *open_topics}
+        before = agreed
         for attempt in range(1, SNAPSHOT_TRIES + 1):
-            snapshot = self._snapshot(open_producer_ids, open_topics, on_progress)
+            answers = self._ask_coordinators(before, open_producer_ids, on_progress)
+            after = self.agreement(topics)
+            snapshot = conclude(answers, before, after, open_topics, self.principal)
             passing = [error for error in snapshot.coverage_errors if unsupported_api(error.error) is None]
             if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES:
                 break
             self.sleep(_RETRY_WAIT_S * attempt)
-        return snapshot
+            before = after
+        return snapshot, after
 
-    def _snapshot(
-        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
-    ) -> Snapshot:
-        before = self.agreement([TRANSACTION_STATE_TOPIC])
-        broker_ids = [broker.broker_id for broker in before.brokers]
+    def _ask_coordinators(
+        self, before: Agreement, open_producer_ids: frozenset[int], on_progress: OnProgress
+    ) -> list[CoordinatorAnswers]:
         probes = probe_ids(len(before.indexes(TRANSACTION_STATE_TOPIC)), self._random_token)
-        metadata = Round(open_topics)
+
+        def ask(broker_id: int) -> CoordinatorAnswers:
+            return ask_coordinators(self.send, broker_id, probes, open_producer_ids, self.principal)
+
+        return self.in_parallel(self._counted(ask, on_progress), [broker.broker_id for broker in before.brokers])
+
+    def _counted(self, ask: Callable[[int], Result], on_progress: OnProgress) -> Callable[[int], Result]:
+        """The same, with progress in brokers."""
         done = 0
 
-        def ask(broker_id: int) -> Any:
+        def counted(broker_id: int) -> Result:
             nonlocal done
-            answers = ask_coordinators(
-                self.send, broker_id, probes, open_producer_ids, open_topics, self.principal, metadata
-            )
+            answer = ask(broker_id)
             done += 1
-            on_progress(done, len(broker_ids))
-            return answers
+            on_progress(done, max(done, len(self._brokers)))
+            return answer
 
-        answers = self.in_parallel(ask, broker_ids)
-        after = self.agreement([TRANSACTION_STATE_TOPIC])
-        return conclude(answers, before, after, open_producer_ids)
+        return counted
 
     def close(self) -> None:
         """Ends all connections of this process."""

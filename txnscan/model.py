@@ -214,21 +214,18 @@ class CoordinatorView:
 class Snapshot:
     """The coordinators' side of a sweep, and what of it could not be seen.
 
-    views: of the ids whose producer id is open somewhere. undelivered: of every id in PrepareCommit or PrepareAbort, as
-    far as brokers described them; no verdict rests on these. coverage_errors: one per `__transaction_state` partition
-    that obligation V does not hold for. split_errors: what brokers disagree on. visibility_error: why obligation A does
-    not hold, or None.
+    views: of the ids whose producer id is open somewhere and not held (`sieve.py`). coverage_errors: one per
+    `__transaction_state` partition that obligation V does not hold for. split_errors: what brokers disagree on.
+    visibility_error: why obligation A does not hold, or None.
     """
 
     views: tuple[CoordinatorView, ...]
     coordinators_planned: int
     coordinators_proven: int
-    transactional_ids: int
     coverage_errors: tuple[ScanError, ...] = ()
     split_errors: tuple[str, ...] = ()
     visibility_error: str | None = None
     errors: tuple[ScanError, ...] = ()
-    undelivered: tuple[CoordinatorView, ...] = ()
 
     @property
     def complete(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from txnscan.model import Key, NarrowRow, Observation, OpenProducer, WideRow
+from txnscan.sieve import Held
 
 
 def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:
@@ -72,6 +73,39 @@ def _observation(topic_id: str, one: NarrowRow, two: NarrowRow, producer: OpenPr
         second_last_sequence=still.last_sequence if still is not None else None,
         second_error=two.error,
         first_seen_ms=one.read_at_ms,
+    )
+
+
+# Why a held transaction has no proven read, and needs none.
+HELD = "its coordinator holds the transaction, so it was not read again"
+
+
+def held_observation(topic_id: str, held: Held, now_ms: int) -> Observation:
+    """A transaction that the sieve kept, as the wide read saw it at about this time: nothing of it is proven."""
+    (topic, index), producer = held.key, held.producer
+    return Observation(
+        topic=topic,
+        topic_id=topic_id,
+        partition=index,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        coordinator_epoch=producer.coordinator_epoch,
+        start_offset=producer.start_offset,
+        last_timestamp_ms=producer.last_timestamp_ms,
+        last_sequence=producer.last_sequence,
+        leader=held.row.leader,
+        leader_epoch=-1,
+        first_read_at_ms=now_ms,
+        first_high_watermark=None,
+        first_error=HELD,
+        second_read_at_ms=now_ms,
+        second_high_watermark=None,
+        second_last_stable_offset=None,
+        second_start_offset=None,
+        second_producer_epoch=None,
+        second_last_sequence=None,
+        second_error=HELD,
+        first_seen_ms=now_ms,
     )
 
 

@@ -13,7 +13,16 @@ from txnscan.agreement import Agreement, Unagreed
 from txnscan.cluster import Cluster
 from txnscan.config import ScanConfig
 from txnscan.engine import Engine, OnProgress
-from txnscan.model import ClusterView, Key, NarrowRow, Partition, ScanError, Topic, WideRow
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    ClusterView,
+    Key,
+    NarrowRow,
+    Partition,
+    ScanError,
+    Topic,
+    WideRow,
+)
 from txnscan.plan import plan_narrow, plan_wide
 from txnscan.probe import failed_partitions, narrow_failed
 from txnscan.remote import ReadNarrow, ReadWide, wall_clock_ms
@@ -94,35 +103,42 @@ class Reader:
         failed = [ScanError("read", r.error, r.leader, r.topic, r.partition) for r in rows if r.error is not None]
         return rows, [*unled, *failed]
 
-    def narrow(self, keys: Iterable[Key], on_progress: OnProgress) -> dict[Key, NarrowRow]:
-        """One row per partition, proven to come from the leader that all brokers name before and after, or an error."""
+    def narrow(
+        self, keys: Iterable[Key], agreed: Agreement, on_progress: OnProgress
+    ) -> tuple[dict[Key, NarrowRow], Agreement]:
+        """One row per partition, proven to come from the leader that all brokers name before and after, or an error;
+        and the last round of what all brokers agree on, about these topics and `__transaction_state`.
+
+        agreed: the last round before it.
+        """
         rows: dict[Key, NarrowRow] = {}
         missing = sorted(set(keys))
+        topics = {TRANSACTION_STATE_TOPIC, *(topic for topic, _ in missing)}
         for attempt in range(1, NARROW_TRIES + 1):
             if not missing:
                 break
             if attempt > 1:
                 self._cluster.sleep(_RETRY_WAIT_S * attempt)
-            rows |= self._narrow(missing, on_progress)
+            read = self._narrow(missing, agreed, on_progress)
+            agreed = self._cluster.agreement(topics)
+            rows |= {row.key: confirmed(row, agreed) for row in read}
             missing = sorted(failed_partitions(rows.values()))
-        return rows
+        return rows, agreed
 
-    def _narrow(self, keys: Sequence[Key], on_progress: OnProgress) -> dict[Key, NarrowRow]:
-        topics = {topic for topic, _ in keys}
-        before = self._cluster.agreement(topics)
+    def _narrow(self, keys: Sequence[Key], agreed: Agreement, on_progress: OnProgress) -> list[NarrowRow]:
         known: list[Partition] = []
-        rows: dict[Key, NarrowRow] = {}
-        for key in keys:
+        unknown: list[NarrowRow] = []
+        for topic, index in keys:
             try:
-                known.append(before.partition(*key))
+                known.append(agreed.partition(topic, index))
             except Unagreed as unagreed:
-                topic, index = key
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
-                rows[key] = narrow_failed(nobody, str(unagreed), wall_clock_ms())
+                unknown.append(narrow_failed(nobody, str(unagreed), wall_clock_ms()))
         batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
-        read = self._engine.read(ReadNarrow(self._cluster.connect), batches, NarrowRow, on_progress)
-        after = self._cluster.agreement(topics)
-        return rows | {row.key: confirmed(row, after) for row in read}
+        return [
+            *unknown,
+            *self._engine.read(ReadNarrow(self._cluster.connect), batches, NarrowRow, on_progress),
+        ]
 
 
 def _failed_and_led(topic: str, failed: Collection[tuple[str | None, int | None]]) -> Callable[[int, int], bool]:

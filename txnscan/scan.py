@@ -31,10 +31,10 @@ from txnscan.model import (
     Topic,
     Verdict,
 )
-from txnscan.observe import observe, suspects, with_history
+from txnscan.observe import held_observation, observe, suspects, with_history
 from txnscan.outcome import best_known, outcome, with_outcome
 from txnscan.reads import Reader
-from txnscan.rules import judge
+from txnscan.rules import judge, judge_observation
 from txnscan.undelivered import undelivered_warning
 
 # Told of a stage's name, and how much of it is done, of how much.
@@ -170,29 +170,41 @@ def scan(
         lambda done, total: progress("read every partition", done, total),
         lambda done, total: progress("read again what failed", done, total),
     )
+    read_at_ms = now_ms()
     open_wide = suspects(wide.rows)
     incidents = unresolved()
-    topic_ids = _topic_ids(topics, (*open_wide, *((topic, index) for topic, _, index, _, _ in incidents)))
+    # Whatever is held there: only a proven read tells that an incident is over.
+    of_incidents = _topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
+    sieve = cluster.sieve(open_wide, of_incidents, lambda done, total: progress("ask who holds them", done, total))
+    topic_ids = _topic_ids(topics, open_wide) | of_incidents
+    unproven = [held_observation(topic_ids[h.key], h, read_at_ms) for h in sieve.held]
 
-    first = reader.narrow(topic_ids, lambda done, total: progress("first read", done, total))
+    first, agreed = reader.narrow(
+        sieve.left.keys() | of_incidents.keys(), sieve.agreed, lambda done, total: progress("first read", done, total)
+    )
     # Most of the time what hangs has its incident, and then nothing else need be known of it.
-    now_open = {identity(o) for o in observe(topic_ids, open_wide, first, first)}
+    now_open = {identity(o) for o in (*unproven, *observe(topic_ids, sieve.left, first, first))}
     last_seen = history.last_seen(view.cluster_id) if now_open - incidents.keys() else dict
-    producer_ids = _producer_ids(first) | {p.producer_id for row in wide.rows for p in row.open_producers}
 
-    open_topics = frozenset(topic for topic, _ in first.keys() | open_wide.keys())
-    snapshot = cluster.snapshot(
-        producer_ids, open_topics, lambda done, total: progress("ask coordinators", done, total)
+    snapshot, agreed = cluster.snapshot(
+        _producer_ids(first) | {p.producer_id for row in sieve.left.values() for p in row.open_producers},
+        frozenset(topic for topic, _ in first),
+        agreed,
+        lambda done, total: progress("ask coordinators", done, total),
     )
 
     still_open = [key for key, row in first.items() if row.open_producers or row.error is not None]
-    second = reader.narrow(still_open, lambda done, total: progress("second read", done, total))
+    second, _ = reader.narrow(still_open, agreed, lambda done, total: progress("second read", done, total))
 
     progress("judge", 0, 1)
-    observations = observe(topic_ids, open_wide, first, second)
-    seen = {which: incident.first_seen_ms for which, incident in incidents.items()}
-    observations = with_history(observations, _earliest(seen, last_seen()))
-    judged = engine.judge(observations, snapshot.views, _context(snapshot, now_ms(), late_after_ms))
+    seen = _earliest({which: incident.first_seen_ms for which, incident in incidents.items()}, last_seen())
+    observations = with_history(observe(topic_ids, sieve.left, first, second), seen)
+    context = _context(snapshot, now_ms(), late_after_ms)
+    held = zip(with_history(unproven, seen), sieve.held, strict=True)
+    judged = [
+        *engine.judge(observations, snapshot.views, context),
+        *(judge_observation(o, (h.holder,), context) for o, h in held),
+    ]
     progress("judge", 1, 1)
     if reads_log:
         known = {which: incident.known for which, incident in incidents.items()}
@@ -219,7 +231,7 @@ def scan(
         producers=wide.producers,
         coordinators_planned=snapshot.coordinators_planned,
         coordinators_proven=snapshot.coordinators_proven,
-        transactional_ids=snapshot.transactional_ids,
+        transactional_ids=sieve.transactional_ids,
         visibility_error=snapshot.visibility_error or hidden_topics,
         proven={key: row.topic_id for key, row in {**first, **second}.items() if row.error is None},
         transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
@@ -227,7 +239,7 @@ def scan(
         warnings=(
             *_early_threshold(late_after_ms, max_timeout_ms),
             *_old_brokers(errors),
-            *undelivered_warning(snapshot.undelivered, judged, now_ms(), late_after_ms),
+            *undelivered_warning(sieve.prepared, judged, now_ms(), late_after_ms),
         ),
         settings=config.settings,
         version=__version__,

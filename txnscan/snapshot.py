@@ -3,23 +3,20 @@
 ListTransactions gives only what a broker has cached, without a word about what it has not, and leaves out ids that the
 principal may not describe. So each broker is asked in this order, the listing between two probes:
 
-    DescribeAcls(all rules on transactional ids), Metadata(the topics with open transactions)
+    DescribeAcls(all rules on transactional ids)
     DescribeTransactions(one random id for each __transaction_state partition, and for each class of ids in the rules)
-    ListTransactions
-    DescribeTransactions(the listed ids whose producer id is open somewhere)
+    ListTransactions(the producer ids that are open somewhere and are not held)
+    DescribeTransactions(the listed ids)
     DescribeTransactions(the same random ids)
-    DescribeAcls, Metadata
-    DescribeTransactions(the other ids that were listed in PrepareCommit or PrepareAbort)
+    DescribeAcls
 
+all of it between two rounds of Metadata from every broker, on `__transaction_state` and the topics of what is open.
 TRANSACTIONAL_ID_NOT_FOUND for a random id proves that the broker has that partition's ids cached; NOT_COORDINATOR that
 it has not. Obligation **V** holds for a partition of `__transaction_state` when the broker that all brokers agree leads
 it, at one leader epoch before and after, claims it in both probes and gave its listing, and no other broker claims it.
 Obligation **A** holds when every broker that gave a listing lets an id of each class be described (`visibility.py`).
 A description leaves out, without a word, topics that the principal may not describe; so it is no proof that an id does
-not hold a partition unless the same broker showed the topics with open transactions, before and after.
-
-The ids asked for last are no evidence, and where they cannot be had nothing else is lost. They tell whose markers do
-not arrive where no open transaction shows it (`undelivered.py`).
+not hold a partition unless the same broker showed the topics with open transactions in both rounds.
 
 Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`).
 """
@@ -27,7 +24,7 @@ Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from txnscan.agreement import Agreement, Unagreed
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
@@ -36,24 +33,20 @@ from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
-from txnscan.kafka.metadata import Round
 from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Partition, ScanError, Snapshot
 from txnscan.visibility import Sight
 
 # A broker answers these for an id only when it has the id's partition cached.
 _CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_PREPARED = ("PrepareCommit", "PrepareAbort")
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAnswers:
     """One broker's answers, in the order asked. After an error the later ones are missing.
 
-    before, after: error code by `__transaction_state` partition. listed: by transactional id.
-    described: the answers for the listed ids with an open producer id. hidden: why ids may be missing in `listed`.
-    hidden_topic: why a topic may be missing in what is described. prepared: the ids that are in PrepareCommit or
-    PrepareAbort, without those that could not be described.
+    before, after: error code by `__transaction_state` partition. listed: by transactional id, those whose producer id
+    is open somewhere. described: the answers for these. hidden: why ids may be missing in `listed`.
     """
 
     broker_id: int
@@ -63,8 +56,6 @@ class CoordinatorAnswers:
     after: Mapping[int, int]
     error: str | None
     hidden: tuple[str, ...]
-    hidden_topic: str | None
-    prepared: Mapping[str, DescribedTransaction] = field(default_factory=dict)
 
 
 def ask_coordinators(
@@ -72,70 +63,47 @@ def ask_coordinators(
     broker_id: int,
     probes: Mapping[str, int],
     open_producer_ids: frozenset[int],
-    open_topics: frozenset[str],
     principal: str = UNKNOWN_PRINCIPAL,
-    metadata: Round | None = None,
 ) -> CoordinatorAnswers:
     """Asks one broker, in the order that the proof needs. Never raises: what failed is in the answer.
 
-    open_topics: those with open transactions. principal: the scanner's name, for what to grant it. metadata: the
-    question for these topics, where several brokers are asked it.
+    principal: the scanner's name, for what to grant it.
     """
     sight = Sight(send, broker_id, probes, principal)
     before: dict[int, int] = {}
     after: dict[int, int] = {}
     listed: dict[str, ListedTransaction] | None = None
     described: dict[str, DescribedTransaction] = {}
-    prepared: dict[str, DescribedTransaction] = {}
-    hidden_topic: str | None = None
     error: str | None = None
-    metadata = metadata or Round(open_topics)
     try:
         sight.read_rules()
-        hidden_topic = _hidden_topic(send, broker_id, open_topics, principal, metadata)
         before.update(sight.probe())
-        listed = list_transactions(send, broker_id)
-        wanted = sorted(name for name, one in listed.items() if one.producer_id in open_producer_ids)
-        described.update(describe_transactions(send, broker_id, wanted))
+        found = list_transactions(send, broker_id, producer_ids=open_producer_ids)
+        # A broker that does not know the filter gives all.
+        listed = {name: one for name, one in found.items() if one.producer_id in open_producer_ids}
+        described.update(describe_transactions(send, broker_id, sorted(listed)))
         after.update(sight.probe())
         sight.compare_rules()
-        hidden_topic = hidden_topic or _hidden_topic(send, broker_id, open_topics, principal, metadata)
-        prepared = _describe_prepared(send, broker_id, listed, described)
     except RequestFailed as failed:
         error = failed.error
-    return CoordinatorAnswers(broker_id, before, listed, described, after, error, sight.hidden, hidden_topic, prepared)
+    return CoordinatorAnswers(broker_id, before, listed, described, after, error, sight.hidden)
 
 
-def _describe_prepared(
-    send: Send,
-    broker_id: int,
-    listed: Mapping[str, ListedTransaction],
-    described: Mapping[str, DescribedTransaction],
-) -> dict[str, DescribedTransaction]:
-    """The listed ids that are in Prepare*. Never raises: nothing that is proven waits for these."""
-    others = [name for name, one in listed.items() if one.state in _PREPARED and name not in described]
-    try:
-        asked = describe_transactions(send, broker_id, others)
-    except RequestFailed:
-        asked = {}
-    found = {**described, **asked}
-    return {name: one for name, one in found.items() if one.error is None and one.state in _PREPARED}
-
-
-def _hidden_topic(send: Send, broker_id: int, topics: frozenset[str], principal: str, metadata: Round) -> str | None:
-    """Why this broker may leave one of these topics out of what it describes, or None when it shows them all."""
-    if not topics:
-        return None
-    view = metadata.ask(send, broker_id)
-    errors, shown = dict(view.topic_errors), {topic.name for topic in view.topics if topic.indexes}
-    for topic in sorted(topics):
-        error = errors.get(topic)
-        if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
-            needed = Permission("Describe", "Topic", topic)
-            return f"broker {broker_id} does not show {topic}: {explained(error, needed, principal)}"
-        # Any other error is told to those who may know of the topic alone.
-        if error is None and topic not in shown:
-            return f"broker {broker_id} left {topic} out of its answer"
+def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str], principal: str) -> str | None:
+    """Why this broker may leave one of these topics out of what it describes, or None when it showed them all."""
+    for one in rounds:
+        view = one.view_of(broker_id)
+        if view is None:
+            return f"broker {broker_id} did not show the topics"
+        errors, shown = dict(view.topic_errors), {topic.name for topic in view.topics if topic.indexes}
+        for topic in sorted(topics):
+            error = errors.get(topic)
+            if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
+                needed = Permission("Describe", "Topic", topic)
+                return f"broker {broker_id} does not show {topic}: {explained(error, needed, principal)}"
+            # Any other error is told to those who may know of the topic alone.
+            if error is None and topic not in shown:
+                return f"broker {broker_id} left {topic} out of its answer"
     return None
 
 
@@ -143,11 +111,13 @@ def conclude(
     answers: Iterable[CoordinatorAnswers],
     before: Agreement,
     after: Agreement,
-    open_producer_ids: frozenset[int],
+    open_topics: frozenset[str],
+    principal: str = UNKNOWN_PRINCIPAL,
 ) -> Snapshot:
     """The snapshot that these answers prove, and what they leave open. Pure.
 
-    before, after: what all brokers agreed on around the answers.
+    before, after: what all brokers agreed on around the answers. open_topics: those of what is open and not held.
+    principal: the scanner's name, for what to grant it.
     """
     by_broker = {answer.broker_id: answer for answer in answers}
     partition_count = _partition_count(before, after)
@@ -167,42 +137,20 @@ def conclude(
     visibility_error = _visibility_error(by_broker)
     # What was refused stands there already, once, with what to do about it.
     refused = {k for k in uncovered if _refused(by_broker, before, k)} if visibility_error is not None else set()
+    hidden = {b: _hidden_topic((before, after), b, open_topics, principal) for b, a in by_broker.items() if a.listed}
     views = [
         view
         for answer in by_broker.values()
-        for view in _views(answer, open_producer_ids, partition_count, uncovered, split_errors)
+        for view in _views(answer, hidden.get(answer.broker_id), partition_count, uncovered, split_errors)
     ]
     return Snapshot(
         views=tuple(sorted(views, key=lambda view: (view.producer_id, view.transactional_id, view.broker_id))),
         coordinators_planned=partition_count,
         coordinators_proven=partition_count - len(uncovered),
-        transactional_ids=_count_ids(by_broker),
         coverage_errors=tuple(error for k, error in uncovered.items() if k not in refused),
         split_errors=tuple(split_errors.values()),
         visibility_error=visibility_error,
         errors=_broker_errors(by_broker),
-        undelivered=_undelivered(by_broker, partition_count, uncovered),
-    )
-
-
-def _undelivered(
-    by_broker: Mapping[int, CoordinatorAnswers], partition_count: int, uncovered: Mapping[int, ScanError]
-) -> tuple[CoordinatorView, ...]:
-    """The ids in Prepare*, as the brokers say that are proven to coordinate them."""
-    return tuple(
-        CoordinatorView(
-            transactional_id=name,
-            broker_id=answer.broker_id,
-            producer_id=found.producer_id,
-            producer_epoch=found.producer_epoch,
-            state=found.state,
-            timeout_ms=found.timeout_ms,
-            start_time_ms=found.start_time_ms,
-            partitions=found.partitions,
-        )
-        for answer in by_broker.values()
-        for name, found in answer.prepared.items()
-        if coordinator_partition(name, partition_count) not in uncovered
     )
 
 
@@ -225,7 +173,6 @@ def _without_coordinators(by_broker: Mapping[int, CoordinatorAnswers], before: A
         views=(),
         coordinators_planned=0 if absent else 1,
         coordinators_proven=0,
-        transactional_ids=_count_ids(by_broker),
         coverage_errors=(error,),
         visibility_error=_visibility_error(by_broker),
         errors=_broker_errors(by_broker),
@@ -289,44 +236,28 @@ def _error(k: int, error: str, leader: Partition | None = None) -> ScanError:
 
 def _views(
     answer: CoordinatorAnswers,
-    open_producer_ids: frozenset[int],
+    hidden_topic: str | None,
     partition_count: int,
     uncovered: Mapping[int, ScanError],
     split_errors: Mapping[int, str],
 ) -> Iterable[CoordinatorView]:
-    """What this broker says of each listed id whose producer id is open somewhere.
+    """What this broker says of each listed id.
 
     An id that it no longer knows a moment after listing it has expired: it is absent. One that took a new producer id
     is shown under the new one.
     """
     for name, listing in (answer.listed or {}).items():
-        if listing.producer_id not in open_producer_ids:
-            continue
         described = answer.described.get(name)
         if described is not None and described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             continue
         k = coordinator_partition(name, partition_count)
         error = uncovered.get(k)
-        listed = CoordinatorView(
-            transactional_id=name,
-            broker_id=answer.broker_id,
-            producer_id=listing.producer_id,
-            coverage_error=error.error if error is not None else None,
-            split_error=split_errors.get(k),
-        )
-        describe_error = _describe_error(answer, described)
+        describe_error = _describe_error(answer, described) or hidden_topic
         if described is None or describe_error is not None:
-            yield replace(listed, describe_error=describe_error)
+            view = CoordinatorView(name, answer.broker_id, listing.producer_id, describe_error=describe_error)
         else:
-            yield replace(
-                listed,
-                producer_id=described.producer_id,
-                producer_epoch=described.producer_epoch,
-                state=described.state,
-                timeout_ms=described.timeout_ms,
-                start_time_ms=described.start_time_ms,
-                partitions=described.partitions,
-            )
+            view = described.view(name, answer.broker_id)
+        yield replace(view, coverage_error=error.error if error is not None else None, split_error=split_errors.get(k))
 
 
 def _describe_error(answer: CoordinatorAnswers, described: DescribedTransaction | None) -> str | None:
@@ -335,7 +266,7 @@ def _describe_error(answer: CoordinatorAnswers, described: DescribedTransaction 
         return answer.error or f"broker {answer.broker_id} left the id out of its answer"
     if described.error is not None:
         return _with_remedy(f"broker {answer.broker_id} answered {described.error}", described.error_code, answer)
-    return answer.hidden_topic
+    return None
 
 
 def _with_remedy(error: str, code: int | None, answer: CoordinatorAnswers) -> str:
@@ -352,7 +283,3 @@ def _visibility_error(by_broker: Mapping[int, CoordinatorAnswers]) -> str | None
 def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers]) -> tuple[ScanError, ...]:
     failed = (answer for _, answer in sorted(by_broker.items()))
     return tuple(ScanError("snapshot", a.error, a.broker_id) for a in failed if a.error is not None)
-
-
-def _count_ids(by_broker: Mapping[int, CoordinatorAnswers]) -> int:
-    return len({name for answer in by_broker.values() for name in answer.listed or {}})

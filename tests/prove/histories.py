@@ -33,9 +33,9 @@ def searched(number: int, bound: tuple[int, int], share: int) -> Figures:
 
 
 def needed(name: str) -> tuple[Figures, Figures]:
-    """A search without an obligation, until somebody innocent is accused, and the same search with it, to its end."""
+    """A search without an obligation, until a verdict is wrong, and the same search with it, to its end."""
     arena, dropped = ARENAS[name], DROPPED[name]
-    without = exhaustive(arena, arena.brief, dropped, stop=lambda figures: figures.false_accusations > 0)
+    without = exhaustive(arena, arena.brief, dropped, stop=lambda figures: not right(figures))
     return without, exhaustive(arena, arena.brief, with_all(name))
 
 
@@ -104,11 +104,10 @@ def prove_obligations(pool: ProcessPoolExecutor) -> dict[str, bool]:
     shown = {}
     for name, (without, with_it) in zip(DROPPED, pool.map(needed, DROPPED), strict=True):
         before, during = ARENAS[name].brief
-        shown[name] = without.false_accusations > 0 and right(with_it)
+        shown[name] = not right(without) and right(with_it)
         say(
-            f"without {name} ({DROPPED[name].lacks}): {without.false_accusations} false accusations after "
-            f"{without.histories:,} histories; with it, all up to {before} events before the sweep and {during} during "
-            f"it: {in_words(with_it)}"
+            f"without {name} ({DROPPED[name].lacks}): {in_words(without)}; with it, all up to {before} events before "
+            f"the sweep and {during} during it: {in_words(with_it)}"
         )
     return shown
 

@@ -17,6 +17,7 @@ from kafka.protocol.admin import DescribeTransactionsRequest
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, error_name, present
+from txnscan.model import CoordinatorView
 
 # Kafka's own admin client sends all ids of a coordinator at once; this only bounds the size of one answer.
 _IDS_PER_REQUEST = 1_000
@@ -42,6 +43,19 @@ class DescribedTransaction:
     @property
     def error(self) -> str | None:
         return None if self.error_code == ErrorCode.NONE else error_name(self.error_code)
+
+    def view(self, transactional_id: str, broker_id: int) -> CoordinatorView:
+        """The answer as this broker's view of the id."""
+        return CoordinatorView(
+            transactional_id=transactional_id,
+            broker_id=broker_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            state=self.state,
+            timeout_ms=self.timeout_ms,
+            start_time_ms=self.start_time_ms,
+            partitions=self.partitions,
+        )
 
 
 def describe_transactions(

@@ -11,9 +11,11 @@ into columns, and where all brokers are asked the same, it is encoded once and e
 from __future__ import annotations
 
 import base64
+import hashlib
 import struct
 import threading
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from operator import le
@@ -47,13 +49,18 @@ def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = Non
 class Round:
     """The same question to several brokers. Encodes it once, and decodes each answer once, however many brokers give
     it. Safe to use from many threads.
+
+    Answers are the same when they differ in what no verdict reads alone: the throttle time, and the controller, for
+    which brokers in KRaft mode name one of the live brokers at random (`KRaftMetadataCache.getRandomAliveBrokerId`).
     """
 
     def __init__(self, topics: Iterable[str] | None = None) -> None:
         self._named = _named(topics)
         self._lock = threading.Lock()
         self._encoded: dict[int, bytes] = {}
-        self._decoded: dict[bytes, ClusterView] = {}
+        self._decoded: dict[bytes, Future[ClusterView]] = {}
+        # What stood before the controller, in answers so far: mostly the same brokers.
+        self._before_controller: set[bytes] = set()
 
     def ask(self, send: Send, broker_id: int) -> ClusterView:
         """What one broker believes. Raises RequestFailed."""
@@ -67,12 +74,42 @@ class Round:
         return self._encoded[version]
 
     def _decode(self, body: Body) -> ClusterView:
-        # All but the throttle time, which is a broker's own.
-        said = body.version.to_bytes(2) + body.data[4:]
+        said = self._said(body)
         with self._lock:
-            if said not in self._decoded:
-                self._decoded[said] = decode(body)
-            return self._decoded[said]
+            decoded = self._decoded.get(said)
+            if decoded is None:
+                decoding = self._decoded[said] = Future[ClusterView]()
+        if decoded is not None:
+            return decoded.result()
+        try:
+            decoding.set_result(decode(body))
+        except RequestFailed as failed:
+            decoding.set_exception(failed)
+        return decoding.result()
+
+    def _said(self, body: Body) -> bytes:
+        """A digest of all that is read of an answer."""
+        digest = hashlib.blake2b(body.version.to_bytes(2))
+        data = memoryview(body.data)
+        if body.version < _FLEXIBLE_SINCE:
+            digest.update(data[4:])
+        else:
+            controller = self._controller_at(body.data)
+            digest.update(data[4:controller])
+            digest.update(data[controller + 4 :])
+        return digest.digest()
+
+    def _controller_at(self, data: bytes) -> int:
+        """Where the controller stands. Raises RequestFailed where the bytes make no sense."""
+        for known in tuple(self._before_controller):
+            if data.startswith(known, 4):
+                return 4 + len(known)
+        answer = Cursor(data, 4)
+        for _ in range(answer.length()):
+            _broker(answer)
+        answer.string()
+        self._before_controller.add(data[4 : answer.at])
+        return answer.at
 
 
 def _named(topics: Iterable[str] | None) -> list[Any] | None:

@@ -114,10 +114,10 @@ class LiveBrokers:
         try:
             with self._cluster() as cluster:
                 cluster.view([action.topic])
+                key = (action.topic, action.partition)
                 reader = Reader(cluster, self._engine(), self._config)
-                row = reader.narrow([(action.topic, action.partition)], lambda done, total: None)[
-                    action.topic, action.partition
-                ]
+                rows, _ = reader.narrow([key], cluster.agreement([action.topic]), lambda done, total: None)
+                row = rows[key]
         except ClusterUnreachable as error:
             return Look(error=str(error))
         if row.error is not None:

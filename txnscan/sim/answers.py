@@ -191,6 +191,8 @@ def _list_transactions(world: World, broker_id: int, request: Any) -> Any:
             )
             for (b, name), held in world.held.items()
             if b == broker_id and name not in world.scenario.hidden
+            if not request.state_filters or held.metadata.state in request.state_filters
+            if not request.producer_id_filters or held.metadata.producer_id in request.producer_id_filters
         ],
     )
 

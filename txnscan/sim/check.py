@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txnscan.scan import Scan
-from txnscan.sim.history import Simulation, Wrong, false_accusations, overlooked, torn
+from txnscan.sim.history import Simulation, Wrong, false_accusations, held_in_vain, overlooked, torn
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import opened
 from txnscan.sim.table import Event
@@ -85,11 +85,12 @@ def wrong_verdicts(found: Scan, end: World, world: World, history: History, prot
 
     Where a sweep accuses what does not hang in the end, it is run again to see what was true when it asked.
     """
-    wrong = false_accusations(found, (), end)
+    wrong = false_accusations(found, (), end) + held_in_vain(found, (), end)
     if wrong:
         again = Simulation(world.copy(), Scripted(history.during), in_turns(history.turns), keeps_worlds=True)
         same = protocol.sweep(again)
         wrong = false_accusations(same, again.asked_worlds, again.world)
+        wrong += held_in_vain(same, again.holder_worlds, again.world)
     return wrong + torn(found, end) + overlooked(end)
 
 

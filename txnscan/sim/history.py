@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from txnscan.agreement import Agreement
 from txnscan.cluster import Cluster, Item, Result
 from txnscan.config import ScanConfig
 from txnscan.engine import Batch, OnProgress, Row
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.frames import api_name
-from txnscan.model import Broker, Judged, Key, NarrowRow, ReadBatch, Snapshot, Verdict
+from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, Judged, Key, NarrowRow, ReadBatch, Snapshot, Verdict
+from txnscan.observe import HELD
 from txnscan.probe import read_narrow, read_wide
 from txnscan.scan import History as ScanHistory
-from txnscan.scan import NoHistory, Scan, scan
+from txnscan.scan import Incident, Incidents, NoHistory, Scan, scan
 from txnscan.sim.answers import answer
 from txnscan.sim.records import NOBODY, Data, Marker, Txn, still_open
 from txnscan.sim.truth import hanging, open_in, settled
@@ -44,7 +46,8 @@ class Simulation:
     """A world that is asked by a sweep.
 
     turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
-    asked_worlds: copies of the world from while coordinators were asked, if kept.
+    asked_worlds: copies of the world from while coordinators were asked, if kept; holder_worlds: from while they were
+    asked what they hold, without proof.
     """
 
     world: World
@@ -53,6 +56,7 @@ class Simulation:
     keeps_worlds: bool = False
     point: int = 0
     asked_worlds: list[World] = field(default_factory=list)
+    holder_worlds: list[World] = field(default_factory=list)
     tries_again: bool = False
 
     def send(self, broker_id: int, request: Any) -> Any:
@@ -68,6 +72,8 @@ class Simulation:
                 self.asked_worlds.clear()
                 self.tries_again = False
             self.asked_worlds.append(self.world.copy())
+            if getattr(request, "state_filters", ()):
+                self.holder_worlds.append(self.world.copy())
         return answer(self.world, asked, request)
 
     def sleep(self, seconds: float) -> None:
@@ -133,10 +139,15 @@ class SimulatedCluster(Cluster):
         self._turns = simulation.turns
 
     def snapshot(
-        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
-    ) -> Snapshot:
+        self,
+        open_producer_ids: frozenset[int],
+        open_topics: frozenset[str],
+        agreed: Agreement,
+        on_progress: OnProgress,
+    ) -> tuple[Snapshot, Agreement]:
         """See Cluster."""
-        return self.believed(super().snapshot(open_producer_ids, open_topics, on_progress))
+        snapshot, after = super().snapshot(open_producer_ids, open_topics, agreed, on_progress)
+        return self.believed(snapshot), after
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """What the sweep makes of a snapshot: all that it proves, and no more."""
@@ -147,6 +158,17 @@ class SimulatedCluster(Cluster):
         if self._turns is None:
             return super().in_parallel(call, items)
         return self._turns.in_parallel(call, items)
+
+
+class _Watching(NoHistory):
+    """Incidents of long ago on these partitions."""
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._incidents = {(topic, "", index, -1, -1): Incident(NOW_MS, None) for topic, index in keys}
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """See History."""
+        return lambda: self._incidents
 
 
 def sweep(
@@ -163,7 +185,7 @@ def sweep(
         engine_class(simulation),
         sweep_id="simulated",
         now_ms=lambda: NOW_MS,
-        history=history if history is not None else NoHistory(),
+        history=history if history is not None else _Watching(simulation.world.scenario.watched),
         progress=_unwatched,
         reads_log=reads_log,
     )
@@ -293,6 +315,33 @@ def overlooked(end: World) -> list[Wrong]:
         return []
     named = {_identity(judged) for judged in accused(sweep(Simulation(calm)))}
     return [Wrong(*identity, "", "", "it hangs, and a sweep at rest did not say so") for identity in left - named]
+
+
+def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> list[Wrong]:
+    """What hung when every broker was asked what it holds, and was kept from the proof by a claim of somebody who will
+    not end it.
+
+    Late data that comes between a marker and its acknowledgement hangs, and its coordinator still claims it: for a
+    moment only, and in good faith.
+    """
+    held = [judged for judged in found.transactions if judged.observation.first_error == HELD]
+    now = hanging(end) if held else frozenset()
+    return [
+        Wrong(*_identity(judged), "", "", "it hangs, and a coordinator that will not end it kept it from the proof")
+        for judged in held
+        if _identity(judged) in now
+        and all(_identity(judged) in hanging(w) and not _is_held(w, *_identity(judged)) for w in holder_worlds)
+    ]
+
+
+def _is_held(world: World, key: Key, producer_id: int, start_offset: int) -> bool:
+    """Whether the coordinator of some id holds the partition for this producer id: the one that leads its log."""
+    for (broker_id, name), held in world.held.items():
+        log = (TRANSACTION_STATE_TOPIC, world.coordinator_of(name))
+        leads = world.leadership(world.image, log).leader == broker_id
+        if leads and held.metadata.producer_id == producer_id and key in held.metadata.partitions:
+            return not held.metadata.state.startswith("Complete")
+    return False
 
 
 def _wrong(judged: Judged, why: str) -> Wrong:

@@ -6,11 +6,12 @@ The sweeps are the real one with one piece replaced; what they find wrong stands
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from txnscan.agreement import Agreement
+from txnscan.cluster import OnProgress
 from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import (
@@ -18,6 +19,7 @@ from txnscan.model import (
     Context,
     CoordinatorView,
     Judged,
+    Key,
     NarrowRow,
     Observation,
     OpenProducer,
@@ -26,9 +28,11 @@ from txnscan.model import (
     Reason,
     Snapshot,
     Verdict,
+    WideRow,
 )
 from txnscan.probe import narrow_failed
 from txnscan.scan import Scan
+from txnscan.sieve import Held, HolderAnswers, Holders, Sieve
 from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
 
 
@@ -56,14 +60,15 @@ WITHOUT_LOG = Protocol("log", "the transaction log is held against the coordinat
 
 
 class _OneBrokersWord(SimulatedCluster):
-    """L dropped: one broker's metadata says who leads."""
+    """L dropped: one broker's metadata says who leads partitions, if not who coordinates."""
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
         """See Cluster."""
-        wanted = tuple(topics)
-        if TRANSACTION_STATE_TOPIC in wanted:
-            return super().agreement(wanted)
-        return Agreement(views=(self.view(wanted),), errors=())
+        agreed = super().agreement(topics)
+        first, *_ = agreed.views
+        said = [topic for topic in first.topics if topic.name != TRANSACTION_STATE_TOPIC]
+        views = [(view, [t for t in view.topics if t.name == TRANSACTION_STATE_TOPIC]) for view in agreed.views]
+        return replace(agreed, views=tuple(replace(view, topics=(*log, *said)) for view, log in views))
 
 
 _BEYOND_DOUBT = 1 << 40
@@ -172,11 +177,8 @@ def _accused(judged: Judged) -> Judged:
     return replace(judged, judgement=replace(judgement, verdict=Verdict.HANGING))
 
 
-class _Anybody(frozenset[int]):
-    """Every producer id."""
-
-    def __contains__(self, producer_id: object) -> bool:
-        return True
+# All that a simulated cluster ever hands out.
+_EVERY_PRODUCER_ID = frozenset(range(100))
 
 
 class _CoordinatorsFirst(SimulatedCluster):
@@ -184,14 +186,62 @@ class _CoordinatorsFirst(SimulatedCluster):
 
     def max_timeout_ms(self) -> Any:
         """See Cluster."""
-        self._early = super().snapshot(_Anybody(), frozenset(), lambda done, total: None)
+        agreed = self.agreement([TRANSACTION_STATE_TOPIC])
+        self._early_holders = super().ask_holders(_EVERY_PRODUCER_ID, lambda done, total: None)
+        self._early, _ = super().snapshot(_EVERY_PRODUCER_ID, frozenset(), agreed, lambda done, total: None)
         return super().max_timeout_ms()
 
-    def snapshot(
-        self, open_producer_ids: frozenset[int], open_topics: frozenset[str], on_progress: Callable[[int, int], None]
-    ) -> Snapshot:
+    def ask_holders(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[HolderAnswers]:
         """See Cluster."""
-        return self._early
+        return self._early_holders
+
+    def snapshot(
+        self,
+        open_producer_ids: frozenset[int],
+        open_topics: frozenset[str],
+        agreed: Agreement,
+        on_progress: OnProgress,
+    ) -> tuple[Snapshot, Agreement]:
+        """See Cluster."""
+        return self._early, self.agreement({TRANSACTION_STATE_TOPIC, *open_topics})
+
+
+class _AnybodysClaim(SimulatedCluster):
+    """Part of the sieve dropped: whichever broker claims a transaction is taken for its coordinator."""
+
+    def holders(self, answers: Sequence[HolderAnswers], latest: Agreement | None) -> Holders:
+        """See Cluster."""
+        return super().holders(answers, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfTheProducer(Holders):
+    """Holds all that a producer has open."""
+
+    def holder(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
+        """See Holders."""
+        view, _ = self.claims.get(producer.producer_id, (None, None))
+        return view
+
+
+class _ClaimOnTheProducer(SimulatedCluster):
+    """Part of the sieve dropped: who holds a producer id is taken to hold all that it has open."""
+
+    def holders(self, answers: Sequence[HolderAnswers], latest: Agreement | None) -> Holders:
+        """See Cluster."""
+        found = super().holders(answers, latest)
+        return _OfTheProducer(found.claims, found.prepared, found.transactional_ids)
+
+    def sieve(self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress) -> Sieve:
+        """See Cluster. What the rules do not take for held either is said to be."""
+        sieve = super().sieve(suspects, always, on_progress)
+        return replace(sieve, held=tuple(_listing(held) for held in sieve.held))
+
+
+def _listing(held: Held) -> Held:
+    topic, index = held.key
+    holder = held.holder
+    return replace(held, holder=replace(holder, partitions=(*holder.partitions, f"{topic}-{index}")))
 
 
 DROPPED = {
@@ -223,6 +273,18 @@ DROPPED = {
             reads_log=False,
         ),
         WITHOUT_LOG,
+        Protocol(
+            "claimant",
+            "the sieve: who claims a transaction leads its log",
+            _AnybodysClaim,
+            reads_log=False,
+        ),
+        Protocol(
+            "claim",
+            "the sieve: a claim is on the partitions that it lists",
+            _ClaimOnTheProducer,
+            reads_log=False,
+        ),
     )
 }
 

@@ -146,6 +146,22 @@ PARTIAL_LOAD = replace(
 UNWRITTEN = replace(TIMED_OUT, name="a fence that is not written", min_isr=2, faults=frozenset({"kill", "leader move"}))
 HIDDEN = replace(ONE_BROKER, name="a hidden id", hidden=frozenset({A}))
 
+# A coordinator is cut off, another ends what it held, and late data comes to hang.
+_OUTLIVED: tuple[Event, ...] = (
+    *_begun(1),
+    *(("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3), ("load", (2, 0))),
+    *(("EndTxn", (2, A, False, 1)), ("write marker", (2, A, P)), ("marker acknowledged", (2, A, P))),
+    *(("write completion", (2, A)), ("append data", (0,))),
+)
+ZOMBIE = replace(MOVING_COORDINATOR, name="a coordinator that was cut off", topics=((P, (3,)),))
+
+
+def _watched(scenario: Scenario) -> Scenario:
+    """The same, with every partition read with proof."""
+    watched = frozenset(key for key, _ in scenario.topics)
+    return replace(scenario, name=f"{scenario.name}, watched", watched=watched)
+
+
 # Aborted, with the markers still to be sent, while a record is on its way.
 LATE_IN_PREPARE = Small(
     MOVING_COORDINATOR, (*_begun(1), ("EndTxn", (1, A, False, 1))), ((6, 0), (5, 1), (3, 2)), brief=(4, 0)
@@ -153,12 +169,16 @@ LATE_IN_PREPARE = Small(
 _READY: tuple[Event, ...] = (("InitProducerId", (1, A)),)
 SMALL = (
     Small(ONE_BROKER, _READY, ((14, 0), (12, 1), (10, 2), (6, 4)), brief=(8, 1)),
+    Small(_watched(ONE_BROKER), _READY, ((12, 0), (10, 1), (6, 3)), brief=(7, 1)),
     Small(HIDDEN, _READY, ((12, 0), (9, 2)), brief=(8, 0)),
     Small(LATE_DATA, _begun(1), ((12, 0), (10, 1), (8, 2)), brief=(6, 1)),
+    Small(_watched(LATE_DATA), _begun(1), ((10, 0), (7, 1)), brief=(5, 1)),
     Small(VERIFIED, _begun(2), ((12, 0), (10, 1), (8, 2)), brief=(6, 1)),
     Small(MOVING_PARTITION, begun_and_written(1, 3), ((8, 0), (5, 1), (3, 2)), brief=(2, 1)),
     Small(MOVING_PARTITION, _late(3), ((8, 0), (5, 1), (3, 2)), brief=(2, 1)),
     Small(MOVING_COORDINATOR, begun_and_written(1), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    Small(_watched(MOVING_COORDINATOR), begun_and_written(1), ((7, 0), (4, 1)), brief=(3, 0)),
+    Small(ZOMBIE, _OUTLIVED, ((6, 0), (3, 1)), brief=(2, 1)),
     Small(MOVING_COORDINATOR, _late(), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     LATE_IN_PREPARE,
     Small(LEADERLESS, begun_and_written(2), ((10, 0), (6, 1), (2, 2)), brief=(3, 1)),
@@ -192,10 +212,16 @@ ARENAS = {
     "high-watermark": Small(MOVING_PARTITION, _aborted(3), ((3, 0),), brief=(3, 0)),
     "coverage": Small(MOVING_COORDINATOR, begun_and_written(1), ((3, 1),), brief=(3, 1)),
     "visibility": Small(HIDDEN, _READY, ((4, 0),), brief=(4, 0)),
-    "second-read": Small(ONE_BROKER, (*begun_and_written(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)),
+    "second-read": Small(
+        _watched(ONE_BROKER), (*begun_and_written(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)
+    ),
     "order": Small(ONE_BROKER, _READY, ((0, 4),), brief=(0, 4)),
     "prepare": LATE_IN_PREPARE,
     "log": Small(PARTIAL_LOAD, (*begun_and_written(1), *MOVED), ((2, 0),), brief=(2, 0)),
+    # A coordinator that was cut off goes on holding what another has ended, and what hangs since.
+    "claimant": Small(ZOMBIE, _OUTLIVED, ((2, 0),), brief=(2, 0)),
+    # A late record on one partition, while the next transaction of its producer is on another.
+    "claim": Small(LATE_DATA, (*_aborted(), ("AddPartitionsToTxn", (1, A, Q))), ((2, 0),), brief=(2, 0)),
 }
 
 _ALL_FAULTS = frozenset({"kill", "pause", "cut", "leader move", "lost request"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -34,6 +34,8 @@ _WEIGHTS = {
 _PICKS = 20
 # How often a cluster heals before a step of resolving.
 _CALM = 0.5
+# How often every partition is read with proof, whatever is held there.
+_WATCHED = 0.5
 # How far on, at most, for a transaction that stands open.
 _FURTHER = 25
 # A load is over soon, and an append is acknowledged soon: else they would hardly ever fail.
@@ -110,6 +112,8 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
     """One history at random. The same seed gives the same history."""
     chooser = random.Random(seed)  # noqa: S311
     figures = Figures(worlds=1)
+    if chooser.random() < _WATCHED:
+        scenario = replace(scenario, watched=frozenset(key for key, _ in scenario.topics))
     world, path = _underway(scenario, chooser)
     pilot = _Wandering(chooser, chooser.choice((0.0, 0.1, 0.25, 0.5)), chooser.choice((0.0, 0.1, 0.3)))
     # Threads that take turns cost more than all else, so one history in four has them.

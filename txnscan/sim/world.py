@@ -40,7 +40,8 @@ class Scenario:
     without a leader are dropped as if the topic were deleted (Kafka 4.3 on). reloads: as Kafka 3.5 does, a coordinator
     loads its log again at every change of that partition's in-sync set, and a set that shrinks raises the leader epoch.
     versions: the transactions versions that clients use. hidden: transactional ids that the scanning principal may not
-    describe. last_epoch: the epoch at which a producer id is used up (32766 in Kafka).
+    describe. last_epoch: the epoch at which a producer id is used up (32766 in Kafka). watched: partitions on which the
+    scanner has an incident open, so that it reads them with proof whatever a coordinator holds there.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Scenario:
     hidden: frozenset[str] = frozenset()
     last_epoch: int = 32766
     faults: frozenset[str] = frozenset()
+    watched: frozenset[Key] = frozenset()
 
     @property
     def brokers(self) -> tuple[int, ...]:

@@ -1,0 +1,164 @@
+"""The sieve: which open transactions a coordinator itself says that it holds. What is left is read with proof.
+
+On a cluster at work nearly every open transaction has an owner, and evidence *for* an owner needs no obligation. So
+after the wide read every broker is asked once, without any proof:
+
+    ListTransactions(Ongoing, PrepareCommit, PrepareAbort)
+    DescribeTransactions(the listed ids whose producer id is open somewhere, and those in Prepare*)
+
+A transaction that is held stays out of the two proven reads and of the proven snapshot between them. It is `ongoing`,
+`late_ongoing` or `pending_marker`, by the same rules as any other (`rules.py`). Being held hides a transaction from the
+proof, so a claim counts only
+- for the partitions that it lists, at the partition's producer epoch or a later one. The same producer may have left
+  something open on another partition, and a coordinator that has fallen behind ends nothing;
+- from the broker that leads the id's partition of `__transaction_state`, at the latest leader epoch that any broker
+  names. One that was deposed without hearing of it goes on saying "mine" (a zombie);
+- when no other claim stands on the producer id.
+An id that is Ongoing and lists nothing claims nothing. Whatever fails here is left to the proof: no error comes of it.
+
+A partition with anything left to prove is read whole, and all its transactions are judged from that. What is only held
+proves nothing about its partition: it closes no incident, and no outcome is taken from it (`rules.outcome`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from txnscan.agreement import Agreement
+from txnscan.kafka.client import Send
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
+from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Key, OpenProducer, WideRow
+
+PREPARED = ("PrepareCommit", "PrepareAbort")
+_HOLDING = ("Ongoing", *PREPARED)
+
+
+@dataclass(frozen=True, slots=True)
+class HolderAnswers:
+    """What one broker says of the ids in a transaction: listed, and described where that was asked for. Nothing where
+    it failed.
+    """
+
+    broker_id: int
+    listed: Mapping[str, ListedTransaction] = field(default_factory=dict)
+    described: Mapping[str, DescribedTransaction] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """The claims that count, by producer id, each with the partitions that it lists.
+
+    prepared: the ids in Prepare* among what the brokers that lead their log say; no verdict rests on these.
+    transactional_ids: how many ids are in a transaction.
+    """
+
+    claims: Mapping[int, tuple[CoordinatorView, frozenset[str]]] = field(default_factory=dict)
+    prepared: tuple[CoordinatorView, ...] = ()
+    transactional_ids: int = 0
+
+    def holder(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
+        """The claim on what this producer has open on the partition, or None."""
+        view, partitions = self.claims.get(producer.producer_id, (None, frozenset()))
+        if view is None or topic_partition not in partitions or view.producer_epoch < producer.producer_epoch:
+            return None
+        return view
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An open transaction as the wide read saw it, and the claim on it."""
+
+    row: WideRow
+    producer: OpenProducer
+    holder: CoordinatorView
+
+    @property
+    def key(self) -> Key:
+        """Its partition."""
+        return (self.row.topic or "", self.row.partition if self.row.partition is not None else -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """What is held, and the partitions that are left to be read with proof, as the wide read saw them.
+
+    agreed: what all brokers agree on about `__transaction_state` and the topics of what is left. prepared,
+    transactional_ids: see Holders.
+    """
+
+    held: tuple[Held, ...]
+    left: Mapping[Key, WideRow]
+    agreed: Agreement
+    prepared: tuple[CoordinatorView, ...]
+    transactional_ids: int
+
+
+def ask_holders(send: Send, broker_id: int, open_producer_ids: Collection[int]) -> HolderAnswers:
+    """What one broker says. Never raises: what fails is left to the proof."""
+    try:
+        listed = list_transactions(send, broker_id, states=_HOLDING)
+        wanted = [n for n, one in listed.items() if one.producer_id in open_producer_ids or one.state in PREPARED]
+        return HolderAnswers(broker_id, listed, describe_transactions(send, broker_id, sorted(wanted)))
+    except RequestFailed:
+        return HolderAnswers(broker_id)
+
+
+def holders(answers: Iterable[HolderAnswers], latest: Agreement | None) -> Holders:
+    """The claims that count. Pure. latest: who leads `__transaction_state`, as far as brokers know; where it is not
+    known yet, a claim of any broker counts.
+    """
+    by_producer_id: dict[int, list[CoordinatorView | None]] = defaultdict(list)
+    names: set[str] = set()
+    prepared: list[CoordinatorView] = []
+    for answer in answers:
+        names.update(answer.listed)
+        for name, listing in answer.listed.items():
+            described = answer.described.get(name)
+            view = described.view(name, answer.broker_id) if described is not None and not described.error else None
+            if view is not None and latest is not None and not _leads(latest, view):
+                view = None
+            by_producer_id[listing.producer_id].append(view)
+            if view is not None and view.state in PREPARED:
+                prepared.append(view)
+    claims = {
+        view.producer_id: (view, frozenset(view.partitions))
+        for producer_id, (view, *others) in by_producer_id.items()
+        if not others and view is not None and view.producer_id == producer_id and view.state in _HOLDING
+    }
+    return Holders(claims, tuple(sorted(prepared, key=lambda view: view.transactional_id)), len(names))
+
+
+def _leads(latest: Agreement, view: CoordinatorView) -> bool:
+    """Whether the broker leads the id's partition of the log."""
+    count = len(latest.indexes(TRANSACTION_STATE_TOPIC))
+    if count == 0:
+        return False
+    k = coordinator_partition(view.transactional_id, count)
+    return latest.latest_leader(TRANSACTION_STATE_TOPIC, k) == view.broker_id
+
+
+def sift(
+    suspects: Mapping[Key, WideRow],
+    always: Collection[Key],
+    holder: Callable[[str, OpenProducer], CoordinatorView | None],
+) -> tuple[list[Held], dict[Key, WideRow]]:
+    """What is held, and the partitions that are left to be read with proof. Pure.
+
+    always: partitions that are read with proof whatever is held there: those of incidents. holder: `Holders.holder`.
+    """
+    held: list[Held] = []
+    left: dict[Key, WideRow] = {}
+    for key, row in suspects.items():
+        topic, index = key
+        found = [(producer, holder(f"{topic}-{index}", producer)) for producer in row.open_producers]
+        claimed = [Held(row, producer, view) for producer, view in found if view is not None]
+        if key in always or len(claimed) < len(found):
+            left[key] = row
+        else:
+            held += claimed
+    return held, left
