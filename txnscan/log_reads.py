@@ -9,36 +9,39 @@ have gone on in the meantime (`log_check.py`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 
 from txnscan.agreement import Agreement, Unagreed
 from txnscan.cluster import Cluster
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.engine import Engine, OnProgress
+from txnscan.kafka.acls import Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.fetch import Batch, fetch
-from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.log_check import Described, orphan_contradiction, owner_contradiction
-from txnscan.model import TRANSACTION_STATE_TOPIC, Judged, Partition
+from txnscan.log_scan import Records, log_error, pieces
+from txnscan.model import TRANSACTION_STATE_TOPIC, Judged, LogRow, Partition, RawRecord
 from txnscan.outcome import OutcomeEvidence
-from txnscan.transaction_log import LoggedTransaction, UnknownRecord, decode, producer_id, tombstone, transactional_id
+from txnscan.plan import plan_logs
+from txnscan.remote import ReadLog
+from txnscan.transaction_log import LoggedTransaction, UnknownRecord, decode, tombstone
 
-# A first batch is given whole however large it is; the log is read in pieces of this size.
+# A first batch is given whole however large it is.
 _FIRST_BATCH_BYTES = 1
-_PIECE_BYTES = 8 * 1024 * 1024
-
 
 # How often an owner that goes on all the time is described, to find what is described in its log.
 _DESCRIBE_TRIES = 3
 
 
 def read_outcomes(
-    cluster: Cluster, hanging: Sequence[Judged], on_progress: Callable[[int, int], None]
+    cluster: Cluster, engine: Engine, lanes_per_leader: int, hanging: Sequence[Judged], on_progress: OnProgress
 ) -> list[OutcomeEvidence]:
-    """The evidence for each of these transactions, in order. What could not be read is in it."""
+    """The evidence for each of these transactions, in order. What could not be read is in it.
+
+    lanes_per_leader: how many logs are read from one broker at once.
+    """
     if not hanging:
         return []
     topics = {TRANSACTION_STATE_TOPIC, *(judged.observation.topic for judged in hanging)}
@@ -46,17 +49,7 @@ def read_outcomes(
     count = len(before.indexes(TRANSACTION_STATE_TOPIC))
     wanted = _wanted(hanging, count)
     first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged, cluster.principal), hanging)
-    done = 0
-
-    def read(k: int) -> Log:
-        nonlocal done
-        log = Log(cluster.send, before, k, wanted[k], cluster.principal)
-        log.read_on()
-        done += 1
-        on_progress(done, len(wanted))
-        return log
-
-    logs = dict(zip(wanted, cluster.in_parallel(read, wanted), strict=True))
+    logs = _read_logs(cluster, engine, lanes_per_leader, before, wanted, on_progress)
     of_each = [[logs[k] for k in _logs_of(judged, count)] for judged in hanging]
     said = _contradictions(cluster, list(zip(hanging, of_each, strict=True)))
     after = cluster.agreement(topics)
@@ -66,6 +59,31 @@ def read_outcomes(
         _evidence(judged, batch, logs_of_it, contradiction)
         for judged, batch, logs_of_it, contradiction in zip(hanging, first, of_each, said, strict=True)
     ]
+
+
+def _read_logs(
+    cluster: Cluster,
+    engine: Engine,
+    lanes_per_leader: int,
+    before: Agreement,
+    wanted: Mapping[int, frozenset[int]],
+    on_progress: OnProgress,
+) -> dict[int, Log]:
+    """Each of these partitions of the log, by number, read for these producer ids."""
+    led: dict[int, Partition] = {}
+    rows: dict[int, LogRow] = {}
+    for k in wanted:
+        nobody = Partition(TRANSACTION_STATE_TOPIC, "", k, leader=-1, leader_epoch=-1)
+        try:
+            led[k] = before.partition(TRANSACTION_STATE_TOPIC, k)
+        except Unagreed as unagreed:
+            led[k] = nobody
+            rows[k] = LogRow(k, log_error(k, unagreed, cluster.principal))
+    asked = {led[k]: wanted[k] for k in wanted if k not in rows}
+    batches = plan_logs(asked, lanes_per_leader=lanes_per_leader)
+    read = engine.read(ReadLog(cluster.connect), batches, LogRow, on_progress)
+    rows |= {row.partition: row for row in read}
+    return {k: Log(cluster, led[k], rows[k], wanted[k]) for k in wanted}
 
 
 def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[str | None]:
@@ -163,64 +181,48 @@ class Log:
     error: why it is not known, or None; then there is nothing in `logged`.
     """
 
-    def __init__(
-        self,
-        send: Send,
-        before: Agreement,
-        k: int,
-        producer_ids: frozenset[int],
-        principal: str = UNKNOWN_PRINCIPAL,
-    ) -> None:
-        self.error: str | None = None
-        self._send = send
-        self._before = before
-        self._k = k
-        self._principal = principal
-        self._records = _Records(producer_ids)
-        self._reached: int | None = None
+    def __init__(self, cluster: Cluster, partition: Partition, row: LogRow, producer_ids: frozenset[int]) -> None:
+        self.error = row.error
+        self._cluster = cluster
+        self._partition = partition
+        self._reached = row.reached
+        self._further = Records.following(row, producer_ids)
+        self._logged: list[LoggedTransaction] = []
+        self._decode(row.records)
 
     @property
     def logged(self) -> tuple[LoggedTransaction, ...]:
         """The records, in the order of the log for each id."""
-        return self._records.logged if self.error is None else ()
+        return tuple(self._logged) if self.error is None else ()
+
+    def _decode(self, records: Iterable[RawRecord]) -> None:
+        try:
+            self._logged += map(decoded, records)
+        except UnknownRecord as unknown:
+            self._failed(unknown)
+
+    def _failed(self, why: Exception) -> None:
+        self.error = self.error or log_error(self._partition.partition, why, self._cluster.principal)
 
     def read_on(self) -> None:
-        """Reads from where it is to the high watermark; from its start at first."""
+        """Reads from where it is to the high watermark."""
         if self.error is not None:
             return
+        already = len(self._further.kept)
         try:
-            partition = self._before.partition(TRANSACTION_STATE_TOPIC, self._k)
-            if self._reached is None:
-                self._reached = _start_of(self._send, partition)
-            self._reached = self._read(partition, self._reached)
-        except (RequestFailed, Unagreed, UnknownRecord) as failed:
-            needed = Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)
-            self.error = f"{TRANSACTION_STATE_TOPIC}-{self._k}: {explained(str(failed), needed, self._principal)}"
-
-    def _read(self, partition: Partition, offset: int) -> int:
-        """Reads from this offset on, and gives the one that was reached."""
-        while True:
-            fetched = fetch(self._send, partition, offset, _PIECE_BYTES, records=True)
-            for batch in fetched.batches:
-                if not batch.is_control:
-                    for record in batch.records or ():
-                        if record[0] >= offset:
-                            self._records.take(*record)
-            reached = fetched.next_offset(offset)
-            if reached >= fetched.high_watermark:
-                return reached
-            if reached == offset:
-                end = fetched.high_watermark
-                raise RequestFailed(f"it gave no records at offset {offset}, before its end at {end}")
-            offset = reached
+            for piece in pieces(self._cluster.send, self._partition, self._reached, None, None):
+                self._further.take_all(piece.batches, piece.offset, None)
+                self._reached = piece.reached
+        except (RequestFailed, UnknownRecord) as failed:
+            self._failed(failed)
+        self._decode(self._further.kept[already:])
 
     def describe(self, before: Described) -> Described:
         """The id as its coordinator describes it now; as it was described where it cannot be."""
-        name = before.transactional_id
+        name, leader = before.transactional_id, self._partition.leader
         try:
-            leader = self._before.partition(TRANSACTION_STATE_TOPIC, self._k).leader
-            now = describe_transactions(self._send, leader, [name])[name]
-        except (RequestFailed, Unagreed):
+            now = describe_transactions(self._cluster.send, leader, [name])[name]
+        except RequestFailed:
             return before
         if now.error_code != ErrorCode.NONE:
             return before
@@ -229,69 +231,16 @@ class Log:
     def confirm(self, after: Agreement) -> None:
         """Makes it an error where the leader is not the same as before the log was read."""
         try:
-            before = self._before.partition(TRANSACTION_STATE_TOPIC, self._k)
-            same = before == after.partition(TRANSACTION_STATE_TOPIC, self._k)
+            same = self._partition == after.partition(*self._partition.key)
         except Unagreed as unagreed:
             self.error = self.error or str(unagreed)
         else:
             if not same:
-                self.error = f"{TRANSACTION_STATE_TOPIC}-{self._k} moved while it was read"
+                self.error = f"{TRANSACTION_STATE_TOPIC}-{self._partition.partition} moved while it was read"
 
 
-def _start_of(send: Send, partition: Partition) -> int:
-    start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
-    if start.error is not None:
-        raise RequestFailed(start.error)
-    return start.offset
-
-
-# Where a record stands, from where on no offset is missing before it, and its value.
-_Kept = tuple[int, int, bytes | None]
-
-
-@dataclass
-class _Records:
-    """Keeps each id's last record; from its first one with a wanted producer id on, all, and the one before.
-
-    So a log that is larger than memory can be read: what is kept is one value for each id.
-    """
-
-    producer_ids: frozenset[int]
-    last: dict[str, _Kept] = field(default_factory=dict)
-    kept: dict[str, list[LoggedTransaction]] = field(default_factory=dict)
-    order: list[LoggedTransaction] = field(default_factory=list)
-    whole_from: int = -1
-    expected: int = -1
-
-    def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Takes the next record of the log. Raises UnknownRecord."""
-        if offset != self.expected:
-            self.whole_from = offset
-        self.expected = offset + 1
-        name = transactional_id(key) if key is not None else None
-        if name is None:
-            # Brokers skip keys of another kind.
-            return
-        record = (offset, self.whole_from, value)
-        if value is not None and producer_id(value) in self.producer_ids and name not in self.kept:
-            self.kept[name] = []
-            if name in self.last:
-                self._keep(name, self.last.pop(name))
-        if name in self.kept:
-            self._keep(name, record)
-        elif value is not None:
-            self.last[name] = record
-        else:
-            # It expired; whoever has the name next begins anew.
-            self.last.pop(name, None)
-
-    def _keep(self, name: str, record: _Kept) -> None:
-        offset, whole_from, value = record
-        decoded = tombstone(offset, whole_from, name) if value is None else decode(offset, whole_from, name, value)
-        self.kept[name].append(decoded)
-        self.order.append(decoded)
-
-    @property
-    def logged(self) -> tuple[LoggedTransaction, ...]:
-        """All that is kept, so that what is read later comes later."""
-        return tuple(self.order)
+def decoded(raw: RawRecord) -> LoggedTransaction:
+    """The record of an id. Raises UnknownRecord."""
+    if raw.value is None:
+        return tombstone(raw.offset, raw.whole_from, raw.transactional_id)
+    return decode(raw.offset, raw.whole_from, raw.transactional_id, raw.value)

@@ -186,6 +186,49 @@ class NarrowRow:
         return (self.topic, self.partition)
 
 
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """A partition of `__transaction_state` to read from its leader, for the ids that ever had one of these producer
+    ids. `lane` numbers the queue that this batch waits in.
+    """
+
+    lane: int
+    leader: int
+    partitions: tuple[Partition, ...]
+    producer_ids: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """A record of `__transaction_state`, not decoded. value: None for a tombstone. whole_from: from there up to this
+    record no offset of the log is missing in what was read.
+    """
+
+    offset: int
+    whole_from: int
+    transactional_id: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """What a partition of `__transaction_state` holds of some ids, up to the offset that was reached, or the error.
+
+    whole_from, expected: from where on nothing was missing at its end, and the offset that comes next.
+    """
+
+    partition: int
+    error: str | None
+    reached: int = -1
+    records: tuple[RawRecord, ...] = ()
+    whole_from: int = -1
+    expected: int = -1
+
+
 # --- snapshot --------------------------------------------------------------------------------------------------------
 
 

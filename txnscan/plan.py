@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from txnscan.model import Partition, ReadBatch, ScanError, Topic, WideBatch
+from txnscan.model import LogBatch, Partition, ReadBatch, ScanError, Topic, WideBatch
 
 Piece = TypeVar("Piece")
 
@@ -49,6 +49,17 @@ def plan_narrow(partitions: Iterable[Partition], *, batch_size: int, lanes_per_l
         for leader, owned in led.items()
     }
     return tuple(ReadBatch(lane, leader, chunk) for lane, leader, chunk in _lanes(chunks, lanes_per_leader))
+
+
+def plan_logs(partitions: Mapping[Partition, Iterable[int]], *, lanes_per_leader: int) -> tuple[LogBatch, ...]:
+    """A batch for each partition of `__transaction_state`, with the producer ids to look for in it."""
+    led: dict[int, list[Partition]] = defaultdict(list)
+    for partition in sorted(partitions, key=lambda p: p.key):
+        led[partition.leader].append(partition)
+    return tuple(
+        LogBatch(lane, leader, (partition,), tuple(sorted(partitions[partition])))
+        for lane, leader, partition in _lanes(led, lanes_per_leader)
+    )
 
 
 def _filled(indexes: Mapping[str, list[int]], size: int) -> Iterator[dict[str, tuple[int, ...]]]:

@@ -14,7 +14,8 @@ from typing import ClassVar
 
 from txnscan.kafka.client import Client
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.model import Broker, NarrowRow, ReadBatch, WideBatch, WideRow
+from txnscan.log_scan import read_log
+from txnscan.model import Broker, LogBatch, LogRow, NarrowRow, ReadBatch, WideBatch, WideRow
 from txnscan.probe import read_narrow, read_wide
 
 _CLIENTS_MAX = 8
@@ -74,3 +75,13 @@ class ReadNarrow:
 
     def __call__(self, batch: ReadBatch) -> Iterable[NarrowRow]:
         return read_narrow(batch, self.connect.client().send, wall_clock_ms, self.connect.settings.principal)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Picklable: the read of one partition of `__transaction_state`."""
+
+    connect: Connect
+
+    def __call__(self, batch: LogBatch) -> Iterable[LogRow]:
+        return read_log(batch, self.connect.client().send, self.connect.settings.principal)

@@ -32,7 +32,7 @@ from txnscan.model import (
     Verdict,
 )
 from txnscan.observe import held_observation, observe, suspects, with_history
-from txnscan.outcome import best_known, outcome, with_outcome
+from txnscan.outcome import OutcomeEvidence, best_known, outcome, with_outcome
 from txnscan.reads import Reader
 from txnscan.rules import judge, judge_observation
 from txnscan.undelivered import undelivered_warning
@@ -208,7 +208,17 @@ def scan(
     progress("judge", 1, 1)
     if reads_log:
         known = {which: incident.known for which, incident in incidents.items()}
-        judged = with_outcomes(cluster, judged, known, lambda done, total: progress("read decisions", done, total))
+        judged = with_outcomes(
+            lambda unsettled: read_outcomes(
+                cluster,
+                engine,
+                config.lanes_per_leader,
+                unsettled,
+                lambda done, total: progress("read decisions", done, total),
+            ),
+            judged,
+            known,
+        )
 
     errors = (
         *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
@@ -247,29 +257,30 @@ def scan(
 
 
 def with_outcomes(
-    cluster: Cluster,
+    read: Callable[[Sequence[Judged]], Iterable[OutcomeEvidence]],
     judged: Sequence[Judged],
     known: Mapping[Identity, KnownOutcome | None],
-    on_progress: Callable[[int, int], None],
 ) -> list[Judged]:
     """The same, and of what hangs also what was decided about it: what earlier sweeps know, and where that can still
     become more, what the log tells. Where the log contradicts the coordinators, it is not called hanging.
+
+    read: reads the log for these, in order.
     """
     hanging = [j for j in judged if j.judgement.verdict is Verdict.HANGING]
     unsettled = [j for j in hanging if not _is_settled(known.get(identity(j.observation)))]
-    found = {identity(e.observation): e for e in read_outcomes(cluster, unsettled, on_progress)}
+    found = {identity(e.observation): e for e in read(unsettled)}
     told = []
     for one in judged:
         which = identity(one.observation)
-        read = found.get(which)
+        evidence = found.get(which)
         if one.judgement.verdict is not Verdict.HANGING:
             told.append(one)
-        elif read is not None and read.contradiction is not None:
-            evidence = replace(one.evidence, log_contradiction=read.contradiction)
-            told.append(Judged(evidence, judge(evidence)))
+        elif evidence is not None and evidence.contradiction is not None:
+            contradicted = replace(one.evidence, log_contradiction=evidence.contradiction)
+            told.append(Judged(contradicted, judge(contradicted)))
         else:
             earlier = known.get(which)
-            told.append(with_outcome(one, earlier if read is None else best_known(earlier, outcome(read))))
+            told.append(with_outcome(one, earlier if evidence is None else best_known(earlier, outcome(evidence))))
     return told
 
 

@@ -76,6 +76,17 @@ def transactional_id(key: bytes) -> str | None:
     return reader.string()
 
 
+def transactional_id_key(name: str) -> bytes:
+    """The key of an id's records."""
+    encoded = name.encode()
+    return struct.pack(">hh", _KEY_VERSION, len(encoded)) + encoded
+
+
+def producer_id_bytes(one: int) -> bytes:
+    """A producer id as a value holds it."""
+    return one.to_bytes(8)
+
+
 def producer_id(value: bytes) -> int:
     """The producer id of a value, without decoding the rest. Raises UnknownRecord."""
     if len(value) < _PRODUCER_ID.size:

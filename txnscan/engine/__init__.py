@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from txnscan.model import Context, CoordinatorView, Judged, Observation, ReadBatch, WideBatch
+from txnscan.model import Context, CoordinatorView, Judged, LogBatch, Observation, ReadBatch, WideBatch
 
 Row = TypeVar("Row")
-Batch = TypeVar("Batch", ReadBatch, WideBatch)
+Batch = TypeVar("Batch", ReadBatch, WideBatch, LogBatch)
 # Told how many batches are done, of how many.
 OnProgress = Callable[[int, int], None]
 

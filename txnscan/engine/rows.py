@@ -1,7 +1,7 @@
 """Frozen dataclasses to Arrow and back, for what travels between driver and executors.
 
 One walk over a dataclass's annotations gives the Arrow type, the Spark type and the conversion, so that the three
-cannot differ: int, bool, str, StrEnum, `X | None`, tuple[X, ...] and nested dataclasses.
+cannot differ: int, bool, str, bytes, StrEnum, `X | None`, tuple[X, ...] and nested dataclasses.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def spark_type(hint: Any) -> str:
         return f"STRUCT<{inner}>"
     if issubclass(hint, str):
         return "STRING"
-    return {bool: "BOOLEAN", int: "BIGINT"}[hint]
+    return {bool: "BOOLEAN", int: "BIGINT", bytes: "BINARY"}[hint]
 
 
 def arrow_type(hint: Any) -> pa.DataType:
@@ -86,7 +86,7 @@ def arrow_type(hint: Any) -> pa.DataType:
         return pa.struct([pa.field(name, arrow_type(field)) for name, field in _fields(typing.cast(type, hint))])
     if issubclass(hint, str):
         return pa.string()
-    return {bool: pa.bool_(), int: pa.int64()}[hint]
+    return {bool: pa.bool_(), int: pa.int64(), bytes: pa.binary()}[hint]
 
 
 def plain(value: Any) -> Any:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka.errors import CorruptRecordError, KafkaError
 from kafka.protocol.consumer import FetchRequest
@@ -21,6 +21,13 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.model import Partition
 
+try:
+    from crc32c import crc32c as calc_crc32c
+except ImportError:
+    # An executor may have nothing but Spark's Python. kafka-python then works checksums out in Python, a megabyte in a
+    # second: for what is decoded, which is little.
+    calc_crc32c = None  # type: ignore[assignment]
+
 _MIN_VERSION = 9
 _MAX_VERSION = 12
 _CONSUMER = -1
@@ -28,13 +35,20 @@ _MAGIC = 2
 # Version and type of a control record.
 _CONTROL_KEY = struct.Struct(">hh")
 _COMMIT = 1
+# `DefaultRecordBatch`, up to the records. Its length counts from behind itself, its checksum covers the attributes on.
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_FROM, _CRC_FROM = 12, 21
+_COMPRESSED, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
+# With more strings than this to look for, decoding is quicker than searching.
+_SEARCHED_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A record batch: its offsets, what its header says of its producer, and its records as (offset, key, value).
 
-    commits: whether it is a COMMIT marker. records: None where they were not asked for.
+    commits: whether it is a COMMIT marker. records_count: how many records it has; fewer than offsets where some were compacted
+    away. records: None where they were not asked for.
     """
 
     base_offset: int
@@ -45,6 +59,7 @@ class Batch:
     is_control: bool
     is_transactional: bool
     commits: bool = False
+    records_count: int = 0
     records: tuple[tuple[int, bytes | None, bytes | None], ...] | None = None
 
 
@@ -63,10 +78,19 @@ class Fetched:
         return max([offset, *(batch.last_offset + 1 for batch in self.batches)])
 
 
-def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, records: bool) -> Fetched:
+def fetch(
+    send: Send,
+    partition: Partition,
+    offset: int,
+    bytes_max: int,
+    *,
+    records: bool,
+    holding: Collection[bytes] | None = None,
+) -> Fetched:
     """The batches that hold this offset and the following ones. At least one, even if it is larger than `bytes_max`.
 
-    records: whether to decode what is in the batches, and not their headers alone.
+    records: whether to decode what is in the batches, and not their headers alone. holding: decodes them only where
+    one of these strings of bytes is in the batch, or where it is compressed.
     Raises RequestFailed: also where the broker does not lead the partition at its leader epoch any more, where the
     offset is not in the log, and where a batch is damaged.
     """
@@ -109,7 +133,8 @@ def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, reco
     if answer.error_code != ErrorCode.NONE:
         raise RequestFailed(error_name(answer.error_code))
     data = bytes(answer.records or b"")
-    return Fetched(tuple(_batches(data, records)), answer.high_watermark, len(data))
+    found = _batches(data, records) if holding is None else _scanned(data, holding)
+    return Fetched(tuple(found), answer.high_watermark, len(data))
 
 
 def _batches(data: bytes, records: bool) -> list[Batch]:
@@ -118,6 +143,62 @@ def _batches(data: bytes, records: bool) -> list[Batch]:
         return [_batch(batch, records) for batch in MemoryRecords(data)]
     except (KafkaError, ValueError, IndexError, OSError, EOFError, struct.error, zlib.error) as damaged:
         raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
+
+
+def _scanned(data: bytes, holding: Collection[bytes]) -> Iterator[Batch]:
+    """The same, with the records of batches that hold one of these strings, or may; of the others the header."""
+    # A search of all at once costs a tenth of one batch by batch, and nearly always there is nothing.
+    anywhere = [one for one in holding if one in data] if len(holding) <= _SEARCHED_MAX else holding
+    at = 0
+    while at + _HEADER.size <= len(data):
+        header = _Header(*_HEADER.unpack_from(data, at))
+        end = at + _LENGTH_FROM + header.length
+        if header.length < _HEADER.size - _LENGTH_FROM:
+            raise RequestFailed(f"a record batch cannot be decoded (its length is {header.length})")
+        if end > len(data):
+            return
+        whole = data[at:end]
+        plain = header.magic == _MAGIC and not header.attributes & (_COMPRESSED | _CONTROL)
+        if not plain or (anywhere and (len(holding) > _SEARCHED_MAX or any(one in whole for one in anywhere))):
+            yield from _batches(whole, records=True)
+        else:
+            if calc_crc32c is not None and calc_crc32c(memoryview(whole)[_CRC_FROM:]) != header.crc:
+                raise RequestFailed(
+                    f"a record batch cannot be decoded (the batch at offset {header.base_offset} fails its checksum)"
+                )
+            yield header.batch()
+        at = end
+
+
+class _Header(NamedTuple):
+    """What stands before the records of a batch of version 2 (`DefaultRecordBatch`)."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    def batch(self) -> Batch:
+        """A batch of data without its records."""
+        return Batch(
+            base_offset=self.base_offset,
+            last_offset=self.base_offset + self.last_offset_delta,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+            is_control=False,
+            is_transactional=bool(self.attributes & _TRANSACTIONAL),
+            records_count=self.records_count,
+        )
 
 
 def _commits(keys: Iterable[bytes | None]) -> bool:
@@ -142,5 +223,6 @@ def _batch(batch: Any, records: bool) -> Batch:
         is_control=batch.is_control_batch,
         is_transactional=batch.is_transactional,
         commits=batch.is_control_batch and _commits(key for _, key, _ in held),
+        records_count=batch.records_count,
         records=held if records else None,
     )

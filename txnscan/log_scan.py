@@ -1,0 +1,178 @@
+"""Reading one partition of `__transaction_state`, where reading happens: `(batch, send) -> row`. Pure but for `send`.
+
+A log may be larger than memory, and nearly all of it is about ids that nobody asks for. So it is read for its keys
+first: which ids have ever had a wanted producer id? Batches that do not hold such a number anywhere are passed over by
+their headers. Only where there is such an id the log is read once more, and that id's records are kept: all from its
+first one with a wanted producer id on, and the one before.
+
+Offsets that are missing, between batches or within one, are kept account of: a log proves something only where it is
+whole (`outcome.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.fetch import Batch, fetch
+from txnscan.kafka.list_offsets import Offset, list_offsets
+from txnscan.model import TRANSACTION_STATE_TOPIC, LogBatch, LogRow, Partition, RawRecord
+from txnscan.transaction_log import (
+    UnknownRecord,
+    producer_id,
+    producer_id_bytes,
+    transactional_id,
+    transactional_id_key,
+)
+
+_PIECE_BYTES = 8 * 1024 * 1024
+# Of the ids that are kept, in one partition of the log. A log that is compacted has a few of each.
+RECORDS_MAX = 200_000
+
+
+def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) -> Iterator[LogRow]:
+    """One row: what this partition of the log holds of the ids that ever had one of the producer ids, or the error.
+
+    principal: the scanner's name, for what to grant it.
+    """
+    (partition,) = batch.partitions
+    wanted = frozenset(batch.producer_ids)
+    try:
+        start = _start_of(send, partition)
+        names: set[str] = set()
+        reached = start
+        for piece in pieces(send, partition, start, None, {producer_id_bytes(one) for one in wanted}):
+            names |= _names(piece.batches, piece.offset, wanted)
+            reached = piece.reached
+        records = Records(wanted)
+        if names:
+            for piece in pieces(send, partition, start, reached, {transactional_id_key(name) for name in names}):
+                records.take_all(piece.batches, piece.offset, names)
+    except (RequestFailed, UnknownRecord) as failed:
+        yield LogRow(partition.partition, log_error(partition.partition, failed, principal))
+        return
+    yield LogRow(partition.partition, None, reached, tuple(records.kept), records.whole_from, records.expected)
+
+
+def log_error(k: int, failed: Exception, principal: str) -> str:
+    """Why a partition of the log is not known, with what to do about it."""
+    needed = Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)
+    return f"{TRANSACTION_STATE_TOPIC}-{k}: {explained(str(failed), needed, principal)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some batches of a log, read from an offset on, and the offset that was reached."""
+
+    batches: tuple[Batch, ...]
+    offset: int
+    reached: int
+
+
+def pieces(
+    send: Send, partition: Partition, offset: int, end: int | None, holding: Collection[bytes] | None
+) -> Iterator[Piece]:
+    """The log from an offset to its end, or to its high watermark. holding: see `fetch`. Raises RequestFailed."""
+    while end is None or offset < end:
+        fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, holding=holding)
+        reached = fetched.next_offset(offset)
+        yield Piece(fetched.batches, offset, reached)
+        if reached >= fetched.high_watermark:
+            return
+        if reached == offset:
+            raise RequestFailed(f"it gave no records at offset {offset}, before its end at {fetched.high_watermark}")
+        offset = reached
+
+
+def _start_of(send: Send, partition: Partition) -> int:
+    start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
+    if start.error is not None:
+        raise RequestFailed(start.error)
+    return start.offset
+
+
+def _names(batches: Iterable[Batch], offset: int, wanted: Collection[int]) -> set[str]:
+    """The ids that have a wanted producer id in these batches, from an offset on. Raises UnknownRecord."""
+    found = set()
+    for batch in batches:
+        for at, key, value in batch.records or ():
+            if batch.is_control or at < offset or key is None or value is None:
+                continue
+            name = transactional_id(key)
+            if name is not None and producer_id(value) in wanted:
+                found.add(name)
+    return found
+
+
+@dataclass
+class Records:
+    """What is kept of a log, read in order.
+
+    whole_from: from there on no offset was missing in what was read so far. expected: the offset that comes next.
+    """
+
+    producer_ids: frozenset[int]
+    whole_from: int = -1
+    expected: int = -1
+    kept: list[RawRecord] = field(default_factory=list)
+    _last: dict[str, RawRecord] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def take_all(self, batches: Iterable[Batch], offset: int, names: Collection[str] | None) -> None:
+        """Takes the batches, read from an offset on. names: the ids of which anything may be kept; None for all.
+
+        Raises UnknownRecord.
+        """
+        for batch in batches:
+            if batch.is_control:
+                continue
+            if batch.records is None:
+                self._pass_over(batch)
+                continue
+            for record in batch.records:
+                if record[0] >= offset:
+                    self._take(record, names)
+
+    def _pass_over(self, batch: Batch) -> None:
+        """A batch without anything to keep: whether it is whole is in its header."""
+        if batch.base_offset != self.expected:
+            self.whole_from = batch.base_offset
+        self.expected = batch.last_offset + 1
+        if batch.records_count != batch.last_offset - batch.base_offset + 1:
+            self.whole_from = self.expected
+
+    def _take(self, record: tuple[int, bytes | None, bytes | None], names: Collection[str] | None) -> None:
+        offset, key, value = record
+        if offset != self.expected:
+            self.whole_from = offset
+        self.expected = offset + 1
+        name = transactional_id(key) if key is not None else None
+        # Brokers skip keys of another kind.
+        if name is None or (names is not None and name not in names):
+            return
+        raw = RawRecord(offset, self.whole_from, name, value)
+        if value is not None and producer_id(value) in self.producer_ids and name not in self._names:
+            self._names.add(name)
+            if name in self._last:
+                self._keep(self._last.pop(name))
+        if name in self._names:
+            self._keep(raw)
+        elif value is not None:
+            self._last[name] = raw
+        else:
+            # It expired; whoever has the name next begins anew.
+            self._last.pop(name, None)
+
+    def _keep(self, raw: RawRecord) -> None:
+        if len(self.kept) >= RECORDS_MAX:
+            raise UnknownRecord(f"it holds more than {RECORDS_MAX} records of the ids in question")
+        self.kept.append(raw)
+
+    @classmethod
+    def following(cls, row: LogRow, producer_ids: frozenset[int]) -> Records:
+        """Goes on where a row ends, and keeps more of its ids."""
+        names = {record.transactional_id for record in row.records}
+        return cls(producer_ids, row.whole_from, row.expected, _names=names)
