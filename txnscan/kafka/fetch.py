@@ -47,8 +47,8 @@ _SEARCHED_MAX = 16
 class Batch:
     """A record batch: its offsets, what its header says of its producer, and its records as (offset, key, value).
 
-    commits: whether it is a COMMIT marker. records_count: how many records it has; fewer than offsets where some were compacted
-    away. records: None where they were not asked for.
+    commits: whether it is a COMMIT marker. records_count: how many records it has; fewer than offsets where some were
+    compacted away. records: None where they were not asked for.
     """
 
     base_offset: int
