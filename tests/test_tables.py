@@ -21,8 +21,17 @@ from txnscan.model import Evidence, Judged, KnownOutcome, Outcome, ScanError, Si
 from txnscan.outcome import best_known, with_outcome
 from txnscan.resolve.journal import stored_hanging
 from txnscan.rules import judge
-from txnscan.scan import Incident, identity
-from txnscan.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS, TABLES, incident_id
+from txnscan.scan import Incident, Sighting, identity
+from txnscan.schema import (
+    CANDIDATES,
+    FIRST_SEEN,
+    INCIDENTS,
+    OPEN_TRANSACTIONS,
+    SCAN_ERRORS,
+    SWEEPS,
+    TABLES,
+    incident_id,
+)
 from txnscan.tables import Tables, frame
 
 ORPHAN = judged()
@@ -30,6 +39,7 @@ STALE = judged(view("Empty", 5), partition=1)
 YOUNG = judged(start_offset=200, second_start_offset=200, first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS,
                first_high_watermark=300, second_high_watermark=300)  # fmt: skip
 ONGOING = judged(view("Ongoing", 3, ("p-0",)), start_offset=90, second_start_offset=90)
+ENDED = judged(start_offset=80, second_start_offset=None)
 DOUBTFUL = judged(view("Empty", 5, coverage_error="x"), partition=1)
 LATER_MS = 5 * MINUTE_MS
 
@@ -61,7 +71,7 @@ def incidents(spark: SparkSession, tables: Tables) -> dict[str, Row]:
 
 def test_a_sweep_leaves_every_transaction_its_candidates_its_errors_and_itself(tables: Tables) -> None:
     error = ScanError("read", "broker 3 cannot be reached", 3, "p", 1)
-    tables.write(scan(ORPHAN, YOUNG, ONGOING, errors=(error,), partitions_failed=1))
+    tables.write(scan(ORPHAN, YOUNG, ONGOING, errors=(error,), partitions_failed=1, store_all=True))
 
     found = tables.read(OPEN_TRANSACTIONS, "sweep-1").select("start_offset", "verdict", "reason", "late", "candidate")
     expected = found.sparkSession.createDataFrame(
@@ -91,7 +101,7 @@ def test_times_are_stored_in_utc(tables: Tables) -> None:
 
 
 def test_the_stored_evidence_gives_the_stored_verdict_again(tables: Tables) -> None:
-    tables.write(scan(ORPHAN, STALE, ONGOING, YOUNG))
+    tables.write(scan(ORPHAN, STALE, ONGOING, YOUNG, store_all=True))
     rows = tables.read(OPEN_TRANSACTIONS, "sweep-1")
     evidence = from_arrow(rows.select("evidence.*").toArrow(), Evidence)
     again = {(str(judge(e).verdict), str(judge(e).reason), judge(e).explanation) for e in evidence}
@@ -115,16 +125,16 @@ def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Table
 
 def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(tables: Tables) -> None:
     tables.write(scan(YOUNG))
-    assert tables.last_seen("cluster-1")() == {identity(YOUNG.observation): NOW_MS}
+    assert tables.last_seen("cluster-1")() == {identity(YOUNG.observation): Sighting(NOW_MS, 3)}
     assert tables.unresolved("cluster-1")() == {identity(YOUNG.observation): Incident(NOW_MS, None)}
     assert tables.last_seen("another cluster")() == tables.unresolved("another cluster")() == {}
 
 
 def test_what_hangs_keeps_its_age_while_sweeps_cannot_see_it_and_what_does_not_starts_anew(tables: Tables) -> None:
     tables.write(next_sweep(1, ORPHAN, ONGOING))
-    tables.write(next_sweep(2, proven={}))
+    tables.write(next_sweep(2, DOUBTFUL, proven={}))
     assert set(tables.unresolved("cluster-1")()) == {identity(ORPHAN.observation)}
-    assert tables.last_seen("cluster-1")() == {}
+    assert set(tables.last_seen("cluster-1")()) == {identity(DOUBTFUL.observation)}
 
 
 def test_a_sweep_of_some_topics_does_not_end_the_ages_of_the_others(tables: Tables) -> None:
@@ -138,7 +148,30 @@ def test_of_two_scopes_that_saw_a_transaction_the_earlier_counts(tables: Tables)
     later = replace(ONGOING, evidence=replace(ONGOING.evidence, observation=observation))
     for number, seen, scope in ((1, later, "topic=p"), (2, ONGOING, "all"), (3, later, "topic=p.*")):
         tables.write(next_sweep(number, seen, scope=scope))
-    assert tables.last_seen("cluster-1")() == {identity(ONGOING.observation): ONGOING.observation.first_seen_ms}
+    (seen,) = tables.last_seen("cluster-1")().values()
+    assert seen == Sighting(ONGOING.observation.first_seen_ms, 3)
+
+
+def test_what_is_healthy_is_counted_by_topic_and_verdict_and_has_no_row(tables: Tables) -> None:
+    owed = judged(view("PrepareCommit", 4, ("p-1",)), partition=1, first_seen_ms=NOW_MS)
+    tables.write(scan(ORPHAN, ONGOING, ENDED, owed))
+    assert [row["start_offset"] for row in tables.read(OPEN_TRANSACTIONS, "sweep-1").collect()] == [100]
+    last = tables.last_sweep()
+    assert last is not None
+    assert [tuple(count) for count in last["healthy"]] == [
+        ("p", "gone", 1),
+        ("p", "ongoing", 1),
+        ("p", "pending_marker", 1),
+    ]
+    assert set(tables.last_seen("cluster-1")()) == {identity(one.observation) for one in (ORPHAN, ONGOING, owed)}
+
+
+def test_since_when_things_are_open_is_kept_once_however_many_sweeps_there_are(
+    spark: SparkSession, tables: Tables
+) -> None:
+    for number in range(1, 4):
+        tables.write(next_sweep(number, ONGOING, ORPHAN))
+    assert spark.table(tables.name(FIRST_SEEN)).count() == 2
 
 
 def test_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:

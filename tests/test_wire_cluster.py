@@ -40,7 +40,7 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, Verdict
 from txnscan.remote import Connect, wall_clock_ms
-from txnscan.scan import FirstSeen, Identity, Incident, Incidents, Scan, identity, scan
+from txnscan.scan import Identity, Incident, Incidents, Scan, Sightings, identity, scan
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.sim.wire.answers import OFFERED, Answers, Api
@@ -516,7 +516,7 @@ class CountedHistory:
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         return partial(self._wait, "unresolved", self.incidents)
 
-    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         return partial(self._wait, "last seen", {})
 
     def _wait(self, half: str, seen: Any) -> Any:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SweepResult:
     """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames with the columns of the tables
-    `open_transactions`, `candidates` and `scan_errors`; `summary` is the "sweep" object of the JSON output.
+    `open_transactions`, `candidates` and `scan_errors`, healthy transactions included; `summary` is the "sweep" object
+    of the JSON output.
     """
 
     scan: Scan
@@ -68,12 +69,11 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
         progress("open tables", 0, 1)
         tables.create()
     found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress)
-    if tables is None:
-        return SweepResult(found, partial(unstored, spark, found))
-    progress("write tables", 0, 1)
-    tables.write(found)
-    progress("write tables", 1, 1)
-    return SweepResult(found, partial(tables.read, sweep_id=found.sweep_id))
+    if tables is not None:
+        progress("write tables", 0, 1)
+        tables.write(found)
+        progress("write tables", 1, 1)
+    return SweepResult(found, partial(unstored, spark, found))
 
 
 def _spark_engine(spark: SparkSession) -> Engine:

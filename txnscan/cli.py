@@ -130,6 +130,9 @@ def sweep(
     ] = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
+    store_all: Annotated[
+        bool, typer.Option("--store-all", help="Store a row for each healthy transaction too, not counts alone.")
+    ] = False,
     fail_on: FailOnOption = None,
 ) -> None:
     """Sweep the whole cluster through Spark, and keep the result in Delta tables."""
@@ -143,6 +146,7 @@ def sweep(
             engine=engine.value,
             batch_size=batch_size,
             lanes_per_leader=in_flight,
+            store_all=store_all,
         )
         _warn_of_readable_secrets(config)
         from txnscan.api import sweep as run_sweep

@@ -37,7 +37,8 @@ class ScanConfig:
     late_after: age from which a transaction is late, such as "20m"; None is the brokers' longest
     `transaction.max.timeout.ms` and five minutes. engine: "spark" reads on executors, "threads" in this process.
     batch_size: partitions in one request. lanes_per_leader: requests in flight at one broker.
-    broker_ids, topic_names, partitions: narrow the read further, as Kafka's own tool does.
+    broker_ids, topic_names, partitions: narrow the read further, as Kafka's own tool does. store_all: whether healthy
+    transactions get rows in the tables, and are not only counted.
 
     Raises ConfigError.
     """
@@ -53,6 +54,7 @@ class ScanConfig:
     broker_ids: tuple[int, ...] = ()
     topic_names: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
+    store_all: bool = False
     _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:

@@ -450,9 +450,27 @@ class Judged:
         return self.evidence.observation
 
     @property
+    def healthy(self) -> bool:
+        """Ended, or in good time about to: nothing that anybody need look at."""
+        verdict, reason = self.judgement.verdict, self.judgement.reason
+        return verdict in (Verdict.ONGOING, Verdict.GONE) or (verdict, reason) == (
+            Verdict.PENDING_MARKER,
+            Reason.DECIDED,
+        )
+
+    @property
     def candidate(self) -> bool:
         """A candidate in KIP-664's sense: hanging, and late."""
         return self.judgement.verdict is Verdict.HANGING and self.judgement.late
+
+
+@dataclass(frozen=True, slots=True)
+class HealthyCount:
+    """How many healthy transactions of a verdict a sweep saw on the partitions of a topic."""
+
+    topic: str
+    verdict: str
+    transactions: int
 
 
 @dataclass(frozen=True, slots=True)

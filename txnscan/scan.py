@@ -21,6 +21,7 @@ from txnscan.log_reads import read_outcomes
 from txnscan.model import (
     ClusterView,
     Context,
+    HealthyCount,
     Judged,
     Key,
     KnownOutcome,
@@ -43,8 +44,16 @@ Progress = Callable[[str, int, int], None]
 Identity = tuple[str, str, int, int, int]
 
 
-# When transactions were first seen, in epoch milliseconds.
-FirstSeen = Mapping[Identity, int]
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """When a transaction was first seen, in epoch milliseconds, and the producer epoch that its partition had then."""
+
+    first_seen_ms: int
+    producer_epoch: int
+
+
+# What was open at the last sweep of each scope.
+Sightings = Mapping[Identity, Sighting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class History(Protocol):
         """The incidents that are not resolved. A sweep reads their partitions with proof, to see whether they are."""
         ...
 
-    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         """The transactions that were open at the last sweep of each scope."""
         ...
 
@@ -79,7 +88,7 @@ class NoHistory:
         """See History."""
         return dict
 
-    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         """See History."""
         return dict
 
@@ -88,7 +97,8 @@ class NoHistory:
 class Scan:
     """A finished sweep: what was planned, what was seen, and a judgement on every open transaction.
 
-    max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. proven: the topic id of each partition
+    max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
+    rows in the tables too. proven: the topic id of each partition
     whose leader's answer the last read of it proved.
     """
 
@@ -113,6 +123,18 @@ class Scan:
     warnings: tuple[str, ...]
     settings: str
     version: str
+    store_all: bool = False
+
+    @property
+    def stored(self) -> tuple[Judged, ...]:
+        """The transactions that get a row in the tables: healthy ones only where that was asked for."""
+        return tuple(judged for judged in self.transactions if self.store_all or not judged.healthy)
+
+    @property
+    def healthy(self) -> tuple[HealthyCount, ...]:
+        """The healthy transactions, counted by topic and verdict."""
+        found = Counter((j.observation.topic, j.judgement.verdict.value) for j in self.transactions if j.healthy)
+        return tuple(HealthyCount(*which, number) for which, number in sorted(found.items()))
 
     @property
     def candidates(self) -> tuple[Judged, ...]:
@@ -197,7 +219,7 @@ def scan(
     second, _ = reader.narrow(still_open, agreed, lambda done, total: progress("second read", done, total))
 
     progress("judge", 0, 1)
-    seen = _earliest({which: incident.first_seen_ms for which, incident in incidents.items()}, last_seen())
+    seen = _earliest(incidents, last_seen())
     observations = with_history(observe(topic_ids, sieve.left, first, second), seen)
     context = _context(snapshot, now_ms(), late_after_ms)
     held = zip(with_history(unproven, seen), sieve.held, strict=True)
@@ -253,6 +275,7 @@ def scan(
         ),
         settings=config.settings,
         version=__version__,
+        store_all=config.store_all,
     )
 
 
@@ -288,9 +311,22 @@ def _is_settled(known: KnownOutcome | None) -> bool:
     return known is not None and known.settled
 
 
-def _earliest(*histories: FirstSeen) -> Callable[[Observation], int | None]:
-    """When an observed transaction was first seen, according to whichever says the earliest."""
-    return lambda o: min((seen[identity(o)] for seen in histories if identity(o) in seen), default=None)
+def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observation], int | None]:
+    """When an observed transaction was first seen, according to whichever says the earliest.
+
+    What is only held was seen without proof, perhaps on a leader that had been deposed: then another transaction may
+    have come to stand at its offset. Under transactions v2 that has another epoch, and must not take over its age.
+    """
+
+    def earliest(o: Observation) -> int | None:
+        which = identity(o)
+        incident, sighting = incidents.get(which), last_seen.get(which)
+        times_ms = [incident.first_seen_ms] if incident is not None else []
+        if sighting is not None and sighting.producer_epoch == o.producer_epoch:
+            times_ms.append(sighting.first_seen_ms)
+        return min(times_ms, default=None)
+
+    return earliest
 
 
 def identity(o: Observation) -> Identity:

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
+from types import GenericAlias
 from typing import Any
 
-from txnscan.model import CoordinatorView, Evidence, Judged, ScanError, Siblings, Verdict
+from txnscan.model import CoordinatorView, Evidence, HealthyCount, Judged, ScanError, Siblings, Verdict
 from txnscan.scan import Scan
 
 SCHEMA_VERSION = 1
@@ -23,12 +24,12 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A stored column. type: in Spark SQL, or a dataclass, which becomes a struct. `value` takes what the table stores
-    a row of, together with its sweep.
+    """A stored column. type: in Spark SQL, or a dataclass, which becomes a struct, or a tuple of them, an array.
+    `value` takes what the table stores a row of, together with its sweep.
     """
 
     name: str
-    type: str | type
+    type: str | type | GenericAlias
     meaning: str
     value: Callable[[Any, Any], Any]
     required: bool = False
@@ -36,12 +37,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, its columns in order, and CHECK constraints by name. Rows are clustered by cluster and date."""
+    """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by: by none, its
+    rows are clustered by cluster and date.
+    """
 
     name: str
     meaning: str
     columns: tuple[Column, ...]
     checks: tuple[tuple[str, str], ...] = ()
+    partitioned_by: tuple[str, ...] = ()
 
     def rows(self, scan: Scan | None, items: Any) -> list[dict[str, Any]]:
         """The rows of these items, of a sweep where they are of one."""
@@ -239,7 +243,8 @@ _VERDICTS = ", ".join(f"'{verdict}'" for verdict in Verdict)
 
 OPEN_TRANSACTIONS = Table(
     "open_transactions",
-    "Every open transaction that a sweep judged, with the evidence",
+    "The open transactions that a sweep judged, with the evidence; the healthy ones are counted in sweeps instead, "
+    "unless they were asked for",
     (
         *SWEEP,
         *TRANSACTION,
@@ -453,7 +458,7 @@ SWEEPS = Table(
         Column(
             "transactional_ids",
             "BIGINT",
-            "Transactional ids that the brokers listed",
+            "Transactional ids that were in a transaction: Ongoing, PrepareCommit or PrepareAbort",
             lambda s, _: s.transactional_ids,
             True,
         ),
@@ -486,11 +491,45 @@ SWEEPS = Table(
         ),
         Column("txnscan_version", "STRING", "Version of txnscan that swept", lambda s, _: s.version, True),
         Column("schema_version", "INT", "Version of these tables", lambda s, _: SCHEMA_VERSION, True),
+        Column(
+            "healthy",
+            tuple[HealthyCount, ...],
+            "The healthy open transactions by topic and verdict: ongoing, pending_marker whose marker is not overdue, "
+            "and gone",
+            lambda s, _: s.healthy,
+        ),
     ),
     (
         ("partitions_add_up", "partitions_answered + partitions_failed = partitions_planned"),
         ("finished_after_start", "finished_at >= started_at"),
     ),
+)
+
+
+# More than a cluster has open at once, nearly always. What is left out starts its age anew.
+FIRST_SEEN_MAX = 100_000
+
+
+def scope_key(scope: str) -> str:
+    """A scope as the name of a folder."""
+    return hashlib.sha256(scope.encode()).hexdigest()[:16]
+
+
+FIRST_SEEN = Table(
+    "first_seen",
+    "Since when the transactions are open that the last sweep of each scope saw; each sweep writes its part anew",
+    (
+        Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
+        Column("scope_key", "STRING", "Digest of the sweep's scope", lambda s, _: scope_key(s.scope), True),
+        Column("sweep_id", "STRING", "The last sweep of this scope", lambda s, _: s.sweep_id, True),
+        *(
+            column
+            for column in TRANSACTION
+            if column.name
+            in ("topic", "topic_id", "partition", "producer_id", "producer_epoch", "start_offset", "first_seen_at")
+        ),
+    ),
+    partitioned_by=("cluster_id", "scope_key"),
 )
 
 
@@ -571,4 +610,4 @@ APPLY_LOCKS = Table(
 )
 
 # In the order of writing: the sweeps row last makes the others visible.
-TABLES = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, INCIDENTS, RESOLUTIONS, APPLY_LOCKS, SWEEPS)
+TABLES = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, FIRST_SEEN, INCIDENTS, RESOLUTIONS, APPLY_LOCKS, SWEEPS)

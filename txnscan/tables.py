@@ -24,9 +24,11 @@ from txnscan.config import ConfigError
 from txnscan.engine.rows import arrow_type, from_row, plain, spark_type
 from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, Verdict
 from txnscan.outcome import TOGETHER
-from txnscan.scan import FirstSeen, Identity, Incident, Incidents, Scan
+from txnscan.scan import Identity, Incident, Incidents, Scan, Sighting, Sightings
 from txnscan.schema import (
     CANDIDATES,
+    FIRST_SEEN,
+    FIRST_SEEN_MAX,
     INCIDENTS,
     KNOWN,
     OPEN_TRANSACTIONS,
@@ -38,6 +40,7 @@ from txnscan.schema import (
     Column,
     Table,
     incident_id,
+    scope_key,
     timestamp,
 )
 from txnscan.session import in_one_line
@@ -122,11 +125,11 @@ class Tables:
 
         return _begun(read)
 
-    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         """See History. A sweep hands on when a transaction was first seen, so that the last sweep of each scope
         suffices, however long the history is.
         """
-        return _begun(lambda: _first_seen(self._read_last_seen(cluster_id)))
+        return _begun(lambda: _sightings(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
         rows = self._spark.table(self.name(INCIDENTS))
@@ -135,11 +138,8 @@ class Tables:
         return unresolved.selectExpr("incident_id", *_IDENTITY, _FIRST_SEEN_MS, *known).collect()
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
-        sweeps = self._spark.table(self.name(SWEEPS)).where(F.col("cluster_id") == cluster_id)
-        last = sweeps.groupBy("scope").agg(F.max_by("sweep_id", "started_at").alias("sweep_id")).collect()
-        rows = self._spark.table(self.name(OPEN_TRANSACTIONS))
-        seen = rows.where(F.col("sweep_id").isin([row["sweep_id"] for row in last]))
-        return seen.selectExpr(*_IDENTITY, _FIRST_SEEN_MS).collect() if last else []
+        rows = self._spark.table(self.name(FIRST_SEEN)).where(F.col("cluster_id") == cluster_id)
+        return rows.selectExpr(*_IDENTITY, "producer_epoch", _FIRST_SEEN_MS).collect()
 
     # --- what a sweep leaves
 
@@ -154,8 +154,29 @@ class Tables:
                 self._withdraw(scan, table)
         self._begun.add(scan.sweep_id)
         *others, sweeps = OF_SWEEPS
-        _at_once((*(partial(self._append, scan, table) for table in others), partial(self._count_incidents, scan)))
+        _at_once(
+            (
+                *(partial(self._append, scan, table) for table in others),
+                partial(self._hand_on, scan),
+                partial(self._count_incidents, scan),
+            )
+        )
         self._append(scan, sweeps)
+
+    def _hand_on(self, scan: Scan) -> None:
+        """Writes down since when everything is open that this sweep saw, in the place of what the last one of its scope
+        wrote. Where another sweep does so at the same time, the later one's word is as good.
+        """
+        still_open = [judged for judged in scan.transactions if judged.judgement.verdict is not Verdict.GONE]
+        if not still_open:
+            # What stands there is of transactions that are over, and no other is taken for one of these.
+            return
+        oldest_first = sorted(still_open, key=lambda judged: judged.observation.first_seen_ms)
+        rows = frame(self._spark, scan, FIRST_SEEN, oldest_first[:FIRST_SEEN_MAX]).coalesce(1)
+        part = f"cluster_id = '{_quoted(scan.cluster_id)}' AND scope_key = '{scope_key(scan.scope)}'"
+        for attempt in stamina.retry_context(on=is_conflict, attempts=CONFLICT_TRIES, timeout=None):
+            with attempt:
+                self._save(FIRST_SEEN, rows.write.option("replaceWhere", part), mode="overwrite")
 
     def _count_incidents(self, scan: Scan) -> None:
         hanging = [judged for judged in scan.transactions if judged.judgement.verdict is Verdict.HANGING]
@@ -172,8 +193,9 @@ class Tables:
         self._spark.sql(f"DELETE FROM {self.name(table)} WHERE sweep_id = '{scan.sweep_id}'")
 
     def _append(self, scan: Scan, table: Table) -> None:
-        if _items(scan, table):
-            self._save(table, unstored(self._spark, scan, table).coalesce(1).write)
+        items = _items(scan, table)
+        if items:
+            self._save(table, frame(self._spark, scan, table, items).coalesce(1).write)
 
     def append(self, table: Table, items: Sequence[Any], *, once: str) -> None:
         """Appends a row for each item. What is appended twice with the same `once`, by whatever process, is appended
@@ -182,8 +204,8 @@ class Tables:
         writer = frame(self._spark, None, table, items).coalesce(1).write
         self._save(table, writer.option("txnAppId", f"txnscan-{once}").option("txnVersion", 1))
 
-    def _save(self, table: Table, writer: DataFrameWriter) -> None:
-        writer = writer.format("delta").mode("append")
+    def _save(self, table: Table, writer: DataFrameWriter, mode: str = "append") -> None:
+        writer = writer.format("delta").mode(mode)
         if _CATALOG_SCHEMA.fullmatch(self._location):
             writer.saveAsTable(self.name(table))
         else:
@@ -308,13 +330,13 @@ def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[
 
 
 def unstored(spark: SparkSession, scan: Scan, table: Table) -> DataFrame:
-    """What a sweep would append to a table."""
-    return frame(spark, scan, table, _items(scan, table))
+    """What a sweep found of what a table holds, healthy transactions too."""
+    return frame(spark, scan, table, scan.transactions if table is OPEN_TRANSACTIONS else _items(scan, table))
 
 
 def _items(scan: Scan, table: Table) -> Sequence[Any]:
     found: Mapping[str, Sequence[Any]] = {
-        OPEN_TRANSACTIONS.name: scan.transactions,
+        OPEN_TRANSACTIONS.name: scan.stored,
         CANDIDATES.name: scan.candidates,
         SCAN_ERRORS.name: scan.errors,
         SWEEPS.name: [scan],
@@ -378,13 +400,18 @@ def _best_known() -> Iterable[str]:
     yield "t.siblings = coalesce(t.siblings, s.siblings)"
 
 
-def _first_seen(rows: Iterable[Row]) -> FirstSeen:
+def _sightings(rows: Iterable[Row]) -> Sightings:
     """Scopes overlap, and of two rows of one transaction the earlier counts."""
-    first: dict[Identity, int] = {}
+    first: dict[Identity, Sighting] = {}
     for row in rows:
-        seen = _identity(row)
-        first[seen] = min(row["first_seen_ms"], first.get(seen, row["first_seen_ms"]))
+        which, seen = _identity(row), Sighting(row["first_seen_ms"], row["producer_epoch"])
+        first[which] = min(seen, first.get(which, seen), key=lambda one: one.first_seen_ms)
     return first
+
+
+def _quoted(text: str) -> str:
+    """Text within the quotes of an SQL literal."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _begun(call: Callable[[], Answer]) -> Callable[[], Answer]:
@@ -420,7 +447,7 @@ def _arrow(column: Column) -> pa.DataType:
 
 def _create_statement(name: str, table: Table) -> str:
     def quoted(text: str) -> str:
-        return "'" + text.replace("'", "\\'") + "'"
+        return f"'{_quoted(text)}'"
 
     columns = ", ".join(
         f"{c.name} {_sql_type(c)}{' NOT NULL' if c.required else ''} COMMENT {quoted(c.meaning)}" for c in table.columns
@@ -431,9 +458,14 @@ def _create_statement(name: str, table: Table) -> str:
         **{f"delta.constraints.{check}": condition for check, condition in table.checks},
     }
     listed = ", ".join(f"{quoted(key)} = {quoted(value)}" for key, value in properties.items())
+    layout = (
+        f"PARTITIONED BY ({', '.join(table.partitioned_by)})"
+        if table.partitioned_by
+        else "CLUSTER BY (cluster_id, sweep_date)"
+    )
     return (
         f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING DELTA COMMENT {quoted(table.meaning)} "
-        f"CLUSTER BY (cluster_id, sweep_date) TBLPROPERTIES ({listed})"
+        f"{layout} TBLPROPERTIES ({listed})"
     )
 
 

@@ -23,7 +23,7 @@ from txnscan.resolve.apply import Attempt, Result, Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Limits, Stored
 from txnscan.resolve.plan import Action, Plan, make_plan
-from txnscan.scan import FirstSeen, Identity, Incident, Incidents, Scan, identity
+from txnscan.scan import Identity, Incident, Incidents, Scan, Sightings, identity
 from txnscan.sim.answers import CLUSTER_ID
 from txnscan.sim.history import CONFIG, NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, accused, sweep
 from txnscan.sim.records import NOBODY, Data, Marker
@@ -54,7 +54,7 @@ class Memory:
         found = {one: Incident(_LONG_AGO_MS, self.known.get(name)) for name, one in self.identities.items()}
         return lambda: found
 
-    def last_seen(self, cluster_id: str) -> Callable[[], FirstSeen]:
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         """See scan.History."""
         return dict
 
