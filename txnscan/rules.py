@@ -18,7 +18,8 @@ The step "held by nobody" rests on absence, and absence of evidence is not evide
 - **V** every `__transaction_state` partition was covered by the one broker that serves it (`snapshot.py`);
 - **A** no transactional id is hidden from this principal (`snapshot.py`).
 Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of
-them: a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first.
+them: a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first. A
+transaction that the sieve took out (`sieve.py`) has such evidence and no other, and never gets past them.
 
 What coordinators say is held against their own log, `__transaction_state`, wherever it could be read (`log_check.py`):
 one that could not load all of it claims its partition and lists what it has, an authorizer may hide an id without a

@@ -1,8 +1,9 @@
-"""The story of a sweep, whatever the engine: plan, read wide, read, ask the coordinators, read again, judge; and of
-what hangs, what was decided about it.
+"""The story of a sweep, whatever the engine: plan, read wide, sieve, read, ask the coordinators, read again, judge; and
+of what hangs, what was decided about it.
 
-The order of the steps is the proof (see `rules.py`). Each step's results are plain values in this process before the
-next begins.
+The sieve takes out what a coordinator itself says that it holds (`sieve.py`): on a cluster at work that is nearly all,
+and what is left is proven. From there on the order of the steps is the proof (see `rules.py`). Each step's results are
+plain values in this process before the next begins.
 """
 
 from __future__ import annotations
