@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from txnscan.java import DELTA, jar_directory
-from txnscan.session import _SEARCHED_FIRST, DRIVER_OPTIONS, local_settings
+from txnscan.session import _SEARCHED_FIRST, local_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,11 +45,6 @@ def test_the_jars_that_most_classes_come_from_are_in_this_pyspark_and_searched_b
     before_delta = jars[: min(jars.index(jar.name) for jar in jar_directory(DELTA).glob("*.jar"))]
     found = [next((jar for jar in before_delta if jar.startswith(name)), None) for name in _SEARCHED_FIRST]
     assert None not in found and found == before_delta
-
-
-def test_spark_submit_starts_java_as_a_session_of_ones_own_does() -> None:
-    script = (Path(__file__).parents[1] / "spark-submit.sh").read_text("utf-8")
-    assert f'--driver-java-options "{DRIVER_OPTIONS} -Dlog4j2' in script
 
 
 def test_the_jars_of_pyspark_are_not_mixed_with_those_of_another_spark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,22 +214,6 @@ def test_sweep_and_show_print_the_same_object(planted: Planted, location: str) -
     assert json.loads(swept.stdout) == json.loads(shown.stdout)
 
 
-def test_spark_submit_sweeps_on_executors_of_their_own(planted: Planted, location: str) -> None:
-    command = ["./spark-submit.sh", "sweep", "--bootstrap-server", planted.bootstrap_servers, "--tables", location]
-    variables = {**os.environ, "MASTER": "local-cluster[2,1,700]", "PYSPARK_PYTHON": sys.executable}
-    ran = subprocess.run(
-        [*command, "--format", "json"],
-        cwd=ROOT,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert _verdicts(json.loads(ran.stdout)) == {name: v[:2] for name, v in EXPECTED.items()}
-
-
 def test_an_unknown_job_lists_those_there_are() -> None:
     ran = subprocess.run([ROOT / "spark-submit.sh", "nothing"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
