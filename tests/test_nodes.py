@@ -21,8 +21,9 @@ from tests.test_sweep import EXPECTED
 from txnscan.demo.ports import HOST, choose_ports, is_listening
 from txnscan.demo.process import GuardedProcess
 from txnscan.demo.wait import wait_until
-from txnscan.engine.nodes import archive, in_one_jvm
+from txnscan.engine.nodes import archive, in_one_jvm, remedy
 from txnscan.java import find_java, pyspark_jars
+from txnscan.session import in_one_line
 
 ROOT = Path(__file__).parents[1]
 WORKERS = 2
@@ -53,6 +54,25 @@ print(json.dumps({
     "sent": [file.rsplit("/", 1)[-1] for file in spark.sparkContext.listFiles],
     "places": sorted(row.place for row in rows),
     "path as before": sys.path == path,
+}))
+"""
+
+# A server of Spark Connect, whose executors have the nodes' Python.
+CONNECT = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from pyspark.sql import SparkSession
+from txnscan import ScanConfig, sweep
+from txnscan.session import local_settings
+builder = SparkSession.builder.remote("local[2]")
+for name, value in local_settings("elsewhere").items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+result = sweep(spark, ScanConfig(sys.argv[2], tables=sys.argv[3]))
+rows = result.transactions.select("topic", "partition", "verdict", "reason").collect()
+print(json.dumps({
+    "verdicts": {f"{row.topic}-{row.partition}": [row.verdict, row.reason] for row in rows},
+    "connect": type(spark).__module__,
 }))
 """
 
@@ -166,6 +186,20 @@ def test_a_session_of_ones_own_is_given_what_its_executors_need_once_whatever_nu
     assert found["path is as before"]
 
 
+def test_a_session_of_spark_connect_is_given_it_too(planted: Planted, tmp_path: Path) -> None:
+    python = python_of_nodes(tmp_path / "python")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
+    ran = subprocess.run(
+        [sys.executable, "-c", CONNECT, str(ROOT), planted.bootstrap_servers, str(tmp_path / "tables")],
+        cwd=tmp_path, env={**environment, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": HOST},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout.splitlines()[-1])
+    assert answer["connect"].startswith("pyspark.sql.connect")
+    assert answer["verdicts"] == VERDICTS
+
+
 def test_what_is_sent_is_kafka_python_and_this_package_without_demo_and_simulator() -> None:
     sent = archive()
     assert sent is not None
@@ -196,3 +230,84 @@ def test_what_is_sent_is_all_that_a_task_imports(tmp_path: Path) -> None:
 )
 def test_packages_are_sent_to_executors_that_are_processes_of_their_own(master: str, local: bool) -> None:
     assert in_one_jvm(master) is local
+
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+NAME_ONE = "with pyspark, pandas and pyarrow, in PYSPARK_PYTHON"
+OTHER = "[PYTHON_VERSION_MISMATCH] Python in worker has different version: {} than that in driver: 3.11, PySpark cannot"
+NO_PYARROW = f"Python on the executors has no pyarrow: install it there, or name a Python of theirs, {NAME_ONE}"
+TOO_OLD = (
+    f"Python is {{}} on the executors and {HERE} here, and txnscan needs 3.11 or newer on both: "
+    f"name a {HERE} of theirs, {NAME_ONE}"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (
+            OTHER.format("3.99"),
+            f"Python is 3.99 on the executors and {HERE} here, and PySpark needs the same minor version on both: "
+            f"name a {HERE} of theirs, {NAME_ONE}",
+        ),
+        (OTHER.format("3.10"), TOO_OLD.format("3.10")),
+        # It does not get as far as telling its version.
+        (
+            '  File "/usr/lib/python3.8/runpy.py", line 185, in _run_module_as_main\n'
+            "AttributeError: module 'importlib.resources' has no attribute 'files'",
+            TOO_OLD.format("3.8"),
+        ),
+        (
+            'java.io.IOException: Cannot run program "/opt/none/python3": error=2, No such file or directory',
+            f"the executors cannot run /opt/none/python3: name a Python of theirs, {NAME_ONE}",
+        ),
+        ("  File \"/usr/lib/python3.12/x.py\"\nModuleNotFoundError: No module named 'pyarrow'", NO_PYARROW),
+        ("[PACKAGE_NOT_INSTALLED] PyArrow >= 15.0.0 must be installed; however, it was not found.", NO_PYARROW),
+        (
+            "[UNSUPPORTED_PACKAGE_VERSION] PyArrow >= 15.0.0 must be installed; however, your version is 9.0.0.",
+            "PyArrow is too old on the executors: install 15.0.0 or newer in their Python",
+        ),
+        (
+            "ModuleNotFoundError: No module named 'txnscan'",
+            "Python on the executors has no txnscan, and this cluster takes no files of a session: install txnscan in "
+            "their Python, or read from the driver with --engine threads",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_nodes_python_is_one_sentence_with_what_to_do(said: str, sentence: str) -> None:
+    assert remedy(said) == sentence
+    assert in_one_line(Exception(f"An error occurred while calling o1.x.\n{said}\n\tat a.b")) == sentence
+
+
+@pytest.mark.parametrize(
+    "said", ["ModuleNotFoundError: No module named 'grpc'", "[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found."]
+)
+def test_an_error_about_something_else_keeps_its_own_words(said: str) -> None:
+    assert remedy(said) is None
+
+
+def test_a_driver_on_the_cluster_is_left_to_spark_submit_with_the_jars_and_settings(tmp_path: Path) -> None:
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 5\n')
+    submit.chmod(0o755)
+    variables = {"SPARK_HOME": str(tmp_path), "MASTER": "yarn", "PYSPARK_DRIVER_PYTHON": sys.executable}
+    ran = subprocess.run(
+        [ROOT / "spark-submit.sh", "sweep", "--format", "json"],
+        env={**os.environ, **variables, "SPARK_SUBMIT_OPTS_TXNSCAN": "--deploy-mode cluster"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    words = ran.stdout.splitlines()
+    assert ran.returncode == 5
+    assert words[:2] == ["--master", "yarn"] and words[-3:] == [str(ROOT / "jobs" / "sweep.py"), "--format", "json"]
+    assert words[-5:-3] == ["--deploy-mode", "cluster"]
+    assert "delta-spark" in words[words.index("--jars") + 1]
+
+
+def test_spark_submit_passes_exit_status_and_streams_on() -> None:
+    ran = subprocess.run(
+        [ROOT / "spark-submit.sh", "resolve", "apply", "--nothing"],
+        env={**os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--nothing" in ran.stderr

@@ -220,33 +220,6 @@ def test_an_unknown_job_lists_those_there_are() -> None:
     assert ran.stderr == "usage: ./spark-submit.sh <job> [options]; jobs: resolve sweep\n"
 
 
-CONNECT = """
-import json, sys
-from pyspark.sql import SparkSession
-from txnscan import ScanConfig, sweep
-from txnscan.session import local_settings
-builder = SparkSession.builder.remote("local[2]")
-for name, value in local_settings("local[2]").items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-result = sweep(spark, ScanConfig(sys.argv[1], tables=sys.argv[2]))
-rows = result.transactions.select("topic", "partition", "verdict", "reason").collect()
-print(json.dumps({"transactions": [row.asDict() for row in rows], "connect": type(spark).__module__}))
-"""
-
-
-def test_a_sweep_runs_through_spark_connect(planted: Planted, location: str) -> None:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", CONNECT, planted.bootstrap_servers, location],
-        env=variables, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    answer = json.loads(ran.stdout.splitlines()[-1])
-    assert answer["connect"].startswith("pyspark.sql.connect")
-    assert _verdicts(answer) == {name: v[:2] for name, v in EXPECTED.items()}
-
-
 def _verdicts(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {f"{t['topic']}-{t['partition']}": (t["verdict"], t["reason"]) for t in found["transactions"]}
 

@@ -154,16 +154,22 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> Spar
         for name, value in settings.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
-    # Options of the launch, and not of the session, so that what the user adds there comes later and counts.
-    ours = shlex.join(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))
-    options = (ours, os.environ.get("SPARK_SUBMIT_OPTS_TXNSCAN", ""), os.environ.get(_ARGUMENTS, "pyspark-shell"))
-    with _environment(_ARGUMENTS, " ".join(options)), _stdout_on_stderr():
+    with _environment(_ARGUMENTS, launch_arguments(settings, os.environ)), _stdout_on_stderr():
         spark = builder.getOrCreate()
     # PySpark leaves this setting to programs that spark-submit starts.
     named = spark.sparkContext.getConf().get("spark.pyspark.python")
     if named is not None and not in_one_jvm(spark.sparkContext.master or ""):
         spark.sparkContext.pythonExec = named
     return spark
+
+
+def launch_arguments(settings: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """The words after `spark-submit` that start a session's JVM. What the user adds comes after the settings: the last
+    one of a name counts.
+    """
+    ours = shlex.join(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))
+    theirs = environment.get("SPARK_SUBMIT_OPTS_TXNSCAN", "")
+    return " ".join(filter(None, (ours, theirs, environment.get(_ARGUMENTS, "pyspark-shell"))))
 
 
 @contextmanager

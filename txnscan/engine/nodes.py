@@ -34,7 +34,9 @@ _NOT_SENT = {"txnscan": {"demo", "sim"}, "kafka": {"benchmarks", "cli"}}
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 _PYTHON_MIN = (3, 11)
-_OTHER_PYTHON = re.compile(r"Python in worker has different version: ([\d.]+) than that in driver: ([\d.]+)")
+_OTHER_PYTHON = re.compile(r"Python in worker has different version: ([\d.]+) than that in driver")
+# In the trace of a Python too old to get as far as comparing: the path of its library.
+_LIBRARY = re.compile(r"/python(3\.\d+)/")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
 _NO_MODULE = re.compile(
     r"(?:No module named '?|\[PACKAGE_NOT_INSTALLED\] )(kafka|txnscan|pyspark|py4j|pandas|pyarrow|numpy)\b", re.I
@@ -112,9 +114,10 @@ def remedy(said: str) -> str | None:
     """What is wrong with the executors' Python, and what to do about it, in one sentence; None where an error of Spark
     that says this is about something else.
     """
-    if other := _OTHER_PYTHON.search(said):
-        there, here = other.groups()
-        too_old = tuple(map(int, there.split("."))) < _PYTHON_MIN
+    there = _python_there(said)
+    if there is not None:
+        here = ".".join(map(str, sys.version_info[:2]))
+        too_old = _version(there) < _PYTHON_MIN
         need = "txnscan needs 3.11 or newer on both" if too_old else "PySpark needs the same minor version on both"
         return f"Python is {there} on the executors and {here} here, and {need}: name a {here} of theirs, {_NAME_ONE}"
     if missing := _NO_PROGRAM.search(said):
@@ -131,3 +134,14 @@ def remedy(said: str) -> str | None:
             "their Python, or read from the driver with --engine threads"
         )
     return f"Python on the executors has no {name}: install it there, or name a Python of theirs, {_NAME_ONE}"
+
+
+def _python_there(said: str) -> str | None:
+    """The version of the executors' Python, where that is what is wrong."""
+    if other := _OTHER_PYTHON.search(said):
+        return other[1]
+    return min((found for found in _LIBRARY.findall(said) if _version(found) < _PYTHON_MIN), key=_version, default=None)
+
+
+def _version(written: str) -> tuple[int, ...]:
+    return tuple(map(int, written.split(".")))
