@@ -183,7 +183,7 @@ def test_a_session_of_ones_own_is_given_what_its_executors_need_once_whatever_nu
     sent = archive()
     assert sent is not None and found["sent"] == [sent.name]
     assert len(found["places"]) >= 2 and all(f"/{sent.name}/" in place for place in found["places"])
-    assert found["path is as before"]
+    assert found["path as before"]
 
 
 def test_a_session_of_spark_connect_is_given_it_too(planted: Planted, tmp_path: Path) -> None:
