@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import re
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -36,7 +38,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 _PYTHON_MIN = (3, 11)
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: ([\d.]+) than that in driver")
 # In the trace of a Python too old to get as far as comparing: the path of its library.
-_LIBRARY = re.compile(r"/python(3\.\d+)/")
+_LIBRARY = re.compile(r'File "[^"]*/python(3\.\d+)/')
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
 _NO_MODULE = re.compile(
     r"(?:No module named '?|\[PACKAGE_NOT_INSTALLED\] )(kafka|txnscan|pyspark|py4j|pandas|pyarrow|numpy)\b", re.I
@@ -86,14 +88,18 @@ def archive() -> Path | None:
     files = list(_files())
     if not files:
         return None
-    written = own_directory() / "packages.zip"
-    with zipfile.ZipFile(written, "w") as target:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as target:
         for name, file in files:
             info = zipfile.ZipInfo(name, _TIME)
             target.writestr(info, file.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=1)
     # A session may outlive this version of the package, and an executor refuses another file under a name it has.
-    digest = hashlib.sha256(written.read_bytes()).hexdigest()[:12]
-    return written.rename(written.with_name(f"txnscan-{__version__}-{digest}.zip"))
+    digest = hashlib.sha256(packed.getvalue()).hexdigest()[:12]
+    kept = own_directory() / f"txnscan-{__version__}-{digest}.zip"
+    # Sweeps of several threads may come here at once.
+    written = kept.with_suffix(f".{threading.get_ident()}")
+    written.write_bytes(packed.getvalue())
+    return written.replace(kept)
 
 
 def _files() -> Iterator[tuple[str, Path]]:
