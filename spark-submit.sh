@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs jobs/<job>.py on any Spark master, with the settings of conf/:
 #   ./spark-submit.sh sweep --bootstrap-server localhost:9092 --tables /data/txnscan
-# MASTER names the master (default local[*]); SPARK_SUBMIT_OPTS_TXNSCAN holds further options of spark-submit.
+# MASTER names the master (default local[*]); SPARK_SUBMIT_OPTS_TXNSCAN holds further options of spark-submit;
+# PYSPARK_PYTHON names the Python of executors on other machines (default: their own python3).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -14,35 +15,28 @@ job=$1
 shift
 [ -f "$here/jobs/$job.py" ] || usage
 
-python=${PYSPARK_PYTHON:-$here/.venv/bin/python}
+# The driver's Python: this environment's, or where there is none, the one that the user has named.
+python=${PYSPARK_DRIVER_PYTHON:-$here/.venv/bin/python}
+[ -n "${PYSPARK_DRIVER_PYTHON:-}" ] || [ -x "$python" ] || python=${PYSPARK_PYTHON:-$python}
 if [ ! -x "$python" ] && ! python=$(command -v "$python"); then
-  echo "spark-submit.sh: there is no Python environment; run 'make setup' first, or set PYSPARK_PYTHON" >&2
+  echo "spark-submit.sh: there is no Python environment; run 'make setup' first, or set PYSPARK_DRIVER_PYTHON" >&2
   exit 1
 fi
-export PYSPARK_PYTHON=$python PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
+# Another Spark's Java is spoken to by its own Python.
+for source in ${SPARK_HOME:+"$SPARK_HOME"/python/lib/*.zip}; do export PYTHONPATH=$PYTHONPATH:$source; done
 
-# The environment's own Spark, or SPARK_HOME's.
-submit=${SPARK_HOME:+$SPARK_HOME/bin/spark-submit}
-submit=${submit:-$(dirname "$python")/spark-submit}
-master=${MASTER:-local[*]}
-case $master in local*) export SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1} ;; esac
+case " ${SPARK_SUBMIT_OPTS_TXNSCAN:-} " in
+  *deploy-mode[\ =]cluster* | *spark.submit.deployMode=cluster*)
+    # The driver runs on the cluster, with the txnscan that is installed there.
+    submit=${SPARK_HOME:+$SPARK_HOME/bin/spark-submit}
+    # shellcheck disable=SC2086 # options are words
+    exec "${submit:-$(dirname "$python")/spark-submit}" --master "${MASTER:-local[*]}" --name "txnscan-$job" \
+      --properties-file "$here/conf/spark-defaults.conf" --jars "$("$python" -m txnscan.java)" \
+      $SPARK_SUBMIT_OPTS_TXNSCAN "$here/jobs/$job.py" "$@"
+    ;;
+esac
 
-# Delta's jars, from the cache or fetched once; Python on the executors gets this package.
-jars=$("$python" -m txnscan.java)
-package=$(mktemp -d)
-trap 'rm -rf "$package"' EXIT
-"$python" - "$here" "$package/txnscan.zip" <<'PYTHON'
-import sys, zipfile
-from pathlib import Path
-root, target = Path(sys.argv[1]), sys.argv[2]
-with zipfile.ZipFile(target, "w") as archive:
-    for path in sorted(root.glob("txnscan/**/*.py")):
-        archive.write(path, path.relative_to(root))
-PYTHON
-
-# shellcheck disable=SC2086 # options are words
-"$submit" --master "$master" --name "txnscan-$job" \
-  --properties-file "$here/conf/spark-defaults.conf" \
-  --driver-java-options "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=300m -Dlog4j2.configurationFile=$here/conf/log4j2.properties" \
-  --jars "$jars" --py-files "$package/txnscan.zip" \
-  ${SPARK_SUBMIT_OPTS_TXNSCAN:-} "$here/jobs/$job.py" "$@"
+# Python starts Java, and not the other way round: spark-submit would mix a program's stderr into its stdout. What
+# executors need is sent to them by the session (txnscan/engine/nodes.py).
+exec "$python" "$here/jobs/$job.py" "$@"

@@ -24,7 +24,7 @@ IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random
 # Inside txnscan: what opens connections, runs a clock or needs Spark.
 IMPURE_HOMES = ("cluster", "remote", "reads", "scan", "api", "cli", "tables", "session", "java", "engine", "report")
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
-SPARK_HOMES = ("engine/spark.py", "engine/daemon.py", "tables.py", "session.py", *JOURNAL)
+SPARK_HOMES = ("engine/spark.py", "engine/daemon.py", "engine/nodes.py", "tables.py", "session.py", *JOURNAL)
 
 
 @dataclass(frozen=True)

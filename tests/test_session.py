@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +13,13 @@ import pyarrow as pa
 import pytest
 
 from txnscan.java import DELTA, jar_directory
-from txnscan.session import _SEARCHED_FIRST, DRIVER_OPTIONS, local_settings
+from txnscan.session import _SEARCHED_FIRST, launch_arguments, local_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CLASS_PATH, JARS, DAEMON = "spark.driver.extraClassPath", "spark.jars", "spark.python.daemon.module"
+WAREHOUSE = "spark.sql.warehouse.dir"
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[*, 3]"])
@@ -47,9 +49,29 @@ def test_the_jars_that_most_classes_come_from_are_in_this_pyspark_and_searched_b
     assert None not in found and found == before_delta
 
 
-def test_spark_submit_starts_java_as_a_session_of_ones_own_does() -> None:
-    script = (Path(__file__).parents[1] / "spark-submit.sh").read_text("utf-8")
-    assert f'--driver-java-options "{DRIVER_OPTIONS} -Dlog4j2' in script
+def test_what_the_user_tells_spark_submit_counts_more_than_the_settings_of_conf() -> None:
+    theirs = {
+        "SPARK_SUBMIT_OPTS_TXNSCAN": "--executor-memory 2g --conf 'a=b c'",
+        "PYSPARK_SUBMIT_ARGS": "-v pyspark-shell",
+    }
+    words = shlex.split(launch_arguments({"spark.executor.memory": "640m", "x": "-Da=1 -Db=2"}, theirs))
+    ours = ["--conf", "spark.executor.memory=640m", "--conf", "x=-Da=1 -Db=2"]
+    assert words == [*ours, "--executor-memory", "2g", "--conf", "a=b c", "-v", "pyspark-shell"]
+    assert launch_arguments({}, {}) == "pyspark-shell"
+
+
+def test_spark_makes_its_warehouse_in_a_directory_that_goes_with_the_process() -> None:
+    script = "from txnscan.session import local_settings; print(local_settings('local')['spark.sql.warehouse.dir'])"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+    assert told.startswith("file:///")
+    assert not Path(told.removeprefix("file://")).parent.exists()
+
+
+def test_a_warehouse_that_the_site_has_named_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert WAREHOUSE in local_settings("local")
+    (tmp_path / "spark-defaults.conf").write_text(f"{WAREHOUSE}   hdfs:///warehouse\n")
+    assert WAREHOUSE not in local_settings("local")
 
 
 def test_the_jars_of_pyspark_are_not_mixed_with_those_of_another_spark(monkeypatch: pytest.MonkeyPatch) -> None:

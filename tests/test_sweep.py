@@ -214,53 +214,10 @@ def test_sweep_and_show_print_the_same_object(planted: Planted, location: str) -
     assert json.loads(swept.stdout) == json.loads(shown.stdout)
 
 
-def test_spark_submit_sweeps_on_executors_of_their_own(planted: Planted, location: str) -> None:
-    command = ["./spark-submit.sh", "sweep", "--bootstrap-server", planted.bootstrap_servers, "--tables", location]
-    variables = {**os.environ, "MASTER": "local-cluster[2,1,700]", "PYSPARK_PYTHON": sys.executable}
-    ran = subprocess.run(
-        [*command, "--format", "json"],
-        cwd=ROOT,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert _verdicts(json.loads(ran.stdout)) == {name: v[:2] for name, v in EXPECTED.items()}
-
-
 def test_an_unknown_job_lists_those_there_are() -> None:
     ran = subprocess.run([ROOT / "spark-submit.sh", "nothing"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "usage: ./spark-submit.sh <job> [options]; jobs: resolve sweep\n"
-
-
-CONNECT = """
-import json, sys
-from pyspark.sql import SparkSession
-from txnscan import ScanConfig, sweep
-from txnscan.session import local_settings
-builder = SparkSession.builder.remote("local[2]")
-for name, value in local_settings("local[2]").items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-result = sweep(spark, ScanConfig(sys.argv[1], tables=sys.argv[2]))
-rows = result.transactions.select("topic", "partition", "verdict", "reason").collect()
-print(json.dumps({"transactions": [row.asDict() for row in rows], "connect": type(spark).__module__}))
-"""
-
-
-def test_a_sweep_runs_through_spark_connect(planted: Planted, location: str) -> None:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", CONNECT, planted.bootstrap_servers, location],
-        env=variables, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    answer = json.loads(ran.stdout.splitlines()[-1])
-    assert answer["connect"].startswith("pyspark.sql.connect")
-    assert _verdicts(answer) == {name: v[:2] for name, v in EXPECTED.items()}
 
 
 def _verdicts(found: dict[str, Any]) -> dict[str, tuple[str, str]]:

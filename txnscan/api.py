@@ -77,8 +77,10 @@ def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet
 
 
 def _spark_engine(spark: SparkSession) -> Engine:
+    from txnscan.engine.nodes import send_packages
     from txnscan.engine.spark import SparkEngine
 
+    send_packages(spark)
     engine = SparkEngine(spark)
     engine.start_workers()
     return engine

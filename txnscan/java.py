@@ -131,7 +131,10 @@ def pyspark_jars() -> list[Path]:
 
 
 def _ivy_jar() -> Path:
-    for jar in pyspark_jars():
+    # With SPARK_HOME, PySpark may be the one in its zip file, which holds no jars.
+    home = os.environ.get("SPARK_HOME")
+    of_home = sorted(Path(home, "jars").glob("*.jar")) if home else []
+    for jar in pyspark_jars() + of_home:
         if jar.name.startswith("ivy-"):
             return jar
     raise JavaError("jars are downloaded with the Ivy inside PySpark, which is not installed; install txnscan[spark]")

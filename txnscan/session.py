@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import javaproperties
 
+from txnscan.engine.nodes import in_one_jvm, remedy
 from txnscan.java import DELTA, JavaError, find_java, jar_directory, pyspark_jars
+from txnscan.scratch import own_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# local, local[4], local[*, 2]; local-cluster has executors of its own.
-_IN_ONE_JVM = re.compile(r"local(\[|$)")
+_WAREHOUSE = "spark.sql.warehouse.dir"
+# Where PySpark looks for options of the JVM that it starts.
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
 # A sweep's JVM lives for seconds: compiling its code well takes longer than running it. One run of five sweeps each, on
 # two cores that had other work: the first sweep in 19 s instead of 41 s, later ones in 5-7 s instead of 7-15 s. And it
-# loads 27,000 classes at once, which need not be looked through for garbage: 13 % of a cold sweep. spark-submit.sh has
-# the same.
+# loads 27,000 classes at once, which need not be looked through for garbage: 13 % of a cold sweep.
 DRIVER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=300m"
 
 # Java looks for a class in one jar after another, of which PySpark has 276, by name. Most classes of a sweep come from
@@ -69,7 +73,8 @@ def local_settings(master: str, say: Callable[[str], None] = lambda _: None) -> 
     delta = sorted(jar_directory(DELTA, say=say).glob("*.jar"))
     return {
         **spark_defaults(),
-        **(_in_one_jvm(delta) if _IN_ONE_JVM.match(master) else {"spark.jars": ",".join(map(str, delta))}),
+        **(_in_one_jvm(delta) if in_one_jvm(master) else {"spark.jars": ",".join(map(str, delta))}),
+        **_warehouse(),
         "spark.driver.extraJavaOptions": f"{DRIVER_OPTIONS} -Dlog4j2.configurationFile={log}",
     }
 
@@ -85,6 +90,17 @@ def _in_one_jvm(delta: Sequence[Path]) -> dict[str, str]:
     }
 
 
+def _warehouse() -> dict[str, str]:
+    """Spark makes the directory of its default database even where nothing is put there: `spark-warehouse`, in the
+    working directory. A site that has named another means it.
+    """
+    home = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "/nonexistent"), "conf")
+    with suppress(OSError):
+        if _WAREHOUSE in javaproperties.loads(Path(home, "spark-defaults.conf").read_text("utf-8")):
+            return {}
+    return {_WAREHOUSE: (own_directory() / "warehouse").as_uri()}
+
+
 def spark_session(
     master: str | None = None,
     *,
@@ -93,7 +109,8 @@ def spark_session(
     say: Callable[[str], None] = lambda _: None,
 ) -> SparkSession:
     """The running session (Databricks, a notebook), else a new one: under spark-submit with the launcher's settings,
-    otherwise on `master`, MASTER of the environment, or `local[*]`, with `settings` over those of conf/.
+    otherwise on `master`, MASTER of the environment, or `local[*]`, with `settings` over those of conf/, and
+    spark-submit's options in SPARK_SUBMIT_OPTS_TXNSCAN over both.
 
     Raises SparkUnavailable when PySpark or Java is missing or Spark does not start.
     """
@@ -103,24 +120,84 @@ def spark_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    # Python workers must be this interpreter, with this environment's packages.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     try:
-        if "PYSPARK_GATEWAY_PORT" not in os.environ:
-            find_java()
-            chosen = master or os.environ.get("MASTER", "local[*]")
-            if chosen.startswith("local"):
-                # A driver that nobody else talks to listens to nobody else.
-                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            for name, value in {**local_settings(chosen, say), **(settings or {})}.items():
-                builder = builder.config(name, value)
-            builder = builder.master(chosen)
-        return builder.getOrCreate()
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            return builder.getOrCreate()
+        find_java()
+        chosen = master or os.environ.get("MASTER", "local[*]")
+        if chosen.startswith("local"):
+            # A driver that nobody else talks to listens to nobody else.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        _choose_python(chosen)
+        return _started(builder, {**local_settings(chosen, say), **(settings or {}), "spark.master": chosen})
     except JavaError as error:
         raise SparkUnavailable(str(error)) from None
     except Exception as error:
         raise SparkUnavailable(f"Spark could not start: {in_one_line(error)}") from None
+
+
+def _choose_python(master: str) -> None:
+    """The Python of workers, as PySpark looks it up: on other machines their own `python3`, or what the user named."""
+    if in_one_jvm(master):
+        # They are forked from a process of this package, which is not in every Python that a user may have named.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    elif master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        # A second session in this process: its JVM takes no more options.
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    with _environment(_ARGUMENTS, launch_arguments(settings, os.environ)), _stdout_on_stderr():
+        spark = builder.getOrCreate()
+    # PySpark leaves this setting to programs that spark-submit starts.
+    named = spark.sparkContext.getConf().get("spark.pyspark.python")
+    if named is not None and not in_one_jvm(spark.sparkContext.master or ""):
+        spark.sparkContext.pythonExec = named
+    return spark
+
+
+def launch_arguments(settings: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """The words after `spark-submit` that start a session's JVM. What the user adds comes after the settings: the last
+    one of a name counts.
+    """
+    ours = shlex.join(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))
+    theirs = environment.get("SPARK_SUBMIT_OPTS_TXNSCAN", "")
+    return " ".join(filter(None, (ours, theirs, environment.get(_ARGUMENTS, "pyspark-shell"))))
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+    """A JVM that is started meanwhile, and all that it starts, says on stderr what it would say on stdout, where the
+    result goes.
+    """
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def require_pyspark() -> None:
@@ -140,6 +217,8 @@ def is_of_spark(error: BaseException) -> bool:
 
 def in_one_line(error: BaseException) -> str:
     """What an error of Spark or Java says, without its trace and without the names of classes."""
+    if (sentence := remedy(str(error))) is not None:
+        return sentence
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # What a Python worker raised is the last line of its traceback.
     raised = [line for line in lines if re.match(r"\w*(Error|Exception): ", line)]

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from txnscan.engine import Batch, OnProgress, Row, by_producer_id
+from txnscan.engine.nodes import remedy
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.threads import THREADS, lanes, read_lanes
 from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBatch, WideRow
@@ -75,7 +76,7 @@ class SparkEngine:
         if not batches:
             return []
         work = dealt(lanes(batches), self._parallelism)
-        with self._watched(len(work), len(batches), on_progress):
+        with self._watched(len(work), len(batches), on_progress), _with_remedy():
             return from_arrow(self._spread(read, work, row_type).toArrow(), row_type)
 
     def start_workers(self) -> None:
@@ -119,7 +120,8 @@ class SparkEngine:
         joined = left.join(F.broadcast(right), "producer_id", "left").select(
             "producer_id", "observation", "coordinators"
         )
-        return from_arrow(joined.mapInArrow(_judge_batches(context), spark_schema(Judged)).toArrow(), Judged)
+        with _with_remedy():
+            return from_arrow(joined.mapInArrow(_judge_batches(context), spark_schema(Judged)).toArrow(), Judged)
 
     def _frame(self, table: pa.Table) -> DataFrame:
         return self._spark.createDataFrame(table)
@@ -188,6 +190,17 @@ def _judge_batches(context: Context) -> Callable[[Iterator[pa.RecordBatch]], Ite
             yield from to_arrow(judged, Judged).to_batches()
 
     return run
+
+
+@contextmanager
+def _with_remedy() -> Iterator[None]:
+    """Where the executors' Python is what is wrong, says so below what Spark says: a trace of a hundred lines."""
+    try:
+        yield
+    except Exception as error:
+        if (sentence := remedy(str(error))) is not None:
+            error.add_note(sentence)
+        raise
 
 
 @contextmanager

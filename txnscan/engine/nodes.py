@@ -1,0 +1,153 @@
+"""What the machines of executors need: Python with pyspark, pandas and pyarrow, of the driver's minor version. All else
+that a task imports is sent to them: this package, without the demo and the simulator, and kafka-python, which is pure
+Python.
+
+They travel with the session, and so the same way on every cluster manager: `SparkContext.addPyFile`, or `addArtifacts`
+on Spark Connect. An executor has them before anything of its own that has the same name. Where executors are this
+machine's own processes with this very Python (`local[*]`), nothing is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import re
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from txnscan import __version__
+from txnscan.scratch import own_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# local, local[4], local[*, 2]; local-cluster has executors of its own.
+_IN_ONE_JVM = re.compile(r"local(\[|$)")
+# Folders that no task imports.
+_NOT_SENT = {"txnscan": {"demo", "sim"}, "kafka": {"benchmarks", "cli"}}
+# Zip files know no earlier time. One that is always the same makes equal archives of equal files.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+_PYTHON_MIN = (3, 11)
+_OTHER_PYTHON = re.compile(r"Python in worker has different version: ([\d.]+) than that in driver")
+# In the trace of a Python too old to get as far as comparing: the path of its library.
+_LIBRARY = re.compile(r'File "[^"]*/python(3\.\d+)/')
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
+_NO_MODULE = re.compile(
+    r"(?:No module named '?|\[PACKAGE_NOT_INSTALLED\] )(kafka|txnscan|pyspark|py4j|pandas|pyarrow|numpy)\b", re.I
+)
+_OLD_PACKAGE = re.compile(r"\[UNSUPPORTED_PACKAGE_VERSION\] (\w+) >= ([\d.]+) must be installed")
+_NAME_ONE = "with pyspark, pandas and pyarrow, in PYSPARK_PYTHON"
+
+
+def in_one_jvm(master: str) -> bool:
+    """Whether the driver of such a master is its own executor."""
+    return _IN_ONE_JVM.match(master) is not None
+
+
+def send_packages(spark: SparkSession) -> None:
+    """Sends the session's executors what tasks import, once; a task that is defined afterwards has it."""
+    from pyspark.errors import PySparkException
+
+    try:
+        context = spark.sparkContext
+    except PySparkException:  # Spark Connect: the session has no context, and the server's executors are anywhere
+        _send_by_connect(spark)
+        return
+    if in_one_jvm(context.master or ""):
+        return
+    sent = archive()
+    if sent is None or any(Path(file).name == sent.name for file in context.listFiles):
+        return
+    context.addPyFile(str(sent))
+    # PySpark has the driver search the archive too, where everything is installed.
+    sys.path[:] = [entry for entry in sys.path if Path(entry).name != sent.name]
+
+
+def _send_by_connect(spark: SparkSession) -> None:
+    sent = archive()
+    if sent is None:
+        return
+    # A server that takes no files may have the packages installed. Where not, the first task says what is missing.
+    with suppress(Exception):
+        spark.addArtifacts(str(sent), pyfile=True)
+
+
+@cache
+def archive() -> Path | None:
+    """A zip file of what tasks import, named after its contents, that is there until the process ends; None where this
+    package is itself imported from a zip file: whoever sent that to the driver has sent it to the executors.
+    """
+    files = list(_files())
+    if not files:
+        return None
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as target:
+        for name, file in files:
+            info = zipfile.ZipInfo(name, _TIME)
+            target.writestr(info, file.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=1)
+    # A session may outlive this version of the package, and an executor refuses another file under a name it has.
+    digest = hashlib.sha256(packed.getvalue()).hexdigest()[:12]
+    kept = own_directory() / f"txnscan-{__version__}-{digest}.zip"
+    # Sweeps of several threads may come here at once.
+    written = kept.with_suffix(f".{threading.get_ident()}")
+    written.write_bytes(packed.getvalue())
+    return written.replace(kept)
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    """What tasks import, by name in the archive."""
+    for package, left_out in _NOT_SENT.items():
+        spec = importlib.util.find_spec(package)
+        for location in (spec.submodule_search_locations or ()) if spec else ():
+            root = Path(location)
+            if not root.is_dir():
+                return
+            for file in sorted(root.rglob("*")):
+                parts = file.relative_to(root).parts
+                if file.is_file() and parts[0] not in left_out and "__pycache__" not in parts:
+                    yield "/".join((package, *parts)), file
+
+
+def remedy(said: str) -> str | None:
+    """What is wrong with the executors' Python, and what to do about it, in one sentence; None where an error of Spark
+    that says this is about something else.
+    """
+    there = _python_there(said)
+    if there is not None:
+        here = ".".join(map(str, sys.version_info[:2]))
+        too_old = _version(there) < _PYTHON_MIN
+        need = "txnscan needs 3.11 or newer on both" if too_old else "PySpark needs the same minor version on both"
+        return f"Python is {there} on the executors and {here} here, and {need}: name a {here} of theirs, {_NAME_ONE}"
+    if missing := _NO_PROGRAM.search(said):
+        return f"the executors cannot run {missing[1]}: name a Python of theirs, {_NAME_ONE}"
+    if old := _OLD_PACKAGE.search(said):
+        return f"{old[1]} is too old on the executors: install {old[2]} or newer in their Python"
+    absent = _NO_MODULE.search(said)
+    if absent is None:
+        return None
+    name = absent[1].lower()
+    if name in _NOT_SENT:
+        return (
+            f"Python on the executors has no {name}, and this cluster takes no files of a session: install txnscan in "
+            "their Python, or read from the driver with --engine threads"
+        )
+    return f"Python on the executors has no {name}: install it there, or name a Python of theirs, {_NAME_ONE}"
+
+
+def _python_there(said: str) -> str | None:
+    """The version of the executors' Python, where that is what is wrong."""
+    if other := _OTHER_PYTHON.search(said):
+        return other[1]
+    return min((found for found in _LIBRARY.findall(said) if _version(found) < _PYTHON_MIN), key=_version, default=None)
+
+
+def _version(written: str) -> tuple[int, ...]:
+    return tuple(map(int, written.split(".")))
