@@ -153,6 +153,18 @@ class Rows:
         self._data = data
         self._size = layout.size
 
+    @property
+    def size_bytes(self) -> int:
+        """How much they are."""
+        return len(self._data)
+
+    def of_batch(self, number: int, first: int, end: int) -> Rows:
+        """The rows from `first` to `end` with one of their batches alone."""
+        start, size = self._layout.starts[number], self._size
+        length = len(self._layout.batches[number])
+        data = b"".join(self._data[at : at + length] for at in range(first * size + start, end * size, size))
+        return Rows(Layout((self._layout.batches[number],)), data)
+
     def with_fields(
         self, first: int, end: int, offsets: Sequence[int], step: int, fields: Sequence[Mapping[int, bytes]]
     ) -> bytes:

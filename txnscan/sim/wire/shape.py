@@ -24,6 +24,7 @@ HANGING_AGE_MS = 6 * 60 * 60 * 1000
 RECENT_AGE_MS = 5_000
 # Transactions version 2 raises the epoch at each end: those at rest have come so far.
 REST_EPOCH = 30_000
+NAME_DIGITS = 7
 _ROUNDS_MAX = REST_EPOCH - 2
 # Partitions share idle producers, as they do where a producer writes to many: so many sets of them there are.
 IDLE_SETS = 16
@@ -130,8 +131,10 @@ class ClusterShape:
         """
         if not 0 <= live_share <= 1:
             raise ValueError("live_share must be between 0 and 1")
-        width = max(1, min(partitions_per_transaction, partitions))
-        ongoing = others.pop("ongoing", round(partitions * live_share) // width)
+        # Where so few are live, it is one transaction that is smaller.
+        live = partitions if "ongoing" in others else round(partitions * live_share)
+        width = max(1, min(partitions_per_transaction, live))
+        ongoing = others.pop("ongoing", live // width)
         told = {
             "replication_factor": min(3, brokers),
             "prepared": -(-ongoing // 50),
@@ -352,7 +355,7 @@ class ClusterShape:
 
 def _name(prefix: str, number: int) -> str:
     """All names of one kind are of one length, up to ten millions of them."""
-    return f"{prefix}{number:07d}"
+    return f"{prefix}{number:0{NAME_DIGITS}d}"
 
 
 def _spread(number: int, count: int, places: int) -> int:

@@ -4,8 +4,8 @@ Its partitions are as brokers leave them, one record to a batch: first what a cl
 record of each id at rest; then whole transactions of these ids, round after round, each round at the next epoch, as
 under transactions version 2; then what came last: producers that started anew, and what is under way. Ids with one
 partition of the log write to the same partitions of one topic each, so that their records are of one length, and a
-round is made from the one before by changing columns of bytes (`batches.Rows`). Nothing is kept but one round of each
-of a few partitions.
+round is made from another by changing columns of bytes (`batches.Rows`). Nothing is kept but one round of each of some
+partitions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.model import Key
 from txnscan.sim.wire.batches import TIMESTAMPS_AT, Layout, Rows, batch
-from txnscan.sim.wire.shape import RECENT_AGE_MS, REST_EPOCH, ClusterShape, TransactionalId
+from txnscan.sim.wire.shape import NAME_DIGITS, RECENT_AGE_MS, REST_EPOCH, ClusterShape, TransactionalId
 
 TIMEOUT_MS = 900_000
 _STATUS = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -30,7 +30,8 @@ _TRANSACTION_MS = 1_000
 _PRODUCER_ID_AT, _EPOCH_AT, _STATUS_AT = 2, 10, 16
 # Their number, the producer id and the client's transactions version.
 _TAGS_BYTES = 1 + (2 + 8) + (2 + 2)
-_PARTITIONS_KEPT = 8
+# What is kept of rows, in each process.
+_ROWS_BYTES_MAX = 96 * 1024 * 1024
 # Ongoing, Prepare* and Complete*.
 _TRANSACTION_RECORDS = 3
 
@@ -73,7 +74,7 @@ class _Record:
     """A batch with one record, and where in it that stands which differs from id to id, or from round to round."""
 
     data: bytes
-    name_at: int
+    name_at: int  # its digits, and the lower halves of producer ids
     producer_ids_at: tuple[int, int]
     status_at: int
     epoch_at: int
@@ -89,8 +90,8 @@ class _Record:
         times_at = at + len(written) - _TAGS_BYTES - 2 * 8
         return _Record(
             data=data,
-            name_at=data.index(one.name.encode()),
-            producer_ids_at=(at + _PRODUCER_ID_AT, times_at + 2 * 8 + 3),
+            name_at=data.index(one.name.encode()) + len(one.name) - NAME_DIGITS,
+            producer_ids_at=(at + _PRODUCER_ID_AT + 4, times_at + 2 * 8 + 3 + 4),
             status_at=at + _STATUS_AT,
             epoch_at=at + _EPOCH_AT,
             updated_at=times_at,
@@ -99,10 +100,11 @@ class _Record:
 
     def of_id(self, one: TransactionalId, state: str) -> list[tuple[int, bytes]]:
         """What differs from id to id."""
-        producer_id = one.producer_id.to_bytes(8)
+        # What all names have in common need not be looked at.
+        digits, producer_id = one.name[-NAME_DIGITS:].encode(), one.producer_id.to_bytes(8)[4:]
         first, second = self.producer_ids_at
         return [
-            (self.name_at, one.name.encode()),
+            (self.name_at, digits),
             (first, producer_id),
             (second, producer_id),
             (self.status_at, bytes((_STATUS.index(state),))),
@@ -141,6 +143,8 @@ class _Partition:
         self._shape, self._started_at_ms = shape, started_at_ms
         self._leader_epoch = shape.transaction_state_epoch(k)
         self.sections: list[_Section] = []
+        # Made when they are needed.
+        self._rows: dict[str, Rows] = {}
         rest = [one for one in ids if not one.held]
         idle = [one for one in rest if one.state == "Empty"]
         under_way = [one for one in ids if one.held]
@@ -179,6 +183,20 @@ class _Partition:
             at += _size(data, at)
         return data[at : at + max(bytes_max, _size(data, at))] if at < len(data) else b""
 
+    @property
+    def size_bytes(self) -> int:
+        """What is kept of it."""
+        return sum(rows.size_bytes for rows in self._rows.values())
+
+    def forget(self) -> None:
+        """Keeps nothing."""
+        self._rows.clear()
+
+    def _made(self, which: str, make: Callable[[], Rows]) -> Rows:
+        if which not in self._rows:
+            self._rows[which] = make()
+        return self._rows[which]
+
     def _add(self, rows: int, step: int, row_bytes: int, make: Callable[[int, int, int], bytes]) -> None:
         first_offset = self.end
         self.sections.append(
@@ -193,16 +211,17 @@ class _Partition:
             for state in ("Ongoing", "PrepareCommit", "CompleteCommit")
         )
         layout = Layout((ongoing.data, prepare.data, complete.data))
-        rows, lasts = [], []
-        for one in rest:
-            outcome = "Abort" if one.state == "CompleteAbort" else "Commit"
-            rows += [
-                layout.changed(0, ongoing.of_id(one, "Ongoing")),
-                layout.changed(1, prepare.of_id(one, f"Prepare{outcome}")),
-                layout.changed(2, complete.of_id(one, f"Complete{outcome}")),
-            ]
-            lasts.append(rows[-1])
-        whole, last = Rows(layout, b"".join(rows)), Rows(Layout((complete.data,)), b"".join(lasts))
+
+        def rows() -> Rows:
+            made = []
+            for one in rest:
+                outcome = "Abort" if one.state == "CompleteAbort" else "Commit"
+                made += [
+                    layout.changed(0, ongoing.of_id(one, "Ongoing")),
+                    layout.changed(1, prepare.of_id(one, f"Prepare{outcome}")),
+                    layout.changed(2, complete.of_id(one, f"Complete{outcome}")),
+                ]
+            return Rows(layout, b"".join(made))
 
         def fields(epoch: int) -> tuple[Mapping[int, bytes], ...]:
             began_ms = self._started_at_ms - RECENT_AGE_MS - (REST_EPOCH - epoch) * _ROUND_MS
@@ -213,9 +232,10 @@ class _Partition:
                 complete.of_round(epoch, ended_ms, began_ms),
             )
 
-        def transacted(epoch: int, before: int = 0) -> Callable[[int, int, int], bytes]:
+        def transacted(epoch: int) -> Callable[[int, int, int], bytes]:
             def make(first: int, end: int, offset: int) -> bytes:
                 at = offset + first * _TRANSACTION_RECORDS
+                whole = self._made("transactions", rows)
                 return whole.with_fields(first, end, (at, at + 1, at + 2), _TRANSACTION_RECORDS, fields(epoch))
 
             return make
@@ -223,7 +243,8 @@ class _Partition:
         def cleaned(epoch: int, before: int) -> Callable[[int, int, int], bytes]:
             def make(first: int, end: int, offset: int) -> bytes:
                 at = offset + first * _TRANSACTION_RECORDS + 2
-                return last.with_fields(before + first, before + end, (at,), _TRANSACTION_RECORDS, fields(epoch)[2:])
+                last = self._made("transactions", rows).of_batch(2, before + first, before + end)
+                return last.with_fields(0, end - first, (at,), _TRANSACTION_RECORDS, fields(epoch)[2:])
 
             return make
 
@@ -246,11 +267,14 @@ class _Partition:
     def _started_anew(self, idle: Sequence[TransactionalId]) -> None:
         empty = _Record.of("Empty", idle[0], (), self._leader_epoch)
         layout = Layout((empty.data,))
-        rows = Rows(layout, b"".join(layout.changed(0, empty.of_id(one, "Empty")) for one in idle))
+
+        def rows() -> Rows:
+            return Rows(layout, b"".join(layout.changed(0, empty.of_id(one, "Empty")) for one in idle))
+
         fields = (empty.of_round(REST_EPOCH + 1, self._started_at_ms - _TRANSACTION_MS, -1),)
         self._add(
             *(len(idle), 1, layout.size),
-            lambda first, end, offset: rows.with_fields(first, end, (offset + first,), 1, fields),
+            lambda first, end, offset: self._made("idle", rows).with_fields(first, end, (offset + first,), 1, fields),
         )
 
     def _under_way(self, one: TransactionalId) -> None:
@@ -274,25 +298,25 @@ class StateLog:
 
     def __init__(self, shape: ClusterShape, started_at_ms: int, ids: Mapping[int, Sequence[TransactionalId]]) -> None:
         self._shape, self._started_at_ms, self._ids = shape, started_at_ms, ids
-        self._kept: OrderedDict[int, _Partition] = OrderedDict()
-        self._ends: dict[int, int] = {}
+        self._partitions: dict[int, _Partition] = {}
+        # Those whose rows are kept, those read last at the end.
+        self._kept: OrderedDict[int, None] = OrderedDict()
 
     def end(self, k: int) -> int:
         """The high watermark of a partition."""
-        if k not in self._ends:
-            self._partition(k)
-        return self._ends[k]
+        return self._partition(k).end
 
     def read(self, k: int, offset: int, bytes_max: int) -> bytes:
         """Batches from this offset on, as a broker sends them: at least one, and the last may be cut off."""
-        return self._partition(k).read(offset, bytes_max)
+        data = self._partition(k).read(offset, bytes_max)
+        self._kept[k] = None
+        self._kept.move_to_end(k)
+        while len(self._kept) > 1 and sum(self._partitions[kept].size_bytes for kept in self._kept) > _ROWS_BYTES_MAX:
+            oldest, _ = self._kept.popitem(last=False)
+            self._partitions[oldest].forget()
+        return data
 
     def _partition(self, k: int) -> _Partition:
-        partition = self._kept.pop(k, None)
-        if partition is None:
-            partition = _Partition(self._shape, self._started_at_ms, k, self._ids.get(k, ()))
-            self._ends[k] = partition.end
-        self._kept[k] = partition
-        if len(self._kept) > _PARTITIONS_KEPT:
-            self._kept.popitem(last=False)
-        return partition
+        if k not in self._partitions:
+            self._partitions[k] = _Partition(self._shape, self._started_at_ms, k, self._ids.get(k, ()))
+        return self._partitions[k]
