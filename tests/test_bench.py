@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from tests.bench import __main__ as bench
-from tests.bench import metadata, wide
+from tests.bench import busy, metadata, wide
+from tests.bench.clusters import big
 from tests.bench.harness import (
     DifferentWork,
     Finding,
@@ -29,7 +30,7 @@ from tests.bench.stamps import Stamp, busy_s
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TINY = Options(runs=1, brokers=2, partitions=120)
+TINY = Options(runs=1, brokers=2, partitions=120, transactional_ids=200, log_records=500)
 
 
 def shown(finding: Finding) -> str:
@@ -59,19 +60,54 @@ def test_the_wide_read_without_spark_asks_the_same_of_the_brokers_on_all_sides()
     names = [wide.DRAIN, wide.OURS, wide.ALONE]
     assert [each.name for each in finding.timed] == names
     assert [(ratio.ours, ratio.peer) for ratio in finding.ratios] == [(wide.OURS, wide.DRAIN), (wide.OURS, wide.ALONE)]
-    # 50 partitions of __transaction_state; ten producers on each of the others, and on 100 one more.
+    # 50 partitions of __transaction_state; ten producers on each of the others, on 100 one more that hangs, on 6 one of
+    # a live transaction, and on 2 one of a transaction that was decided.
     assert {**finding.work, "answer bytes": 0} == {
         "requests": finding.setting["requests"],
         "answer bytes": 0,
         "partitions": 170,
-        "producers": 1_300,
-        "open": 100,
+        "producers": 1_308,
+        "open": 108,
     }
-    assert finding.work["answer bytes"] > 1_300 * 37
+    assert finding.work["answer bytes"] > 1_308 * 37
     table, report = shown(finding), told(finding)
     assert all(name in table for name in names) and "at most 3" in table
     assert list(report["sides"]) == names
     assert report["sides"][wide.OURS]["runs"] == len(report["sides"][wide.OURS]["samples_s"]) == 1
+
+
+def test_a_cluster_at_work_is_measured_beside_a_quiet_one_in_the_same_run() -> None:
+    finding = busy.compare(TINY, None)
+    assert [each.name for each in finding.timed] == ["find_hanging, quiet", "find_hanging, busy"]
+    assert finding.work == {
+        "failed, quiet": 0,
+        "hanging, quiet": 100,
+        "failed, busy": 0,
+        "hanging, busy": 100,
+        "ongoing, busy": 6,
+        "pending_marker, busy": 2,
+    }
+    assert "at most 1.3" in shown(finding)
+    (asked,) = finding.grids
+    quiet, busier = asked.rows
+    assert (quiet[0], busier[0]) == ("quiet", "busy") and quiet[2] < busier[2]
+
+
+def test_the_big_cluster_is_at_work_unless_a_quiet_one_is_asked_for() -> None:
+    standard = big(Options())
+    assert (standard.ongoing * standard.partitions_per_transaction, standard.transactional_ids) == (5_000, 100_000)
+    assert (standard.hanging, standard.replication_factor) == (100, 3)
+    quiet = big(bench.parsed(["--quiet"])[2])
+    assert (quiet.hanging, quiet.open_partitions_of_ids, quiet.transactional_ids) == (100, 0, 0)
+    named = bench.parsed(["--live-share", "0.5", "--transactional-ids", "7", "--log-records", "0"])[2]
+    assert (named.live_share, named.transactional_ids, named.log_records) == (0.5, 7, 0)
+
+
+@pytest.mark.parametrize("wrong", [["--live-share", "1.5"], ["--live-share", "-1"], ["--runs", "0"]])
+def test_what_no_benchmark_can_be_run_with_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.parsed(wrong)
+    assert f"{wrong[0]} must be" in capsys.readouterr().err
 
 
 def test_metadata_is_the_same_on_all_sides() -> None:

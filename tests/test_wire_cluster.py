@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,6 +28,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
+from kafka.record import MemoryRecords
 
 from txnscan import ScanConfig, find_hanging
 from txnscan.cluster import Cluster
@@ -36,18 +37,21 @@ from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, Verdict
 from txnscan.remote import Connect, wall_clock_ms
 from txnscan.scan import Identity, Incident, Incidents, Scan, Sightings, identity, scan
 from txnscan.sim.codec import Reader
-from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.sim.wire import ClusterShape, WireCluster, partition_log, state_log
+from txnscan.sim.wire import __main__ as by_hand
 from txnscan.sim.wire.answers import OFFERED, Answers, Api
 from txnscan.sim.wire.server import Broker as ServedBroker
 from txnscan.sim.wire.server import Kept
-from txnscan.sim.wire.shape import HIGH_WATERMARK
-from txnscan.sim.wire.world import HANGING_AGE_MS, HOST, World
+from txnscan.sim.wire.shape import HANGING_AGE_MS, HIGH_WATERMARK
+from txnscan.sim.wire.world import HOST, World, Written
+from txnscan.transaction_log import LoggedTransaction, decode, transactional_id
 
 ROOT = Path(__file__).parents[1]
 STARTED_AT_MS = 1_700_000_000_000
@@ -195,6 +199,18 @@ def test_kafkas_own_tool_reports_exactly_the_planted_transactions() -> None:
         assert {(h.topic, h.partition) for h in found} == leads
 
 
+def test_a_cluster_at_work_is_seen_as_its_shape_says() -> None:
+    shape = ClusterShape.busy(3, 2_000, hanging=4, transactional_ids=600, log_records=3_000)
+    with WireCluster(shape) as cluster:
+        scan = swept(cluster)
+    assert scan.complete and scan.errors == () and scan.warnings == ()
+    assert judged(scan, Verdict.HANGING) == planted(shape, hanging=True)
+    assert judged(scan, Verdict.ONGOING) | judged(scan, Verdict.PENDING_MARKER) == planted(shape, hanging=False)
+    # 5 % of the partitions, ten to a transaction; and one that is decided, with four of its ten markers to come.
+    assert (scan.counts["ongoing"], scan.counts["pending_marker"]) == (100, 4)
+    assert scan.transactional_ids == 600 + 10 + 1
+
+
 # --- what brokers can be made to do ---
 
 
@@ -314,7 +330,7 @@ def test_offsets_are_told_by_the_leader_at_its_leader_epoch_alone(
 def test_metadata_decodes_to_what_the_shape_says(version: int) -> None:
     told = answered(answers_of(SHAPE), 1, MetadataRequest(topics=None), MetadataResponse, version)
     assert [(b.node_id, b.host, b.port) for b in told.brokers] == [(b, HOST, 9_000 + b) for b in (1, 2, 3)]
-    assert told.cluster_id and told.controller_id == 1
+    assert told.cluster_id
     assert {t.name: t.is_internal for t in told.topics} == {
         **{SHAPE.topic_name(topic): False for topic in range(3)},
         TRANSACTION_STATE_TOPIC: True,
@@ -322,8 +338,9 @@ def test_metadata_decodes_to_what_the_shape_says(version: int) -> None:
     users = [t for t in told.topics if not t.is_internal]
     assert all(t.error_code == 0 and t.topic_id == SHAPE.topic_id(t.name) for t in users)
     shown = {(t.name, p.partition_index): p for t in users for p in t.partitions}
-    assert list(shown) == [SHAPE.key(ordinal) for ordinal in range(SHAPE.partitions)]
-    for ordinal, p in enumerate(shown.values()):
+    assert len(shown) == SHAPE.partitions
+    for ordinal in range(SHAPE.partitions):
+        p = shown[SHAPE.key(ordinal)]
         assert (p.leader_id, p.leader_epoch, p.error_code) == (SHAPE.leader(ordinal), SHAPE.leader_epoch(ordinal), 0)
         assert tuple(p.replica_nodes) == tuple(p.isr_nodes) == SHAPE.replicas(p.leader_id) and not p.offline_replicas
 
@@ -333,10 +350,11 @@ def test_metadata_of_a_name_that_no_topic_has_is_an_error(version: int) -> None:
     names = ["nowhere", "topic-00001", "topic-1", "topic-00003", TRANSACTION_STATE_TOPIC]
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names])
     told = answered(answers_of(SHAPE), 2, request, MetadataResponse, version)
-    assert [(t.name, t.error_code, len(t.partitions)) for t in told.topics] == [
-        *(("nowhere", 3, 0), ("topic-00001", 0, 20), ("topic-1", 3, 0), ("topic-00003", 3, 0)),
-        (TRANSACTION_STATE_TOPIC, 0, SHAPE.transaction_state_partitions),
-    ]
+    assert {t.name: (t.error_code, len(t.partitions)) for t in told.topics} == {
+        **dict.fromkeys(("nowhere", "topic-1", "topic-00003"), (3, 0)),
+        "topic-00001": (0, 20),
+        TRANSACTION_STATE_TOPIC: (0, SHAPE.transaction_state_partitions),
+    }
 
 
 def test_producers_decode_to_what_the_shape_says() -> None:
@@ -380,6 +398,7 @@ def test_listings_are_filtered_by_producer_id_and_state(version: int) -> None:
 
     assert sorted(names([], [])) == sorted(each.name for each in SHAPE.all_transactional_ids())
     assert names([], [one.producer_id, 5]) == [one.name]
+    assert names([], [one.producer_id, one.producer_id]) == [one.name]
     assert len(names(["Ongoing", "Odd"], [])) == SHAPE.ongoing
     assert names(["CompleteCommit"], [one.producer_id]) == names(["Odd"], []) == []
 
@@ -427,7 +446,155 @@ def test_a_request_that_cannot_be_understood_closes_its_connection_and_no_other(
         assert producers(wired.ports[1], *SHAPE.key(0))
 
 
+def test_each_answer_names_any_broker_as_the_controller_and_is_the_same_otherwise() -> None:
+    answers = answers_of(SHAPE)
+    broker = ServedBroker(1, answers, Kept())
+    for request, api in ((MetadataRequest(topics=None), Api.Metadata), (DescribeClusterRequest(), Api.DescribeCluster)):
+        at = answers.controller_at(api, OFFERED[api].first)
+        assert at is not None
+        frame = framed(request, version=OFFERED[api].first)[4:]
+        told = {broker.body(api, OFFERED[api].first, frame) for _ in range(100)}
+        assert {int.from_bytes(body[at : at + 4]) for body in told} == {1, 2, 3}
+        assert len({body[:at] + body[at + 4 :] for body in told}) == 1
+
+
+# --- the transaction log ---
+
+
+def logged(shape: ClusterShape, k: int, bytes_max: int) -> list[LoggedTransaction]:
+    """All records of a partition of the log, read in pieces of this size; every whole batch has a right checksum."""
+    log = World(shape, STARTED_AT_MS, {}).state_log
+    found: list[LoggedTransaction] = []
+    offset = 0
+    while offset < log.end(k):
+        data = log.read(k, offset, bytes_max)
+        first = 12 + int.from_bytes(data[8:12])
+        assert first <= len(data) <= max(first, bytes_max)
+        for batch in MemoryRecords(data):
+            assert batch.validate_crc() and batch.base_offset >= offset
+            assert batch.magic == 2 and not batch.is_transactional
+            (record,) = batch
+            name = transactional_id(record.key)
+            assert name is not None
+            found.append(decode(record.offset, 0, name, record.value))
+            offset = record.offset + 1
+    return found
+
+
+LOGGED = [
+    ClusterShape.busy(3, 500, transactional_ids=90, log_records=2_000, transaction_state_partitions=3),
+    ClusterShape.busy(3, 500, transactional_ids=90, log_records=0, transaction_state_partitions=3),
+    ClusterShape(partitions=90, ongoing=20, partitions_per_transaction=3, transaction_state_partitions=3),
+    ClusterShape(transaction_state_partitions=3),
+]
+
+
+@pytest.mark.parametrize("shape", LOGGED, ids=["with a history", "cleaned", "nothing at rest", "empty"])
+def test_the_last_record_of_each_id_in_the_log_is_what_its_coordinator_says(shape: ClusterShape) -> None:
+    records = {k: logged(shape, k, 10_000) for k in range(3)}
+    assert sum(map(len, records.values())) >= shape.log_records
+    last = {record.transactional_id: (k, record) for k, each in records.items() for record in each}
+    ids = {one.name: one for one in shape.all_transactional_ids()}
+    assert last.keys() == ids.keys()
+    for name, (k, record) in last.items():
+        one = ids[name]
+        assert k == coordinator_partition(name, 3)
+        said = (record.producer_id, record.producer_epoch, record.state.value)
+        assert said == (one.producer_id, one.producer_epoch, one.state)
+        assert record.partitions == {shape.key(ordinal) for ordinal in one.held}
+        assert {*one.shown} <= {*one.held}
+        assert record.start_time_ms == (-1 if one.began_ago_ms is None else STARTED_AT_MS - one.began_ago_ms)
+    orphans = {t.producer_id for each in shape.open_transactions().values() for t in each if not t.transactional_id}
+    assert not orphans & {record.producer_id for each in records.values() for record in each}
+
+
+def test_each_record_of_the_log_follows_from_the_one_before() -> None:
+    order = {"Empty": {"Ongoing"}, "Ongoing": {"PrepareCommit", "PrepareAbort"}}
+    order |= {f"Prepare{end}": {f"Complete{end}"} for end in ("Commit", "Abort")}
+    order |= {f"Complete{end}": {"Ongoing", "Empty"} for end in ("Commit", "Abort")}
+    raised = {"PrepareCommit", "PrepareAbort"}
+    for k in range(3):
+        before: dict[str, LoggedTransaction] = {}
+        for record in logged(LOGGED[0], k, 1 << 20):
+            last = before.get(record.transactional_id)
+            if last is not None:
+                assert record.state.value in order[last.state.value]
+                anew = record.state.value == "Empty"
+                assert record.producer_epoch == last.producer_epoch + (anew or record.state.value in raised)
+                assert record.updated_ms >= last.updated_ms
+            before[record.transactional_id] = record
+
+
+@pytest.mark.parametrize("bytes_max", [1, 250, 700, 4_096])
+def test_the_log_is_the_same_in_pieces_of_any_size(bytes_max: int) -> None:
+    assert all(logged(LOGGED[0], k, bytes_max) == logged(LOGGED[0], k, 1 << 24) for k in range(3))
+
+
+def test_what_is_kept_of_the_log_is_bounded_and_what_is_made_again_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = World(LOGGED[0], STARTED_AT_MS, {}).state_log
+    kept = [log.read(k, 0, 1 << 24) for k in range(3)]
+    monkeypatch.setattr(state_log, "_ROWS_BYTES_MAX", 1)
+    again = [log.read(k, 0, 1 << 24) for k in range(3)]
+    assert again == kept and len(log._kept) == 1
+
+
+def test_markers_stand_at_the_end_of_a_partitions_log_and_before_them_what_is_open() -> None:
+    shape = ClusterShape(brokers=1, partitions=1, hanging=1)
+    world = World(shape, STARTED_AT_MS, {1: 9_001})
+    world.end(0, Written(1_000_000_000, 0, 7, True))
+    data = partition_log.read(world, 0, 0, 1 << 20, HIGH_WATERMARK + 1)
+    batches = [*MemoryRecords(data)]
+    assert all(batch.validate_crc() for batch in batches)
+    assert [b.base_offset for b in batches][1:] == [b.last_offset + 1 for b in batches][:-1]
+    (opened,) = (b for b in batches if b.is_transactional and not b.is_control_batch)
+    assert (opened.base_offset, opened.producer_id, opened.base_sequence) == (100, 1_000_000_000, 0)
+    assert batches[-1].is_control_batch and batches[-1].base_offset == HIGH_WATERMARK
+
+
 # --- shapes ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ClusterShape.busy()),
+        (["--brokers", "5", "--hanging", "7"], ClusterShape.busy(5, hanging=7)),
+        (["--live-share", "0.5", "--log-records", "0"], ClusterShape.busy(live_share=0.5, log_records=0)),
+        (["--ongoing", "3", "--prepared", "0"], ClusterShape.busy(ongoing=3, prepared=0)),
+        (["--quiet", "--partitions", "9", "--latency-ms", "3"], ClusterShape(partitions=9, latency_ms=3)),
+    ],
+)
+def test_by_hand_the_cluster_is_busy_unless_it_is_to_be_quiet(arguments: list[str], expected: ClusterShape) -> None:
+    assert by_hand.parsed(arguments)[0] == expected
+
+
+def test_each_number_of_a_shape_is_an_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        by_hand.parsed(["--help"])
+    told = capsys.readouterr().out
+    numbers = [one.name for one in fields(ClusterShape) if isinstance(one.default, int | float)]
+    assert all(f"--{name.replace('_', '-')} N" in told for name in (*numbers, "live_share"))
+    with pytest.raises(SystemExit):
+        by_hand.parsed(["--quiet", "--live-share", "0.1"])
+    assert "--live-share" in capsys.readouterr().err
+
+
+def test_a_live_transaction_is_on_partitions_of_different_topics_and_leaders() -> None:
+    shape = ClusterShape.busy(10, 10_000)
+    assert (shape.ongoing, shape.partitions_per_transaction, shape.prepared) == (50, 10, 1)
+    for number in range(shape.ongoing):
+        ordinals = shape.ongoing_ordinals(number)
+        assert len({shape.key(ordinal)[0] for ordinal in ordinals}) == len({*ordinals}) == 10
+        assert len({shape.leader(ordinal) for ordinal in ordinals}) > 3
+    assert len({ordinal for n in range(shape.ongoing) for ordinal in shape.ongoing_ordinals(n)}) == 500
+    states = Counter(one.state for one in shape.all_transactional_ids())
+    assert states == {
+        "Ongoing": 50,
+        "PrepareCommit": 1,
+        "Empty": 10_000,
+        "CompleteAbort": 5_000,
+        "CompleteCommit": 85_000,
+    }
 
 
 @pytest.mark.parametrize(("count", "brokers"), [(1, 3), (10, 3), (70, 7), (97, 5), (100, 5)])
@@ -437,7 +604,7 @@ def test_open_transactions_are_spread_over_partitions_and_leaders(count: int, br
     assert {o for o, each in opened.items() for t in each if not t.transactional_id} == {
         shape.hanging_ordinal(n) for n in range(count)
     }
-    assert len({shape.ongoing_ordinal(n) for n in range(count)}) == count
+    assert len({ordinal for n in range(count) for ordinal in shape.ongoing_ordinals(n)}) == count
     leaders = Counter(shape.leader(shape.hanging_ordinal(n)) for n in range(count))
     assert count < 70 or max(leaders.values()) < 2 * count / brokers
 
@@ -452,7 +619,11 @@ def test_a_busy_broker_leads_its_share_and_the_others_share_the_rest(share: floa
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"brokers": 0}, {"partitions": -1}, {"hanging": 1_001}, {"replication_factor": 4}, {"busy_share": 1.1}]
+    "wrong",
+    [
+        *({"brokers": 0}, {"partitions": -1}, {"hanging": 1_001}, {"replication_factor": 4}, {"busy_share": 1.1}),
+        *({"ongoing": 101, "partitions_per_transaction": 10}, {"log_records": 1}),
+    ],
 )
 def test_a_shape_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -485,7 +656,8 @@ def test_the_same_request_is_answered_with_the_same_bytes_until_a_marker_is_writ
 
 
 def test_by_hand_it_prints_where_it_is_and_its_processes_end_with_it() -> None:
-    command = [sys.executable, "-m", "txnscan.sim.wire", "--brokers", "2", "--partitions", "4", "--hanging", "1"]
+    size = ["--brokers", "2", "--partitions", "4", "--hanging", "1", "--transactional-ids", "50"]
+    command = [sys.executable, "-m", "txnscan.sim.wire", *size]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as served:
         assert served.stdout is not None
         servers = served.stdout.readline().strip()

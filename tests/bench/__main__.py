@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.bench import cold, costs, distribution, metadata, scale, slow, sweep, wide
+from tests.bench import busy, cold, costs, distribution, metadata, scale, slow, sweep, wide
 from tests.bench.harness import ROOT, Finding, Options, console, machine, say, show
 from tests.bench.processes import Failed, apart
 
@@ -21,6 +21,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], Finding]] = MappingProxyType(
         "wide": wide.run,
         "metadata": metadata.run,
         "sweep": sweep.run,
+        "busy": busy.run,
         "cold": cold.run,
         "slow": slow.run,
         "scale": scale.run,
@@ -29,6 +30,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], Finding]] = MappingProxyType(
     }
 )
 
+_MAY_BE_NONE = ("quiet", "live_share", "transactional_ids", "log_records")
 OUT = ROOT / ".venv" / "bench.json"
 
 
@@ -68,10 +70,17 @@ def parsed(arguments: Sequence[str] | None) -> tuple[list[str], Path, Options]:
         ("tool_runs", "sweep: rounds in which Kafka's tool runs too"),
         ("tool_brokers", "sweep: run Kafka's tool for so many brokers, and multiply"),
         ("largest", "scale: partitions of the largest cluster"),
+        ("live_share", "of the partitions, 0 to 1: those that have a live transaction"),
+        ("transactional_ids", "at rest"),
+        ("log_records", "in __transaction_state, at least; each id has one or more"),
     ):
         default = getattr(Options, name)
         said = f"{what} (default: {'all' if default is None else default})"
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, metavar="N", help=said)
+        kind = float if isinstance(default, float) else int
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, metavar="N", help=said)
+    parser.add_argument(
+        "--quiet", action="store_true", help="nothing is live, there are no transactional ids; `busy` has both"
+    )
     parser.add_argument(
         "--out", type=Path, default=OUT, metavar="FILE", help="every sample (default: .venv/bench.json)"
     )
@@ -81,8 +90,11 @@ def parsed(arguments: Sequence[str] | None) -> tuple[list[str], Path, Options]:
         parser.error(f"there is no benchmark {unknown[0]}; there are {', '.join(BENCHMARKS)}")
     options = Options(**{field.name: getattr(told, field.name) for field in fields(Options)})
     for name, value in asdict(options).items():
-        if value is not None and value < 1:
-            parser.error(f"--{name.replace('_', '-')} must be 1 or more")
+        least = 0 if name in _MAY_BE_NONE else 1
+        if value is not None and value < least:
+            parser.error(f"--{name.replace('_', '-')} must be {least} or more")
+    if options.live_share > 1:
+        parser.error("--live-share must be between 0 and 1")
     return told.names or list(BENCHMARKS), told.out, options
 
 

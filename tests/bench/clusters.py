@@ -28,8 +28,21 @@ _HANGING = 100
 
 def big(options: Options) -> ClusterShape:
     """The cluster of the targets, or a smaller one with as many producers on each partition."""
-    return ClusterShape(
-        brokers=options.brokers, partitions=options.partitions, hanging=min(_HANGING, options.partitions)
+    return shaped(options, options.brokers, options.partitions)
+
+
+def shaped(options: Options, brokers: int, partitions: int, **others: Any) -> ClusterShape:
+    """A cluster of this size, at work unless a quiet one was asked for. others: further fields of the shape."""
+    told = {"hanging": min(_HANGING, partitions), **others}
+    if options.quiet:
+        return ClusterShape(brokers=brokers, partitions=partitions, **told)
+    return ClusterShape.busy(
+        brokers,
+        partitions,
+        live_share=options.live_share,
+        transactional_ids=options.transactional_ids,
+        log_records=options.log_records,
+        **told,
     )
 
 
@@ -40,6 +53,9 @@ def described(shape: ClusterShape) -> dict[str, Any]:
         "partitions": shape.partitions,
         "producers": shape.partitions * shape.producers_per_partition,
         "hanging": shape.hanging,
+        "partitions with live transactions": shape.open_partitions_of_ids,
+        "transactional ids at rest": shape.transactional_ids,
+        "records in __transaction_state, at least": max(shape.log_records, shape.transactional_ids),
         "latency_ms": shape.latency_ms,
     }
 

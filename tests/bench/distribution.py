@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import Any
 
-from tests.bench.clusters import connect_to, session, tally, view_of, wide_plan
+from tests.bench.clusters import connect_to, session, shaped, tally, view_of, wide_plan
 from tests.bench.harness import Finding, Grid, Options, Ratio, Side, Timed, Work, say, timed_in_turn
 from tests.bench.processes import Worker
 from tests.bench.stamps import busy_by, stamped
@@ -36,7 +36,6 @@ WIDE, SWEEP, BUSY = "wide read", "whole sweep", "busy"
 _SIZES = ((5_000, 10), (50_000, 25), (100_000, 50), (300_000, 100))
 _LATENCIES_MS = (0, 20)
 _BUSY_SHARE = 0.5
-_HANGING = 100
 # Rounds of whole sweeps: there are twenty-four of them in each, with all sizes and latencies.
 _SWEEPS_MAX = 3
 
@@ -55,18 +54,18 @@ def run(options: Options) -> Finding:
             workers[master] = stack.enter_context(Worker(working, master))
         for latency_ms in _LATENCIES_MS:
             for partitions, brokers in sizes:
-                shape = ClusterShape(brokers=brokers, partitions=partitions, hanging=_HANGING, latency_ms=latency_ms)
+                shape = shaped(options, brokers, partitions, latency_ms=latency_ms)
                 with WireCluster(shape) as cluster:
                     for what, runs in ((WIDE, options.runs), (SWEEP, min(options.runs, _SWEEPS_MAX))):
                         found = _compared(workers, what, shape, cluster, runs)
                         timed += found
                         ratios += [Ratio(each.name, found[0].name) for each in found[1:]]
                         notes.append(_quickest(found))
-        skew = _skewed(workers, *sizes[-1])
+        skew = _skewed(options, workers, *sizes[-1])
     return Finding(
         "distribution",
         "executors and threads",
-        {"sizes": ", ".join(f"{size[0]:,} on {size[1]}" for size in sizes), "hanging": _HANGING},
+        {"sizes": ", ".join(f"{size[0]:,} on {size[1]}" for size in sizes), "hanging": shape.hanging},
         timed,
         ratios,
         grids=[skew],
@@ -94,13 +93,11 @@ def _quickest(found: tuple[Timed, ...]) -> str:
     return f"{where}: {min(found, key=lambda each: each.median_s).name.rpartition(': ')[2]} is quickest"
 
 
-def _skewed(workers: dict[str, Worker], partitions: int, brokers: int) -> Grid:
+def _skewed(options: Options, workers: dict[str, Worker], partitions: int, brokers: int) -> Grid:
     """The wide read of a cluster with one broker that leads half of it, twice each; shown is the second."""
     rows: list[list[Any]] = []
     for latency_ms in _LATENCIES_MS:
-        shape = ClusterShape(
-            brokers=brokers, partitions=partitions, hanging=_HANGING, busy_share=_BUSY_SHARE, latency_ms=latency_ms
-        )
+        shape = shaped(options, brokers, partitions, busy_share=_BUSY_SHARE, latency_ms=latency_ms)
         with WireCluster(shape) as cluster:
             for master in (LOCAL, CLUSTER):
                 for number in (1, 2):

@@ -31,7 +31,11 @@ _DAEMONS = (["-m", "txnscan.engine.daemon"], ["-m", "pyspark.daemon"])
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for on the command line."""
+    """What was asked for on the command line.
+
+    quiet: measure on a cluster where nothing is live and that has no transactional ids. Otherwise `live_share` of the
+    partitions have a live transaction, and there are so many ids at rest, and records in `__transaction_state`.
+    """
 
     runs: int = 5
     brokers: int = 50
@@ -39,6 +43,10 @@ class Options:
     tool_brokers: int | None = None
     tool_runs: int = 2
     largest: int = 1_000_000
+    quiet: bool = False
+    live_share: float = 0.05
+    transactional_ids: int = 100_000
+    log_records: int = 300_000
 
 
 # --- timing ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -203,6 +203,10 @@ def tool(bootstrap_servers: str) -> Tool:
     return Tool(bootstrap_servers, kafka_jars())
 
 
-def tool_broker_by_broker(tool: Tool, broker_ids: Iterable[int]) -> Counter[int]:
-    """`find-hanging --broker-id` once for each, one after the other: how many hang on each broker's partitions."""
-    return Counter({broker_id: len(find_hanging(tool, broker_id)) for broker_id in broker_ids})  # type: ignore[arg-type]
+def tool_broker_by_broker(tool: Tool, broker_ids: Iterable[int]) -> int:
+    """`find-hanging --broker-id` once for each, one after the other: how many hang on partitions of these brokers.
+
+    The tool asks a broker for every partition that it has a replica of, and reports what hangs once for each of them.
+    """
+    found = (one for broker_id in broker_ids for one in find_hanging(tool, broker_id))  # type: ignore[arg-type]
+    return len({(one.topic, one.partition, one.producer_id, one.start_offset) for one in found})

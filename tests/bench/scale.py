@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.clusters import session
+from tests.bench.clusters import session, shaped
 from tests.bench.harness import (
     Finding,
     Grid,
@@ -28,11 +28,10 @@ from tests.bench.harness import (
 from tests.bench.processes import apart
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.scan import Scan
-from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.sim.wire import WireCluster
 
 # Partitions, brokers.
 SIZES = ((1_000, 10), (10_000, 20), (100_000, 50), (1_000_000, 200))
-_HANGING = 100
 _MASTER = "local[2]"
 _MEMORY = ("driver", "worker", "jvm")
 _COLUMNS = ("partitions", "brokers", "first s", "second s", "us a partition", "growth of time / of partitions")
@@ -53,7 +52,7 @@ def run(options: Options) -> Finding:
     sizes.append(next((size for size in SIZES if size[0] == options.largest), (options.largest, _brokers(options))))
     found: dict[str, list[Measured]] = {"find_hanging": [], "sweep": []}
     for partitions, brokers in sizes:
-        shape = ClusterShape(brokers=brokers, partitions=partitions, hanging=min(_HANGING, partitions))
+        shape = shaped(options, brokers, partitions)
         with WireCluster(shape) as cluster:
             for name, measure in (("find_hanging", without_spark), ("sweep", on_spark)):
                 measured = apart(measure, cluster.bootstrap_servers, partitions, shape.hanging)
@@ -62,7 +61,13 @@ def run(options: Options) -> Finding:
     return Finding(
         "scale",
         "time and memory, from small to large",
-        {"producers a partition": shape.producers_per_partition, "hanging": _HANGING, "Spark": _MASTER},
+        {
+            "producers a partition": shape.producers_per_partition,
+            "hanging": shape.hanging,
+            "live share": 0 if options.quiet else options.live_share,
+            "transactional ids at rest": shape.transactional_ids,
+            "Spark": _MASTER,
+        },
         [
             Timed(f"{name}, {partitions:,} partitions", (each.second_s,))
             for name, measured in found.items()

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from tests.bench.clusters import connect_to, described, session, view_of, wide_plan
+from tests.bench.clusters import connect_to, described, session, shaped, view_of, wide_plan
 from tests.bench.harness import Finding, Grid, Options, Ratio, Timed, say
 from tests.bench.stamps import stamped
 from txnscan import ScanConfig
@@ -23,7 +23,7 @@ from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.model import ClusterView
 from txnscan.remote import ReadWide
-from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.sim.wire import WireCluster
 
 _BROKERS, _PARTITIONS, _LATENCY_MS = 10, 20_000, 5
 _SLOW = 1
@@ -37,9 +37,7 @@ EVEN, SLOW, THROTTLING = "even", "one 10 times slower", "one throttles"
 
 def run(options: Options) -> Finding:
     """The three clusters, with both engines."""
-    even = ClusterShape(
-        brokers=_BROKERS, partitions=min(_PARTITIONS, options.partitions), hanging=10, latency_ms=_LATENCY_MS
-    )
+    even = shaped(options, _BROKERS, min(_PARTITIONS, options.partitions), hanging=10, latency_ms=_LATENCY_MS)
     shapes = {
         EVEN: even,
         SLOW: replace(even, slow_brokers={_SLOW: 10 * _LATENCY_MS}),

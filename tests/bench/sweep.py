@@ -1,7 +1,8 @@
 """Whole sweeps of the big cluster, beside Kafka's own tool run for one broker after the other.
 
 - the tool: `TransactionsCommand find-hanging --broker-id N`, a process for each broker, which is how it covers a
-  cluster. With --tool-brokers K only the first K brokers are asked, and the seconds multiplied.
+  cluster. With --tool-brokers K only the first K brokers are asked, and the seconds multiplied. It describes each
+  partition at every broker that has a replica of it.
 - ours on Spark: `txnscan.sweep` with tables, the session up and the tables there: the second and later sweeps.
 - ours without: `txnscan.find_hanging`.
 
@@ -31,9 +32,8 @@ def run(options: Options) -> Finding:
     """The three in turn."""
     shape = big(options)
     broker_ids = list(shape.broker_ids)[: options.tool_brokers]
-    hanging_there = sum(
-        shape.leader(ordinal) in broker_ids for ordinal in map(shape.hanging_ordinal, range(shape.hanging))
-    )
+    replicas = [shape.replicas(shape.leader(shape.hanging_ordinal(number))) for number in range(shape.hanging)]
+    hanging_there = sum(not {*broker_ids}.isdisjoint(those) for those in replicas)
     with (
         session(_MASTER) as spark,
         tempfile.TemporaryDirectory(prefix="txnscan-bench-tables-") as tables,
@@ -44,7 +44,7 @@ def run(options: Options) -> Finding:
         stored = ScanConfig(cluster.bootstrap_servers, tables=tables)
 
         def by_tool() -> Work:
-            found = sum(tool_broker_by_broker(kafka, broker_ids).values())
+            found = tool_broker_by_broker(kafka, broker_ids)
             # Where it asked all brokers it must have found as much as the others.
             return {"hanging": found} if hanging_there == shape.hanging else {"hanging at those brokers": found}
 

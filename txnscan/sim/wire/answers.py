@@ -15,7 +15,6 @@ from types import MappingProxyType
 from txnscan.kafka.compact import NO_TAGS, items
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import coordinators, metadata, partitions
-from txnscan.sim.wire.shape import TransactionalId
 from txnscan.sim.wire.world import World
 
 _UNSUPPORTED_VERSION = 35
@@ -51,8 +50,9 @@ class Offered:
 
 OFFERED: Mapping[Api, Offered] = MappingProxyType(
     {
-        Api.Fetch: Offered(12, 12),
-        Api.ListOffsets: Offered(6, 9),
+        # A log may be larger than memory, and is read once.
+        Api.Fetch: Offered(12, 12, kept=False),
+        Api.ListOffsets: Offered(6, 11),
         Api.Metadata: Offered(10, 13, by_broker=False),
         Api.FindCoordinator: Offered(4, 6, by_broker=False),
         Api.ApiVersions: Offered(0, 4, by_broker=False),
@@ -74,6 +74,7 @@ class Answers:
     def __init__(self, world: World) -> None:
         self.world = world
         self._topics = metadata.Topics(world.shape)
+        self._descriptions = coordinators.Descriptions(world)
         self._makers: Mapping[Api, Callable[[int, int, Reader], bytes]] = {
             Api.Fetch: lambda broker, _, request: partitions.fetch(world, broker, request),
             Api.ListOffsets: lambda broker, _, request: partitions.list_offsets(world, broker, request),
@@ -87,30 +88,30 @@ class Answers:
             Api.DescribeProducers: lambda broker, _, request: partitions.describe_producers(
                 world, self._producers, broker, request
             ),
-            Api.DescribeTransactions: lambda broker, _, request: coordinators.describe_transactions(
-                world, broker, request
-            ),
+            Api.DescribeTransactions: lambda broker, _, request: self._descriptions.answer(broker, request),
             Api.ListTransactions: lambda broker, version, request: coordinators.list_transactions(
-                world, self._ids, broker, version, request
+                world, broker, version, request
             ),
         }
 
     def prepare(self) -> None:
         """Does beforehand what would make a first answer slow."""
-        _ = self._producers, self._ids
+        _ = self._producers, self.world.ids
         self._topics.all()
 
     def body(self, broker_id: int, api: Api, version: int, request: Reader) -> bytes:
         """The body of the answer. Raises IndexError, struct.error or UnicodeDecodeError for a damaged request."""
         return self._makers[api](broker_id, version, request)
 
+    def controller_at(self, api: Api, version: int) -> int | None:
+        """Where the body of an answer has place for the controller's id, or None."""
+        if api not in (Api.Metadata, Api.DescribeCluster):
+            return None
+        return metadata.controller_at(self.world, version, of_cluster=api is Api.DescribeCluster)
+
     @cached_property
     def _producers(self) -> partitions.Producers:
         return partitions.Producers(self.world)
-
-    @cached_property
-    def _ids(self) -> dict[int, list[TransactionalId]]:
-        return coordinators.ids_by_broker(self.world.shape)
 
     def _write_txn_markers(self, broker_id: int, version: int, request: Reader) -> bytes:
         body = partitions.write_txn_markers(self.world, broker_id, version, request)

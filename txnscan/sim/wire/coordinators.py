@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 
 from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.kafka.errors import ErrorCode
 from txnscan.sim.codec import Reader
-from txnscan.sim.wire.shape import ClusterShape, TransactionalId
-from txnscan.sim.wire.world import HOST, RECENT_AGE_MS, World
+from txnscan.sim.wire.shape import TransactionalId
+from txnscan.sim.wire.state_log import TIMEOUT_MS
+from txnscan.sim.wire.world import HOST, World
 
 _NO_THROTTLE = bytes(4)
 _TRANSACTION = 1
-_TIMEOUT_MS = 900_000
+_INVALID_REQUEST, _INVALID_REGULAR_EXPRESSION = 42, 128
+# Those in flight are asked for again and again.
+_DESCRIBED_KEPT = 10_000
 _STATES = {
     *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence"),
     *("Dead",),
 }
-
-
-def ids_by_broker(shape: ClusterShape) -> dict[int, list[TransactionalId]]:
-    """The ids that each broker coordinates. A million of them take some seconds."""
-    found: dict[int, list[TransactionalId]] = defaultdict(list)
-    for one in shape.all_transactional_ids():
-        found[shape.coordinator(one.name)].append(one)
-    return found
 
 
 def find_coordinator(world: World, request: Reader) -> bytes:
@@ -46,53 +41,84 @@ def find_coordinator(world: World, request: Reader) -> bytes:
     return _NO_THROTTLE + items([coordinator(name) for name in request.items(request.name) or []]) + NO_TAGS
 
 
-def list_transactions(
-    world: World, held: dict[int, list[TransactionalId]], broker_id: int, version: int, request: Reader
-) -> bytes:
-    """Versions 0 to 2. Durations are counted up to the start of the cluster, and only Ongoing ones have any."""
+def list_transactions(world: World, broker_id: int, version: int, request: Reader) -> bytes:
+    """Versions 0 to 2: what passes every filter, and an empty one lets everything pass (`TransactionStateManager.
+    listTransactionStates`). Durations are counted up to the start of the cluster.
+    """
     states, producer_ids = request.items(request.name) or [], request.numbers("q")
     duration_ms = request.number("q") if version >= 1 else -1
     pattern = request.string() if version >= 2 else None
-    listed: Iterable[TransactionalId] = held.get(broker_id, ())
-    if producer_ids:
-        owners = (world.shape.owner(producer_id) for producer_id in producer_ids)
-        listed = [one for one in owners if one is not None and world.shape.coordinator(one.name) == broker_id]
-    if states:
-        listed = [one for one in listed if one.state in states]
-    if duration_ms >= 0:
-        listed = [one for one in listed if one.ordinal is not None and duration_ms < RECENT_AGE_MS]
-    if pattern:
-        listed = [one for one in listed if re.fullmatch(pattern, one.name)]
+    try:
+        matches = re.compile(pattern or ".*").fullmatch
+    except re.error:
+        return _NO_THROTTLE + _INVALID_REGULAR_EXPRESSION.to_bytes(2) + EMPTY + EMPTY + NO_TAGS
+    listed = _of_producers(world, broker_id, producer_ids) if producer_ids else _of_broker(world, broker_id)
+    # A state that nobody knows is a filter too, which nothing passes.
+    wanted = frozenset(states)
+    passed = [
+        _listed(one)
+        for one in listed
+        if (not wanted or one.state in wanted)
+        and (duration_ms < 0 or _lasts_longer(world, one, duration_ms))
+        and (not pattern or matches(one.name))
+    ]
     unknown = items([string(state) for state in states if state not in _STATES])
-    return _NO_THROTTLE + bytes(2) + unknown + items([_listed(one) for one in listed]) + NO_TAGS
+    return _NO_THROTTLE + bytes(2) + unknown + items(passed) + NO_TAGS
+
+
+def _of_broker(world: World, broker_id: int) -> Iterable[TransactionalId]:
+    return (one for k, ids in world.ids.items() if world.shape.transaction_state_leader(k) == broker_id for one in ids)
+
+
+def _of_producers(world: World, broker_id: int, producer_ids: Iterable[int]) -> Iterable[TransactionalId]:
+    owners = map(world.shape.owner, dict.fromkeys(producer_ids))
+    return (one for one in owners if one is not None and world.shape.coordinator(one.name) == broker_id)
+
+
+def _lasts_longer(world: World, one: TransactionalId, duration_ms: int) -> bool:
+    """Whether an id's last transaction began longer ago; a broker counts from -1 where there has been none."""
+    return world.started_at_ms - _began_ms(world, one) > duration_ms
+
+
+def _began_ms(world: World, one: TransactionalId) -> int:
+    return -1 if one.began_ago_ms is None else world.started_at_ms - one.began_ago_ms
 
 
 def _listed(one: TransactionalId) -> bytes:
     return string(one.name) + one.producer_id.to_bytes(8) + string(one.state) + NO_TAGS
 
 
-def describe_transactions(world: World, broker_id: int, request: Reader) -> bytes:
-    """Version 0."""
-    described = [_described(world, broker_id, name) for name in request.items(request.name) or []]
-    return _NO_THROTTLE + items(described) + NO_TAGS
+class Descriptions:
+    """DescribeTransactions, version 0."""
 
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._of_own = lru_cache(_DESCRIBED_KEPT)(self._describe)
 
-def _described(world: World, broker_id: int, name: str) -> bytes:
-    shape = world.shape
-    if shape.coordinator(name) != broker_id:
-        return _not_described(ErrorCode.NOT_COORDINATOR, name)
-    one = shape.transactional_id(name)
-    if one is None:
-        return _not_described(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, name)
-    topics, start_ms = EMPTY, -1
-    if one.ordinal is not None:
-        topic, index = shape.key(one.ordinal)
-        topics, start_ms = items([string(topic) + numbers([index]) + NO_TAGS]), world.started_at_ms - RECENT_AGE_MS
-    times = _TIMEOUT_MS.to_bytes(4) + start_ms.to_bytes(8, signed=True)
-    # The producer epoch is 0.
-    return (
-        bytes(2) + string(name) + string(one.state) + times + one.producer_id.to_bytes(8) + bytes(2) + topics + NO_TAGS
-    )
+    def answer(self, broker_id: int, request: Reader) -> bytes:
+        """The body of an answer."""
+        described = [self._described(broker_id, name) for name in request.items(request.name) or []]
+        return _NO_THROTTLE + items(described) + NO_TAGS
+
+    def _described(self, broker_id: int, name: str) -> bytes:
+        if not name:
+            return _not_described(_INVALID_REQUEST, name)
+        if self._world.shape.coordinator(name) != broker_id:
+            return _not_described(ErrorCode.NOT_COORDINATOR, name)
+        return self._of_own(name)
+
+    def _describe(self, name: str) -> bytes:
+        shape = self._world.shape
+        one = shape.transactional_id(name)
+        if one is None:
+            return _not_described(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, name)
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in map(shape.key, one.shown):
+            by_topic.setdefault(topic, []).append(index)
+        topics = items(string(topic) + numbers(indexes) + NO_TAGS for topic, indexes in by_topic.items())
+        times = TIMEOUT_MS.to_bytes(4) + _began_ms(self._world, one).to_bytes(8, signed=True)
+        producer = one.producer_id.to_bytes(8) + one.producer_epoch.to_bytes(2)
+        return bytes(2) + string(name) + string(one.state) + times + producer + topics + NO_TAGS
 
 
 def _not_described(error: int, name: str) -> bytes:

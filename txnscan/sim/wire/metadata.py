@@ -1,20 +1,24 @@
 """Metadata (3), DescribeCluster (60), DescribeConfigs (32), DescribeAcls (29): the cluster, its topics and settings.
 
 The answer about all topics is joined from one block of bytes for each topic, so that a million partitions take a
-second or two to encode, once.
+second or two to encode, once. Each answer names any broker as the controller, another one in the next, as brokers with
+KRaft do (`KRaftMetadataCache.getRandomAliveBrokerId`): there is a place for it in the answers (`controller_at`). Topics
+come in the order of the hash tables in which a broker has them.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string, unsigned
+from txnscan.kafka.coordinator import java_hash_code
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire.shape import ClusterShape
-from txnscan.sim.wire.world import CLUSTER_ID, CONTROLLER_ID, World
+from txnscan.sim.wire.world import CLUSTER_ID, World
 
 _NO_THROTTLE = bytes(4)
 # "These were not asked for": authorised operations.
@@ -23,7 +27,12 @@ _UNKNOWN_TOPIC_ID = 100
 _BROKER_RESOURCE = 4
 _INVALID_REQUEST = 42
 _SETTINGS = {"transaction.max.timeout.ms": "900000"}
-_DEFAULT_CONFIG, _LONG = 5, 5
+_DEFAULT_CONFIG, _INT = 5, 3
+_NOBODY = bytes(4)
+_HASH_BITS = 32
+# As many elements an immutable Set of Scala's keeps as they came.
+_SMALL_SET = 4
+_INTERNAL = (TRANSACTION_STATE_TOPIC, "__consumer_offsets", "__share_group_state")
 _PARTITION = struct.Struct(">hiii")
 
 
@@ -38,13 +47,18 @@ class Topics:
 
     def block(self, name: str) -> bytes:
         """A topic, or that it is unknown."""
-        known = name == TRANSACTION_STATE_TOPIC or self._shape.topic_number(name) is not None
-        return self._block(name) if known else _no_topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, string(name))
+        if self.knows(name):
+            return self._block(name)
+        return _no_topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, string(name), is_internal=name in _INTERNAL)
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a topic."""
+        return name == TRANSACTION_STATE_TOPIC or self._shape.topic_number(name) is not None
 
     def all(self) -> list[bytes]:
         """All topics."""
         users = map(self._shape.topic_name, range(self._shape.topics))
-        return [self._block(name) for name in (*users, TRANSACTION_STATE_TOPIC)]
+        return [self._block(name) for name in as_in_a_java_set((*users, TRANSACTION_STATE_TOPIC))]
 
     def _encode(self, name: str) -> bytes:
         shape, after_leader = self._shape, self._after_leader
@@ -65,32 +79,85 @@ class Topics:
         return head + items(partitions) + _NO_OPERATIONS + NO_TAGS
 
 
-def _no_topic(error: int, name: bytes, topic_id: bytes = bytes(16)) -> bytes:
-    return error.to_bytes(2) + name + topic_id + b"\0" + EMPTY + _NO_OPERATIONS + NO_TAGS
+def _no_topic(error: int, name: bytes, topic_id: bytes = bytes(16), *, is_internal: bool = False) -> bytes:
+    return error.to_bytes(2) + name + topic_id + bytes([is_internal]) + EMPTY + _NO_OPERATIONS + NO_TAGS
+
+
+def as_in_a_java_set(names: Sequence[str]) -> list[str]:
+    """The order in which a `java.util.HashSet` of these gives them: what a broker answers all topics in."""
+    size = 16
+    while size * 3 < len(names) * 4:
+        size *= 2
+
+    def place(name: str) -> int:
+        code = java_hash_code(name) & 0xFFFFFFFF
+        return (code ^ code >> 16) & size - 1
+
+    return sorted(names, key=place)
+
+
+def as_in_a_scala_set(names: Iterable[str]) -> list[str]:
+    """The same of an immutable `Set` of Scala's: what a broker answers topics in that it was asked for by name."""
+    told = list(dict.fromkeys(names))
+    if len(told) <= _SMALL_SET:
+        return told
+    return _trie([(_improved(java_hash_code(name)), name) for name in told], 0)
+
+
+def _trie(entries: Sequence[tuple[int, str]], shift: int) -> list[str]:
+    """A node of a hash trie: first those that are alone in their place, then the nodes below."""
+    if shift > _HASH_BITS:
+        return [name for _, name in entries]
+    places: dict[int, list[tuple[int, str]]] = {}
+    for code, name in entries:
+        places.setdefault(code >> shift & 31, []).append((code, name))
+    nodes = [places[at] for at in sorted(places)]
+    alone = [node[0][1] for node in nodes if len(node) == 1]
+    return alone + [name for node in nodes if len(node) > 1 for name in _trie(node, shift + 5)]
+
+
+def _improved(code: int) -> int:
+    """`scala.collection.Hashing.improve`."""
+    code = code + ~(code << 9) & 0xFFFFFFFF
+    code ^= code >> 14
+    code = code + (code << 4) & 0xFFFFFFFF
+    return code ^ code >> 10
 
 
 def metadata(world: World, topics: Topics, version: int, request: Reader) -> bytes:
-    """Versions 10 to 13. Topics that are asked for by their ids are told to be unknown."""
+    """Versions 10 to 13, without the controller. Topics that are asked for by their ids are told to be unknown."""
 
-    def wanted() -> bytes:
-        topic_id, name = request.take(16), request.string()
+    def wanted() -> tuple[bytes, str | None]:
+        asked = request.take(16), request.string()
         request.tags()
-        return topics.block(name) if name is not None else _no_topic(_UNKNOWN_TOPIC_ID, NULL, topic_id)
+        return asked
 
     asked = request.items(wanted)
-    blocks = topics.all() if asked is None else asked
-    head = _NO_THROTTLE + world.broker_list + string(CLUSTER_ID) + CONTROLLER_ID.to_bytes(4) + unsigned(len(blocks) + 1)
+    if asked is None:
+        blocks = topics.all()
+    else:
+        names = as_in_a_scala_set(name for _, name in asked if name is not None)
+        blocks = [topics.block(name) for name in sorted(names, key=topics.knows, reverse=True)]
+        blocks += [_no_topic(_UNKNOWN_TOPIC_ID, NULL, topic_id) for topic_id, name in asked if name is None]
+    head = _NO_THROTTLE + world.broker_list + string(CLUSTER_ID) + _NOBODY + unsigned(len(blocks) + 1)
     tail = _NO_OPERATIONS if version == 10 else bytes(2) if version >= 13 else b""
     return b"".join((head, *blocks, tail, NO_TAGS))
 
 
 def describe_cluster(world: World, version: int, request: Reader) -> bytes:
-    """Versions 0 to 2."""
+    """Versions 0 to 2, without the controller."""
     endpoint = b"\1" if version >= 1 else b""
     fenced = b"\0" if version >= 2 else b""
     brokers = items([broker + fenced + NO_TAGS for broker in world.brokers])
-    head = _NO_THROTTLE + bytes(2) + NULL + endpoint + string(CLUSTER_ID) + CONTROLLER_ID.to_bytes(4)
+    head = _NO_THROTTLE + bytes(2) + NULL + endpoint + string(CLUSTER_ID) + _NOBODY
     return head + brokers + _NO_OPERATIONS + NO_TAGS
+
+
+def controller_at(world: World, version: int, *, of_cluster: bool) -> int:
+    """Where the controller stands in an answer to Metadata, or to DescribeCluster."""
+    if of_cluster:
+        return len(_NO_THROTTLE) + 2 + len(NULL) + (version >= 1) + len(string(CLUSTER_ID))
+    return len(_NO_THROTTLE) + len(world.broker_list) + len(string(CLUSTER_ID))
 
 
 def describe_configs(broker_id: int, request: Reader) -> bytes:
@@ -101,9 +168,10 @@ def describe_configs(broker_id: int, request: Reader) -> bytes:
         keys = request.items(request.name)
         request.tags()
         if kind != _BROKER_RESOURCE or name != str(broker_id):
-            return _INVALID_REQUEST.to_bytes(2) + NULL + bytes([kind]) + string(name) + EMPTY + NO_TAGS
+            why = f"Unexpected broker id, expected {broker_id} or empty string, but received {name}"
+            return _INVALID_REQUEST.to_bytes(2) + string(why) + bytes([kind]) + string(name) + EMPTY + NO_TAGS
         told = [setting for setting in _SETTINGS if keys is None or setting in keys]
-        return bytes(2) + NULL + bytes([kind]) + string(name) + items([_setting(s) for s in told]) + NO_TAGS
+        return bytes(2) + string("") + bytes([kind]) + string(name) + items([_setting(s) for s in told]) + NO_TAGS
 
     return _NO_THROTTLE + items(request.items(result) or []) + NO_TAGS
 
@@ -111,13 +179,7 @@ def describe_configs(broker_id: int, request: Reader) -> bytes:
 def _setting(name: str) -> bytes:
     """A setting: read-only, at its default, not sensitive, without synonyms, a number, undocumented."""
     return (
-        string(name)
-        + string(_SETTINGS[name])
-        + bytes([1, _DEFAULT_CONFIG, 0])
-        + EMPTY
-        + bytes([_LONG])
-        + NULL
-        + NO_TAGS
+        string(name) + string(_SETTINGS[name]) + bytes([1, _DEFAULT_CONFIG, 0]) + EMPTY + bytes([_INT]) + NULL + NO_TAGS
     )
 
 

@@ -13,19 +13,25 @@ from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, string, unsigned
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.codec import Reader
-from txnscan.sim.wire.shape import IDLE_SETS, OpenTransaction
-from txnscan.sim.wire.world import HANGING_AGE_MS, RECENT_AGE_MS, Held, World
+from txnscan.sim.wire import partition_log
+from txnscan.sim.wire.shape import HANGING_AGE_MS, IDLE_SETS, RECENT_AGE_MS, OpenTransaction
+from txnscan.sim.wire.world import Held, World, Written
 
 _NO_THROTTLE = bytes(4)
 # Producer id, producer epoch, last sequence, last timestamp, coordinator epoch, start offset, no tags: 37 bytes.
 _PRODUCER = struct.Struct(">qiiqiqb")
 _OFFSET = struct.Struct(">ihqqib")
 _FETCHED = struct.Struct(">ihqqq")
+# No other replica to be read from is preferred.
+_NO_REPLICA = (-1).to_bytes(4, signed=True)
 _LAST_SEQUENCE = 4
 _NO_TRANSACTION = -1
 # What a partition shows for a coordinator that never wrote a marker on it.
 _NO_COORDINATOR = -1
 _EARLIEST = -2
+# What a broker answers with at most, of all partitions together (`fetch.max.bytes`).
+_FETCH_BYTES_MAX = 55 * 1024 * 1024
+_HOSTED_NOWHERE = "This server does not host this topic-partition."
 _READ_COMMITTED = 1
 _OFFSET_OUT_OF_RANGE = 1
 _INVALID_PRODUCER_EPOCH = 47
@@ -64,18 +70,24 @@ class Producers:
         ]
         for one in opened:
             last_ms = recent_ms if one.transactional_id else world.started_at_ms - HANGING_AGE_MS
-            ended = world.ended.get((ordinal, one.producer_id))
-            epoch, start = (_NO_COORDINATOR, one.start_offset) if ended is None else (ended, _NO_TRANSACTION)
-            entries.append(_PRODUCER.pack(one.producer_id, 0, _LAST_SEQUENCE, last_ms, epoch, start, 0))
+            entry = (one.producer_id, 0, _LAST_SEQUENCE, last_ms, _NO_COORDINATOR, one.start_offset, 0)
+            marked = world.marked(ordinal, one.producer_id)
+            if marked is not None:
+                # A marker of a later epoch leaves no sequence of the earlier one.
+                sequence = -1 if marked.producer_epoch else _LAST_SEQUENCE
+                ended = (marked.producer_epoch, sequence, world.started_at_ms, marked.coordinator_epoch)
+                entry = (one.producer_id, *ended, _NO_TRANSACTION, 0)
+            entries.append(_PRODUCER.pack(*entry))
         return bytes(2) + NULL + items(entries) + NO_TAGS
 
 
-def _error_block(error: int) -> bytes:
-    return error.to_bytes(2) + NULL + EMPTY + NO_TAGS
+def _error_block(error: int, message: str | None = None) -> bytes:
+    return error.to_bytes(2) + string(message) + EMPTY + NO_TAGS
 
 
 _REFUSED = _error_block(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _UNKNOWN = _error_block(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_UNKNOWN_TOPIC = _error_block(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _HOSTED_NOWHERE)
 _EMPTY = _error_block(ErrorCode.NONE)
 
 
@@ -86,24 +98,25 @@ def describe_producers(world: World, producers: Producers, broker_id: int, reque
     parts = [throttle_ms.to_bytes(4), unsigned(len(topics) + 1)]
     for name, indexes in topics:
         parts += (string(name), unsigned(len(indexes) + 1))
+        # A topic that there is has a partition 0.
+        unknown = _UNKNOWN if world.held(name, 0) is not None else _UNKNOWN_TOPIC
         for index in indexes:
             held = world.held(name, index)
-            parts += (index.to_bytes(4, signed=True), _block(world, producers, broker_id, held))
+            block = unknown if held is None else _block(world, producers, broker_id, held)
+            parts += (index.to_bytes(4, signed=True), block)
         parts.append(NO_TAGS)
     parts.append(NO_TAGS)
     return b"".join(parts)
 
 
-def _block(world: World, producers: Producers, broker_id: int, held: Held | None) -> bytes:
-    if held is None:
-        return _UNKNOWN
+def _block(world: World, producers: Producers, broker_id: int, held: Held) -> bytes:
     if broker_id != held.leader and broker_id not in world.shape.replicas(held.leader):
         return _REFUSED
     return _EMPTY if held.ordinal is None else producers.block(held.ordinal)
 
 
 def list_offsets(world: World, broker_id: int, request: Reader) -> bytes:
-    """Versions 6 to 9: high watermark, last stable offset and log start."""
+    """Versions 6 to 11: high watermark, last stable offset, log start, and the first record since a time."""
     request.number("i")
     isolation_level = request.number("b")
 
@@ -111,39 +124,65 @@ def list_offsets(world: World, broker_id: int, request: Reader) -> bytes:
         index, leader_epoch, timestamp = request.number("i"), request.number("i"), request.number("q")
         request.tags()
         held = world.held(topic, index)
-        error = _leadership_error(broker_id, held, leader_epoch)
+        error = _leadership_error(world, broker_id, held, leader_epoch)
         if held is None or error:
             return _OFFSET.pack(index, error, -1, -1, -1, 0)
+        if timestamp >= 0:
+            found = partition_log.first_since(world, timestamp)
+            if found is None:
+                return _OFFSET.pack(index, 0, -1, -1, -1, 0)
+            return _OFFSET.pack(index, 0, found[1], found[0], held.leader_epoch, 0)
         if timestamp == _EARLIEST:
             offset = 0
         elif isolation_level == _READ_COMMITTED:
-            offset = world.last_stable_offset(held.ordinal)
+            offset = world.last_stable_offset(held)
         else:
-            offset = world.high_watermark(held.ordinal)
+            offset = world.high_watermark(held)
         return _OFFSET.pack(index, 0, -1, offset, held.leader_epoch, 0)
 
     return _NO_THROTTLE + _topics(request, partition)
 
 
 def fetch(world: World, broker_id: int, request: Reader) -> bytes:
-    """Version 12: no partition holds records that could be read, whatever its offsets say."""
-    request.take(4 * 4 + 1 + 2 * 4)
+    """Version 12: batches from an offset on, by any replica, as clients since version 11 are answered (KIP-392)."""
+    request.take(4 + 4 + 4)
+    left = min(request.number("i"), _FETCH_BYTES_MAX)
+    isolation_level = request.number("b")
+    request.take(2 * 4)
+    is_first = True
 
     def partition(topic: str) -> bytes:
+        nonlocal left, is_first
         index, leader_epoch, offset = request.number("i"), request.number("i"), request.number("q")
-        request.take(4 + 8 + 4)
+        request.take(4 + 8)
+        bytes_max = min(request.number("i"), left)
         request.tags()
         held = world.held(topic, index)
-        error = _leadership_error(broker_id, held, leader_epoch)
-        end = stable = -1
-        if held is not None and not error:
-            end, stable = world.high_watermark(held.ordinal), world.last_stable_offset(held.ordinal)
-            error = 0 if 0 <= offset <= end else _OFFSET_OUT_OF_RANGE
-        # No aborted transactions, no preferred replica, no records.
-        return _FETCHED.pack(index, error, end, stable, 0) + EMPTY + (-1).to_bytes(4, signed=True) + EMPTY + NO_TAGS
+        error = _replica_error(world, broker_id, held, leader_epoch)
+        if held is None or error:
+            return _not_fetched(index, error, NULL if held is not None else EMPTY)
+        end, stable = world.high_watermark(held), world.last_stable_offset(held)
+        if not 0 <= offset <= end:
+            return _not_fetched(index, _OFFSET_OUT_OF_RANGE, NULL)
+        committed = isolation_level == _READ_COMMITTED
+        # A first batch is given whole however large it is, but for one partition of a request.
+        data = b""
+        if offset < (stable if committed else end) and (is_first or bytes_max > 0):
+            if held.ordinal is None:
+                data = world.state_log.read(held.index, offset, bytes_max)
+            else:
+                data = partition_log.read(world, held.ordinal, offset, bytes_max, stable if committed else end)
+        if data:
+            is_first, left = False, max(0, left - len(data))
+        head = _FETCHED.pack(index, 0, end, stable, 0) + (EMPTY if committed else NULL)
+        return head + _NO_REPLICA + unsigned(len(data) + 1) + data + NO_TAGS
 
     # No error and no session.
     return _NO_THROTTLE + bytes(2) + bytes(4) + _topics(request, partition)
+
+
+def _not_fetched(index: int, error: int, aborted: bytes) -> bytes:
+    return _FETCHED.pack(index, error, -1, -1, -1) + aborted + _NO_REPLICA + EMPTY + NO_TAGS
 
 
 def _topics(request: Reader, partition: Callable[[str], bytes]) -> bytes:
@@ -158,10 +197,19 @@ def _topics(request: Reader, partition: Callable[[str], bytes]) -> bytes:
     return items(request.items(topic) or []) + NO_TAGS
 
 
-def _leadership_error(broker_id: int, held: Held | None, leader_epoch: int) -> int:
+def _leadership_error(world: World, broker_id: int, held: Held | None, leader_epoch: int) -> int:
+    """Why a leader alone does not answer; the epoch is looked at first (`Partition.getLocalLog`)."""
+    error = _replica_error(world, broker_id, held, leader_epoch)
+    if not error and held is not None and broker_id != held.leader:
+        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return error
+
+
+def _replica_error(world: World, broker_id: int, held: Held | None, leader_epoch: int) -> int:
+    """The same where followers answer too."""
     if held is None:
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if broker_id != held.leader:
+    if broker_id not in world.shape.replicas(held.leader):
         return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if leader_epoch in (-1, held.leader_epoch):
         return 0
@@ -173,37 +221,37 @@ def write_txn_markers(world: World, broker_id: int, version: int, request: Reade
     """Versions 1 and 2: ends transactions."""
 
     def marker() -> bytes:
-        producer_id, producer_epoch, _ = request.number("q"), request.number("h"), request.number("b")
+        producer_id, producer_epoch, commit = request.number("q"), request.number("h"), request.number("b")
         topics = request.numbered()
         coordinator_epoch = request.number("i")
         if version >= 2:
             request.number("b")
         request.tags()
+        written = Written(producer_id, producer_epoch, coordinator_epoch, bool(commit))
 
         def answered(name: str, indexes: tuple[int, ...]) -> Iterator[bytes]:
             for index in indexes:
-                error = _written(world, broker_id, (name, index), producer_id, producer_epoch, coordinator_epoch)
+                error = _write(world, broker_id, (name, index), written)
                 yield index.to_bytes(4, signed=True) + error.to_bytes(2) + NO_TAGS
 
-        written = [string(name) + items([*answered(name, indexes)]) + NO_TAGS for name, indexes in topics]
-        return producer_id.to_bytes(8, signed=True) + items(written) + NO_TAGS
+        marked = [string(name) + items([*answered(name, indexes)]) + NO_TAGS for name, indexes in topics]
+        return producer_id.to_bytes(8, signed=True) + items(marked) + NO_TAGS
 
     return items(request.items(marker) or []) + NO_TAGS
 
 
-def _written(
-    world: World, broker_id: int, key: tuple[str, int], producer_id: int, producer_epoch: int, coordinator_epoch: int
-) -> int:
+def _write(world: World, broker_id: int, key: tuple[str, int], written: Written) -> int:
     """Writes a marker, or says why not: as `ProducerAppendInfo` checks it, and nobody asks for the start offset."""
     held = world.held(*key)
-    error = _leadership_error(broker_id, held, -1)
+    error = _leadership_error(world, broker_id, held, -1)
     if error or held is None:
         return error
     if held.ordinal is None:
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key[0] != TRANSACTION_STATE_TOPIC else ErrorCode.NONE)
-    if producer_epoch < 0:
+    earlier = world.marked(held.ordinal, written.producer_id)
+    if written.producer_epoch < (earlier.producer_epoch if earlier is not None else 0):
         return _INVALID_PRODUCER_EPOCH
-    if coordinator_epoch < world.ended.get((held.ordinal, producer_id), _NO_COORDINATOR):
+    if written.coordinator_epoch < (earlier.coordinator_epoch if earlier is not None else _NO_COORDINATOR):
         return _TRANSACTION_COORDINATOR_FENCED
-    world.end(held.ordinal, producer_id, coordinator_epoch)
+    world.end(held.ordinal, written)
     return 0

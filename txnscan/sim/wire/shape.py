@@ -7,8 +7,9 @@ a partition, so a million of them cost nothing here.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.model import Key
@@ -16,14 +17,24 @@ from txnscan.model import Key
 # Where an open transaction begins, and where the log ends. One of each kind may be open on one partition.
 HANGING_START_OFFSET = 100
 ONGOING_START_OFFSET = 150
+PREPARED_START_OFFSET = 170
 HIGH_WATERMARK = 200
+# How long before the start of the cluster the records of a hanging transaction were written, and of any other one.
+HANGING_AGE_MS = 6 * 60 * 60 * 1000
+RECENT_AGE_MS = 5_000
+# Transactions version 2 raises the epoch at each end: those at rest have come so far.
+REST_EPOCH = 30_000
+NAME_DIGITS = 7
+_ROUNDS_MAX = REST_EPOCH - 2
 # Partitions share idle producers, as they do where a producer writes to many: so many sets of them there are.
 IDLE_SETS = 16
 _FIRST_IDLE_PRODUCER_ID = 1_000
 _FIRST_HANGING_PRODUCER_ID = 1_000_000_000
 _FIRST_ONGOING_PRODUCER_ID = 2_000_000_000
-_FIRST_COMPLETE_PRODUCER_ID = 3_000_000_000
+_FIRST_REST_PRODUCER_ID = 3_000_000_000
+_FIRST_PREPARED_PRODUCER_ID = 4_000_000_000
 _TRANSACTION_STATE_EPOCH = 3
+_ONGOING, _PREPARED, _REST = "service-ongoing-", "service-prepared-", "service-at-rest-"
 _NAMESPACE = uuid.UUID("6b1f7c1e-6664-4a3b-8a53-0c6f4b1e0664")
 # Knuth's multiplicative hash: neighbours end up far apart.
 _SCATTER = 2_654_435_761
@@ -40,12 +51,24 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalId:
-    """An id as its coordinator has it. ordinal: the one partition in its transaction, None where it is in none."""
+    """An id as its coordinator has it.
+
+    held: the partitions, by ordinal, that it added to its transaction; none when it is at rest. shown: those of them
+    that its coordinator names: in Prepare* those whose marker is owed. number: among the ids of its kind.
+    """
 
     name: str
+    number: int
     producer_id: int
+    producer_epoch: int
     state: str
-    ordinal: int | None = None
+    held: tuple[int, ...] = ()
+    shown: tuple[int, ...] = ()
+
+    @property
+    def began_ago_ms(self) -> int | None:
+        """When its last transaction began, before the start of the cluster; None where it has had none."""
+        return None if self.state == "Empty" else RECENT_AGE_MS
 
 
 @dataclass(frozen=True)
@@ -55,9 +78,13 @@ class ClusterShape:
     brokers: their ids are 1, 2, ... partitions: all user partitions, in topics of `partitions_per_topic`.
     producers_per_partition: idle ones, besides those with an open transaction.
     hanging: transactions that are open on a partition and whose producer id no coordinator lists; at most one for each
-    partition. ongoing: open transactions that their coordinator shows as Ongoing, with that partition. Both are spread
-    evenly over the partitions. transactional_ids: further ids, all CompleteCommit.
-    replication_factor: followers answer DescribeProducers too, but hear of markers only where they share a process.
+    partition. ongoing: live transactions, which their coordinator shows as Ongoing, with all of their
+    `partitions_per_transaction` partitions. prepared: others in PrepareCommit or PrepareAbort, with as many partitions,
+    to a third of which the marker is owed. All are spread evenly over topics and leaders. transactional_ids: further
+    ids, at rest: one in ten Empty, one in twenty CompleteAbort, the others CompleteCommit.
+    log_records: what `__transaction_state` holds, at least; it has one record or more for each id.
+    replication_factor: followers answer DescribeProducers and Fetch too, but hear of markers only where they share a
+    process.
     busy_share: the part of the user partitions, 0 to 1, that broker 1 leads; 0 spreads them evenly over all.
     latency_ms: the time from a request to its answer; slow_brokers: the same for single brokers, by id.
     throttle_ms: what single brokers say in DescribeProducers answers, by id; they do not enforce it.
@@ -72,7 +99,10 @@ class ClusterShape:
     producers_per_partition: int = 10
     hanging: int = 0
     ongoing: int = 0
+    partitions_per_transaction: int = 1
+    prepared: int = 0
     transactional_ids: int = 0
+    log_records: int = 0
     replication_factor: int = 1
     transaction_state_partitions: int = 50
     busy_share: float = 0.0
@@ -82,22 +112,70 @@ class ClusterShape:
     error_every: int = 0
     reset_every: int = 0
 
+    @staticmethod
+    def busy(
+        brokers: int = 3,
+        partitions: int = 1_000,
+        *,
+        live_share: float = 0.05,
+        partitions_per_transaction: int = 10,
+        transactional_ids: int = 100_000,
+        log_records: int = 300_000,
+        **others: Any,
+    ) -> ClusterShape:
+        """A cluster at work, as benchmarks have it. The other fields are given by their names. Raises ValueError.
+
+        live_share: the part of the user partitions, 0 to 1, that have a live transaction. For each 50 of these another
+        transaction is about to end. Of most ids at rest the log has the last transaction whole; of the others a cleaner
+        has left the last record.
+        """
+        if not 0 <= live_share <= 1:
+            raise ValueError("live_share must be between 0 and 1")
+        # Where so few are live, it is one transaction that is smaller.
+        live = partitions if "ongoing" in others else round(partitions * live_share)
+        width = max(1, min(partitions_per_transaction, live))
+        ongoing = others.pop("ongoing", live // width)
+        told = {
+            "replication_factor": min(3, brokers),
+            "prepared": -(-ongoing // 50),
+            # The history is of the ids at rest.
+            "log_records": log_records if transactional_ids else 0,
+        }
+        return ClusterShape(
+            brokers=brokers,
+            partitions=partitions,
+            ongoing=ongoing,
+            partitions_per_transaction=width,
+            transactional_ids=transactional_ids,
+            **{**told, **others},
+        )
+
     def __post_init__(self) -> None:
-        for name in ("brokers", "partitions_per_topic", "replication_factor", "transaction_state_partitions"):
+        for name in (
+            *("brokers", "partitions_per_topic", "partitions_per_transaction", "replication_factor"),
+            "transaction_state_partitions",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more")
         for name in (
-            *("partitions", "producers_per_partition", "hanging", "ongoing", "transactional_ids"),
-            *("latency_ms", "error_every", "reset_every"),
+            *("partitions", "producers_per_partition", "hanging", "ongoing", "prepared", "transactional_ids"),
+            *("log_records", "latency_ms", "error_every", "reset_every"),
         ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more")
-        if max(self.hanging, self.ongoing) > self.partitions:
-            raise ValueError("hanging and ongoing must not be more than partitions")
+        open_max = max(self.hanging, *(count * self.partitions_per_transaction for count in self._under_way))
+        if open_max > self.partitions:
+            raise ValueError("hanging, ongoing and prepared transactions must not be on more than all partitions")
+        if self.log_records > _ROUNDS_MAX * self.transactional_ids:
+            raise ValueError(f"log_records must be at most {_ROUNDS_MAX} for each of the transactional_ids")
         if self.replication_factor > self.brokers:
             raise ValueError("replication_factor must not be more than brokers")
         if not 0 <= self.busy_share <= 1:
             raise ValueError("busy_share must be between 0 and 1")
+
+    @property
+    def _under_way(self) -> tuple[int, int]:
+        return self.ongoing, self.prepared
 
     @property
     def broker_ids(self) -> range:
@@ -171,9 +249,28 @@ class ClusterShape:
         """The partition of a hanging transaction, each numbered from 0 on."""
         return _spread(number, self.hanging, self.partitions)
 
-    def ongoing_ordinal(self, number: int) -> int:
-        """The partition of an ongoing transaction, each numbered from 0 on. Another may be hanging on it."""
-        return self.partitions - 1 - _spread(number, self.ongoing, self.partitions)
+    def ongoing_ordinals(self, number: int) -> tuple[int, ...]:
+        """The partitions of an ongoing transaction, each numbered from 0 on. Others may be open on them."""
+        return tuple(self.partitions - 1 - ordinal for ordinal in self._wide(number, self.ongoing))
+
+    def prepared_ordinals(self, number: int) -> tuple[int, ...]:
+        """The partitions of a prepared transaction, each numbered from 0 on; first those that a marker is owed to."""
+        half = self.partitions // 2
+        return tuple((ordinal + half) % self.partitions for ordinal in self._wide(number, self.prepared))
+
+    def _wide(self, number: int, count: int) -> tuple[int, ...]:
+        """As many places as a transaction has partitions, far apart; no other of so many transactions has them."""
+        width = self.partitions_per_transaction
+        return tuple(_spread(number + count * place, count * width, self.partitions) for place in range(width))
+
+    @property
+    def open_partitions_of_ids(self) -> int:
+        """How often a partition is open whose owner a coordinator names."""
+        return self.ongoing * self.partitions_per_transaction + self.prepared * self._owed
+
+    @property
+    def _owed(self) -> int:
+        return -(-self.partitions_per_transaction // 3)
 
     def open_transactions(self) -> dict[int, list[OpenTransaction]]:
         """All of them, by partition."""
@@ -181,10 +278,14 @@ class ClusterShape:
         for number in range(self.hanging):
             hanging = OpenTransaction(_FIRST_HANGING_PRODUCER_ID + number, HANGING_START_OFFSET)
             found.setdefault(self.hanging_ordinal(number), []).append(hanging)
-        for number in range(self.ongoing):
-            owner = self._ongoing_id(number)
-            ongoing = OpenTransaction(owner.producer_id, ONGOING_START_OFFSET, owner.name)
-            found.setdefault(self.ongoing_ordinal(number), []).append(ongoing)
+        for count, make, start in (
+            (self.ongoing, self._ongoing_id, ONGOING_START_OFFSET),
+            (self.prepared, self._prepared_id, PREPARED_START_OFFSET),
+        ):
+            for owner in map(make, range(count)):
+                opened = OpenTransaction(owner.producer_id, start, owner.name)
+                for ordinal in owner.shown:
+                    found.setdefault(ordinal, []).append(opened)
         return found
 
     # --- coordinators ---
@@ -204,15 +305,12 @@ class ClusterShape:
 
     def all_transactional_ids(self) -> Iterator[TransactionalId]:
         """All ids of all coordinators."""
-        yield from map(self._ongoing_id, range(self.ongoing))
-        yield from map(self._complete_id, range(self.transactional_ids))
+        for _, _, count, make in self._kinds:
+            yield from map(make, range(count))
 
     def transactional_id(self, name: str) -> TransactionalId | None:
         """The id of this name, or None."""
-        for prefix, count, make in (
-            ("ongoing-", self.ongoing, self._ongoing_id),
-            ("complete-", self.transactional_ids, self._complete_id),
-        ):
+        for prefix, _, count, make in self._kinds:
             number = _number(name, prefix)
             if number is not None and number < count and make(number).name == name:
                 return make(number)
@@ -220,19 +318,44 @@ class ClusterShape:
 
     def owner(self, producer_id: int) -> TransactionalId | None:
         """The id that has this producer id, or None."""
-        if _FIRST_ONGOING_PRODUCER_ID <= producer_id < _FIRST_ONGOING_PRODUCER_ID + self.ongoing:
-            return self._ongoing_id(producer_id - _FIRST_ONGOING_PRODUCER_ID)
-        if _FIRST_COMPLETE_PRODUCER_ID <= producer_id < _FIRST_COMPLETE_PRODUCER_ID + self.transactional_ids:
-            return self._complete_id(producer_id - _FIRST_COMPLETE_PRODUCER_ID)
+        for _, first, count, make in self._kinds:
+            if first <= producer_id < first + count:
+                return make(producer_id - first)
         return None
 
+    @property
+    def _kinds(self) -> tuple[tuple[str, int, int, Callable[[int], TransactionalId]], ...]:
+        """How the names of ids begin, the first producer id, how many ids there are, and each of them."""
+        return (
+            (_ONGOING, _FIRST_ONGOING_PRODUCER_ID, self.ongoing, self._ongoing_id),
+            (_PREPARED, _FIRST_PREPARED_PRODUCER_ID, self.prepared, self._prepared_id),
+            (_REST, _FIRST_REST_PRODUCER_ID, self.transactional_ids, self._rest_id),
+        )
+
     def _ongoing_id(self, number: int) -> TransactionalId:
-        ordinal = self.ongoing_ordinal(number)
-        return TransactionalId(f"ongoing-{number:05d}", _FIRST_ONGOING_PRODUCER_ID + number, "Ongoing", ordinal)
+        held = self.ongoing_ordinals(number)
+        return TransactionalId(
+            _name(_ONGOING, number), number, _FIRST_ONGOING_PRODUCER_ID + number, 0, "Ongoing", held, held
+        )
+
+    def _prepared_id(self, number: int) -> TransactionalId:
+        """Its epoch is one above that of its data, as the end of a transaction raises it."""
+        held, state = self.prepared_ordinals(number), "PrepareAbort" if number % 4 == 3 else "PrepareCommit"
+        producer_id = _FIRST_PREPARED_PRODUCER_ID + number
+        return TransactionalId(_name(_PREPARED, number), number, producer_id, 1, state, held, held[: self._owed])
 
     @staticmethod
-    def _complete_id(number: int) -> TransactionalId:
-        return TransactionalId(f"complete-{number:05d}", _FIRST_COMPLETE_PRODUCER_ID + number, "CompleteCommit")
+    def _rest_id(number: int) -> TransactionalId:
+        kind = number % 20
+        state = "Empty" if kind < 2 else "CompleteAbort" if kind == 2 else "CompleteCommit"
+        # A producer that starts anew gets the next epoch.
+        epoch = REST_EPOCH + (state == "Empty")
+        return TransactionalId(_name(_REST, number), number, _FIRST_REST_PRODUCER_ID + number, epoch, state)
+
+
+def _name(prefix: str, number: int) -> str:
+    """All names of one kind are of one length, up to ten millions of them."""
+    return f"{prefix}{number:0{NAME_DIGITS}d}"
 
 
 def _spread(number: int, count: int, places: int) -> int:

@@ -7,44 +7,61 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from txnscan.kafka.compact import NO_TAGS, NULL, items, string
+from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC
-from txnscan.sim.wire.shape import HIGH_WATERMARK, ClusterShape, OpenTransaction
+from txnscan.sim.wire.shape import HIGH_WATERMARK, ClusterShape, OpenTransaction, TransactionalId
+from txnscan.sim.wire.state_log import StateLog
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "txnscan-wire-cluster00"
-CONTROLLER_ID = 1
-# How long before the start of the cluster the records of a hanging transaction were written, and of any other one.
-HANGING_AGE_MS = 6 * 60 * 60 * 1000
-RECENT_AGE_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A partition as a request names it: of `__transaction_state` where ordinal is None, and then it is empty."""
+    """A partition as a request names it. index: its number. ordinal: None for one of `__transaction_state`."""
 
     leader: int
     leader_epoch: int
+    index: int
     ordinal: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A marker that was written."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
 
 
 @dataclass
 class World:
-    """The state of a process. ports: by broker.
-
-    ended: the coordinator epoch of the last marker, by partition and producer id. markers: how many stand in the log of
-    a partition.
-    """
+    """The state of a process. ports: by broker. markers: those written since the start, in order, by partition."""
 
     shape: ClusterShape
     started_at_ms: int
     ports: Mapping[int, int]
-    ended: dict[tuple[int, int], int] = field(default_factory=dict)
-    markers: dict[int, int] = field(default_factory=dict)
+    markers: dict[int, list[Written]] = field(default_factory=dict)
 
     @cached_property
     def open_transactions(self) -> dict[int, list[OpenTransaction]]:
         """All that were open at the start, by partition."""
         return self.shape.open_transactions()
+
+    @cached_property
+    def ids(self) -> Mapping[int, list[TransactionalId]]:
+        """All transactional ids, by their partition of `__transaction_state`. A million of them take some seconds."""
+        found: dict[int, list[TransactionalId]] = {k: [] for k in range(self.shape.transaction_state_partitions)}
+        for one in self.shape.all_transactional_ids():
+            found[coordinator_partition(one.name, len(found))].append(one)
+        return found
+
+    @cached_property
+    def state_log(self) -> StateLog:
+        """`__transaction_state`."""
+        return StateLog(self.shape, self.started_at_ms, self.ids)
 
     @cached_property
     def brokers(self) -> list[bytes]:
@@ -65,27 +82,33 @@ class World:
         if topic == TRANSACTION_STATE_TOPIC:
             if not 0 <= index < shape.transaction_state_partitions:
                 return None
-            return Held(shape.transaction_state_leader(index), shape.transaction_state_epoch(index), None)
+            return Held(shape.transaction_state_leader(index), shape.transaction_state_epoch(index), index, None)
         number = shape.topic_number(topic)
         if number is None or not 0 <= index < len(shape.ordinals(number)):
             return None
         ordinal = shape.ordinals(number)[index]
-        return Held(shape.leader(ordinal), shape.leader_epoch(ordinal), ordinal)
+        return Held(shape.leader(ordinal), shape.leader_epoch(ordinal), index, ordinal)
+
+    def marked(self, ordinal: int, producer_id: int) -> Written | None:
+        """The last marker of this producer on a partition, or None."""
+        written = (one for one in reversed(self.markers.get(ordinal, ())) if one.producer_id == producer_id)
+        return next(written, None)
 
     def still_open(self, ordinal: int) -> list[OpenTransaction]:
         """What is open on a partition now."""
-        return [t for t in self.open_transactions.get(ordinal, ()) if (ordinal, t.producer_id) not in self.ended]
+        return [t for t in self.open_transactions.get(ordinal, ()) if self.marked(ordinal, t.producer_id) is None]
 
-    def high_watermark(self, ordinal: int | None) -> int:
+    def high_watermark(self, held: Held) -> int:
         """Where the log ends."""
-        return 0 if ordinal is None else HIGH_WATERMARK + self.markers.get(ordinal, 0)
+        if held.ordinal is None:
+            return self.state_log.end(held.index)
+        return HIGH_WATERMARK + len(self.markers.get(held.ordinal, ()))
 
-    def last_stable_offset(self, ordinal: int | None) -> int:
+    def last_stable_offset(self, held: Held) -> int:
         """Where the first open transaction begins, or the log ends."""
-        opened = [] if ordinal is None else self.still_open(ordinal)
-        return min((t.start_offset for t in opened), default=self.high_watermark(ordinal))
+        opened = [] if held.ordinal is None else self.still_open(held.ordinal)
+        return min((t.start_offset for t in opened), default=self.high_watermark(held))
 
-    def end(self, ordinal: int, producer_id: int, coordinator_epoch: int) -> None:
+    def end(self, ordinal: int, written: Written) -> None:
         """A marker is written."""
-        self.ended[ordinal, producer_id] = coordinator_epoch
-        self.markers[ordinal] = self.markers.get(ordinal, 0) + 1
+        self.markers.setdefault(ordinal, []).append(written)

@@ -1,0 +1,85 @@
+"""A cluster at work beside one at rest: the same brokers and partitions, in one run, in turn.
+
+On the busy one a share of the partitions has a live transaction, and there are transactional ids in every state, with
+their records in `__transaction_state`; on the quiet one there is nothing but what hangs, as on both.
+
+- find_hanging, no Spark.
+- sweep with tables, the session up and the tables there; each cluster has tables of its own.
+
+Timed: the calls as a whole. Not timed: the start of Spark, the first sweep, and what the brokers take to make an answer
+for the first time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.bench.clusters import big, described, session
+from tests.bench.harness import Finding, Grid, Options, Ratio, Side, Work, timed_in_turn
+from txnscan import ScanConfig, find_hanging, sweep
+from txnscan.scan import Scan
+from txnscan.sim.wire import WireCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIND_HANGING, SWEEP = "find_hanging", "sweep, warm"
+QUIET, BUSY = "quiet", "busy"
+# What the busy one may take, in quiet ones.
+_TARGET = 1.3
+_MASTER = "local[2]"
+
+
+def run(options: Options) -> Finding:
+    """Both, of both."""
+    with session(_MASTER) as spark:
+        return compare(options, spark)
+
+
+def compare(options: Options, spark: SparkSession | None) -> Finding:
+    """Both, or find_hanging alone, which needs no Spark."""
+    shapes = {QUIET: big(replace(options, quiet=True)), BUSY: big(replace(options, quiet=False))}
+    with ExitStack() as stack:
+        clusters = {name: stack.enter_context(WireCluster(shape)) for name, shape in shapes.items()}
+        sides = [_found(name, cluster) for name, cluster in clusters.items()]
+        if spark is not None:
+            for name, cluster in clusters.items():
+                tables = stack.enter_context(tempfile.TemporaryDirectory(prefix="txnscan-bench-tables-"))
+                sides.append(_swept(spark, name, cluster, tables))
+        for cluster in clusters.values():
+            cluster.reset_stats()
+        timed, work = timed_in_turn(sides, options.runs)
+        asked = [_asked(name, cluster, len(sides) // 2 * (options.runs + 1)) for name, cluster in clusters.items()]
+    whats = [FIND_HANGING, SWEEP][: len(sides) // 2]
+    return Finding(
+        "busy",
+        "a cluster at work beside one at rest",
+        described(shapes[BUSY]),
+        timed,
+        [Ratio(f"{what}, {BUSY}", f"{what}, {QUIET}", _TARGET) for what in whats],
+        work,
+        grids=[Grid("what a call asked of the brokers, on average", ("cluster", "requests", "MB received"), asked)],
+    )
+
+
+def _found(name: str, cluster: WireCluster) -> Side:
+    return Side(f"{FIND_HANGING}, {name}", lambda: _seen(name, find_hanging(ScanConfig(cluster.bootstrap_servers))))
+
+
+def _swept(spark: SparkSession, name: str, cluster: WireCluster, tables: str) -> Side:
+    config = ScanConfig(cluster.bootstrap_servers, tables=tables)
+    return Side(f"{SWEEP}, {name}", lambda: _seen(name, sweep(spark, config).scan))
+
+
+def _seen(name: str, scan: Scan) -> Work:
+    counted = {verdict: count for verdict, count in scan.counts.items() if count}
+    return {f"{what}, {name}": count for what, count in {"failed": scan.partitions_failed, **counted}.items()}
+
+
+def _asked(name: str, cluster: WireCluster, calls: int) -> list[object]:
+    stats = cluster.stats().values()
+    requests, received = sum(sum(each.requests.values()) for each in stats), sum(each.bytes_sent for each in stats)
+    return [name, requests // calls, received / calls / 1e6]
