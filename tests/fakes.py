@@ -251,10 +251,12 @@ class FakeCluster:
             transaction_states=[
                 ListTransactionsResponse.TransactionState(
                     transactional_id=name,
-                    producer_id=held.producer_id if held.listed_producer_id is None else held.listed_producer_id,
+                    producer_id=_listed_producer_id(held),
                     transaction_state=held.state,
                 )
                 for name, held in known.items()
+                if not request.state_filters or held.state in request.state_filters
+                if not request.producer_id_filters or _listed_producer_id(held) in request.producer_id_filters
             ],
         )
 
@@ -290,6 +292,10 @@ class FakeCluster:
             producer_epoch=held.producer_epoch,
             topics=[DescribedId.TopicData(topic=topic, partitions=[index]) for topic, index in held.partitions],
         )
+
+
+def _listed_producer_id(held: FakeId) -> int:
+    return held.producer_id if held.listed_producer_id is None else held.listed_producer_id
 
 
 def as_sent(request: Any) -> Any:

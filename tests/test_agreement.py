@@ -255,3 +255,51 @@ def test_a_narrow_row_stands_only_where_brokers_still_agree_that_it_came_from_th
     cluster: FakeCluster, changes: dict[str, object], error: str | None, why: str
 ) -> None:
     assert confirmed(row(**changes), agree(cluster)).error == error, why
+
+
+# --- no proof, but the latest that is known ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("beliefs", "leader", "why"),
+    [
+        ({}, 1, "all say the same"),
+        ({3: {"leader": 2, "epoch": 6}}, 2, "one has heard of a later epoch"),
+        ({1: {"leader": 2, "epoch": 4}, 2: {"leader": 2, "epoch": 4}}, 1, "most are behind"),
+        ({3: {"leader": -1, "epoch": 6}}, None, "at the latest epoch nobody leads"),
+        ({3: {"leader": 2, "epoch": 5}}, None, "two lead at one epoch"),
+        ({2: {"leader": 0, "epoch": 6}}, 0, "broker 0 leads like any other"),
+        ({1: {"leader": 1, "epoch": 0}, 2: {"leader": 1, "epoch": 0}, 3: {"leader": 1, "epoch": 0}}, 1, "at epoch 0"),
+    ],
+)
+def test_the_latest_leader_is_the_one_at_the_highest_epoch_that_any_broker_names(
+    cluster: FakeCluster, beliefs: dict[int, dict[str, int]], leader: int | None, why: str
+) -> None:
+    for broker_id, belief in beliefs.items():
+        cut_off(cluster, broker_id, **belief)
+    agreement = agree(cluster)
+    assert agreement.latest_leader("t", 0) == leader, why
+    assert agreement.latest_leader("t", 1) == 2, "it is asked for each partition by itself"
+
+
+def test_of_a_partition_that_nobody_names_and_where_nobody_answers_there_is_no_latest_leader(
+    cluster: FakeCluster,
+) -> None:
+    assert agree(cluster).latest_leader("t", 3) is agree(cluster).latest_leader("u", 0) is None
+    cluster.unreachable |= {1, 2, 3}
+    assert agree(cluster).latest_leader("t", 0) is None
+
+
+def test_the_latest_leader_counts_though_a_broker_did_not_answer(cluster: FakeCluster) -> None:
+    cluster.unreachable.add(3)
+    assert agree(cluster).errors != () and agree(cluster).latest_leader("t", 0) == 1
+
+
+def test_what_one_broker_believes_is_told_apart(cluster: FakeCluster) -> None:
+    cut_off(cluster, 2, leader=3, epoch=4)
+    cluster.unreachable.add(3)
+    agreement = agree(cluster)
+    one, two = agreement.view_of(1), agreement.view_of(2)
+    assert one is not None and two is not None and agreement.view_of(3) is None
+    assert (one.answered_by, one.topics[0].leaders[0]) == (1, 1)
+    assert (two.answered_by, two.topics[0].leaders[0]) == (2, 3)

@@ -62,8 +62,8 @@ TWO = batch(102, [(None, b"v2")])
 def test_a_batch_is_told_with_its_producer_and_its_records() -> None:
     assert read(held(ONE, TWO)) == Fetched(
         batches=(
-            Batch(100, 101, 7, 3, 0, False, True, False, ((100, b"k0", b"v0"), (101, b"k1", None))),
-            Batch(102, 102, -1, -1, -1, False, False, False, ((102, None, b"v2"),)),
+            Batch(100, 101, 7, 3, 0, False, True, False, 2, ((100, b"k0", b"v0"), (101, b"k1", None))),
+            Batch(102, 102, -1, -1, -1, False, False, False, 1, ((102, None, b"v2"),)),
         ),
         high_watermark=103,
         size_bytes=len(ONE) + len(TWO),

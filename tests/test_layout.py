@@ -18,7 +18,7 @@ PACKAGE = ROOT / "txnscan"
 PURE = (
     *("model.py", "plan.py", "probe.py", "rules.py", "observe.py", "snapshot.py", "visibility.py", "agreement.py"),
     *("outcome.py", "transaction_log.py", "resolve/guard.py", "resolve/plan.py", "resolve/apply.py"),
-    *("resolve/exclusive.py", "undelivered.py"),
+    *("resolve/exclusive.py", "undelivered.py", "sieve.py", "log_scan.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
 # Inside txnscan: what opens connections, runs a clock or needs Spark.
@@ -101,7 +101,9 @@ def test_the_theory_needs_nothing_but_the_standard_library_and_the_model(file: s
     assert ours <= {"txnscan.model"}
 
 
-@pytest.mark.parametrize("file", ["probe.py", "snapshot.py", "visibility.py", "agreement.py"])
+@pytest.mark.parametrize(
+    "file", ["probe.py", "snapshot.py", "visibility.py", "agreement.py", "sieve.py", "log_scan.py"]
+)
 def test_what_is_pure_but_for_send_takes_only_its_type_from_the_client(file: str) -> None:
     from_client = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan.kafka.client")}
     assert from_client == {"txnscan.kafka.client.Send"}

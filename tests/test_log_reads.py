@@ -13,6 +13,7 @@ from tests.builders import judged, view
 from tests.fakes import FakeCluster, FakeId, FakePartition, broker, no_progress, partition
 from tests.test_fetch import ATTRIBUTES_AT, compacted, control, patched
 from txnscan.cluster import Cluster
+from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode
@@ -29,6 +30,7 @@ from txnscan.sim.records import TransactionMetadata
 from txnscan.transaction_log import State
 
 LEADERS = (1, 2, 3)
+ENGINE, LANES = ThreadsEngine(1), 1
 P = ("p", 0)
 Record = tuple[bytes | None, bytes | None]
 
@@ -121,7 +123,7 @@ def read_all(
 ) -> list[OutcomeEvidence]:
     with Cluster(cast(Connect, ConnectToFake(fake)), threads=0) as cluster:
         cluster.view()
-        return read_outcomes(cluster, hanging, on_progress)
+        return read_outcomes(cluster, ENGINE, LANES, hanging, on_progress)
 
 
 def read(fake: FakeLogs, hanging: Judged | None = None) -> OutcomeEvidence:
@@ -160,7 +162,7 @@ def test_an_orphans_id_is_looked_for_in_all_logs(cluster: FakeLogs) -> None:
 
 def test_nothing_is_asked_where_nothing_hangs(cluster: FakeLogs) -> None:
     with Cluster(cast(Connect, ConnectToFake(cluster)), threads=0) as asking:
-        assert read_outcomes(asking, [], no_progress) == []
+        assert read_outcomes(asking, ENGINE, LANES, [], no_progress) == []
     assert cluster.asked == []
 
 
@@ -178,7 +180,9 @@ def test_each_log_is_read_once_for_all_that_hangs_and_the_evidence_comes_in_orde
         {other},
         {id_for(1)},
     ]
-    assert sorted(cluster.reads_of(STATE)) == [(2, 1, 0), (3, 2, 0)]
+    assert sorted(cluster.reads_of(STATE)) == [(2, 1, 0), (2, 1, 0), (3, 2, 0), (3, 2, 0)], (
+        "for its keys, and once more"
+    )
     assert shown == [(1, 2), (2, 2)]
 
 
@@ -193,8 +197,9 @@ def test_a_log_is_read_from_its_start_to_its_high_watermark_in_as_many_pieces_as
     found = read(cluster)
     assert (states(found), found.log_error) == (numbered(4, 5, 6, 7), None)
     offsets = [offset for _, _, offset in cluster.reads_of(STATE)]
-    assert offsets[0] == 2 and offsets == sorted(set(offsets))
-    assert len(offsets) == {1: 6, 1 << 20: 1}.get(bytes_max, len(offsets))
+    keys, records = offsets[: len(offsets) // 2], offsets[len(offsets) // 2 :]
+    assert keys[0] == 2 and keys == records == sorted(set(keys)), "once for its keys, and once for the records"
+    assert len(keys) == {1: 6, 1 << 20: 1}.get(bytes_max, len(keys))
 
 
 def test_what_is_not_replicated_is_not_read(cluster: FakeLogs) -> None:
@@ -488,11 +493,14 @@ def test_an_error_of_a_log_is_no_error_of_who_is_served_by_another(cluster: Fake
     assert (one.log_error, two.log_error) == (None, f"{STATE}-2: NOT_LEADER_OR_FOLLOWER")
 
 
-def after_the_read(fake: FakeLogs, change: Callable[[], object]) -> None:
-    """Something changes once the log has been read, before the brokers are asked again who leads it."""
+def after_the_read(fake: FakeLogs, change: Callable[[], object], passes: int = 2) -> None:
+    """Something changes once a log of one piece has been read this often. The second time is the last, before the
+    brokers are asked again who leads it.
+    """
+    reads = itertools.count(1)
 
     def edit(broker_id: int, answer: Any) -> Any:
-        if answer.responses[0].topic == STATE:
+        if answer.responses[0].topic == STATE and next(reads) == passes:
             change()
         return answer
 
@@ -520,12 +528,29 @@ def test_a_log_whose_leader_is_not_the_same_before_and_after_gives_nothing(
     assert found.logged == ()
 
 
-def test_a_leader_that_is_deposed_between_two_pieces_gives_nothing(cluster: FakeLogs) -> None:
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20], ids=["two pieces", "two passes"])
+def test_a_leader_that_is_deposed_between_two_reads_gives_nothing(cluster: FakeLogs, bytes_max: int) -> None:
     cluster.write(1, *history(id_for(1)))
-    cluster.fetch_max_bytes = 1
-    after_the_read(cluster, lambda: setattr(cluster.log(1), "epoch", 6))
+    cluster.fetch_max_bytes = bytes_max
+    after_the_read(cluster, lambda: setattr(cluster.log(1), "epoch", 6), passes=1)
     found = read(cluster)
     assert found.log_error is not None and found.logged == ()
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+def test_what_is_appended_between_the_two_passes_is_read_once_when_the_log_is_read_on(
+    cluster: FakeLogs, bytes_max: int
+) -> None:
+    """The owner went on before its log was read, and what it wrote follows from what stood there."""
+    name = id_for(1)
+    *before, last = history(name)
+    cluster.write(1, *before)
+    cluster.ids[2] = {name: FakeId(7, 3, "CompleteCommit")}
+    cluster.fetch_max_bytes = bytes_max
+    after_the_read(cluster, lambda: cluster.write(1, last), passes=3 if bytes_max == 1 else 1)
+    found = read(cluster)
+    assert (states(found), found.log_error, found.contradiction) == (numbered(0, 1, 2, 3), None, None)
+    assert {one.whole_from for one in found.logged} == {0}
 
 
 def lose_the_topic(fake: FakeLogs) -> None:
@@ -547,7 +572,7 @@ def test_nor_is_it_where_no_broker_answers_any_more(cluster: FakeLogs, known: bo
     with Cluster(cast(Connect, ConnectToFake(cluster)), threads=0) as asking:
         asking.view()
         cluster.unreachable |= {1, 2, 3}
-        (found,) = read_outcomes(asking, [hanging], no_progress)
+        (found,) = read_outcomes(asking, ENGINE, LANES, [hanging], no_progress)
     assert found.logged == () and found.log_error is not None
     assert found.first_epoch is None and found.batch_error is not None
 
@@ -638,7 +663,9 @@ def swept(
     """What a sweep makes of what it has judged."""
     with Cluster(cast(Connect, ConnectToFake(fake)), threads=0) as cluster:
         cluster.view()
-        return with_outcomes(cluster, transactions, earlier or {}, no_progress)
+        return with_outcomes(
+            lambda unsettled: read_outcomes(cluster, ENGINE, LANES, unsettled, no_progress), transactions, earlier or {}
+        )
 
 
 COMMITTED = KnownOutcome(Outcome.COMMITTED, "it was proven", settled=True)

@@ -30,7 +30,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported
 from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
 from txnscan.remote import Connect
-from txnscan.scan import NoHistory, Scan, scan
+from txnscan.scan import History, NoHistory, Scan, scan
 
 
 @dataclass(frozen=True)
@@ -204,15 +204,20 @@ class ConnectToFake:
         """There is nothing to close."""
 
 
-def swept_fake(fake: FakeOld, sleep: Callable[[float], None] = lambda _: None) -> Scan:
-    with Cluster(cast(Connect, ConnectToFake(fake)), threads=0, sleep=sleep) as cluster:
+def connected(fake: FakeOld, sleep: Callable[[float], None] = lambda _: None) -> Cluster:
+    """A cluster of these brokers."""
+    return Cluster(cast(Connect, ConnectToFake(fake)), threads=0, sleep=sleep)
+
+
+def swept_fake(fake: FakeOld, sleep: Callable[[float], None] = lambda _: None, history: History | None = None) -> Scan:
+    with connected(fake, sleep) as cluster:
         return scan(
             ScanConfig("127.0.0.1:9001"),
             cluster,
             ThreadsEngine(1),
             sweep_id="sweep",
             now_ms=lambda: 1_700_000_100_000,
-            history=NoHistory(),
+            history=history or NoHistory(),
             progress=lambda *_: None,
         )
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import partition
 from txnscan.model import Key, Partition, Topic
-from txnscan.plan import plan_narrow, plan_wide
+from txnscan.plan import plan_logs, plan_narrow, plan_wide
 
 PARTITIONS = st.lists(
     st.builds(
@@ -181,3 +181,21 @@ def test_a_partition_that_a_broker_names_twice_is_read_once() -> None:
     twice = topics([partition("a", 0), partition("a", 1)]) + topics([partition("a", 1)])
     batches, _ = plan_wide(twice, batch_size=10, lanes_per_leader=2)
     assert [batch.indexes for batch in batches] == [{"a": (0, 1)}]
+
+
+@given(PARTITIONS, SIZES)
+def test_each_log_is_a_batch_of_its_own_with_the_producer_ids_to_look_for(
+    partitions: list[Partition], lanes_per_leader: int
+) -> None:
+    wanted = {one: {one.partition + 5, one.partition} for one in partitions}
+    batches = plan_logs(wanted, lanes_per_leader=lanes_per_leader)
+    assert {(one, batch.producer_ids) for batch in batches for one in batch.partitions} == {
+        (one, (one.partition, one.partition + 5)) for one in partitions
+    }
+    assert all(batch.leader == one.leader for batch in batches for one in batch.partitions)
+    assert len(batches) == len(partitions)
+    lanes: dict[int, set[int]] = defaultdict(set)
+    for batch in batches:
+        lanes[batch.leader].add(batch.lane)
+    assert all(len(of_leader) <= lanes_per_leader for of_leader in lanes.values())
+    assert sum(map(len, lanes.values())) == len(set().union(*lanes.values())), "no lane goes to two leaders"

@@ -21,6 +21,8 @@ from txnscan.model import (
     Evidence,
     Judged,
     Judgement,
+    LogBatch,
+    LogRow,
     NarrowRow,
     Observation,
     OpenProducer,
@@ -30,9 +32,14 @@ from txnscan.model import (
     WideRow,
 )
 
-TRAVELLERS = (ReadBatch, WideRow, NarrowRow, Observation, CoordinatorView, Evidence, Judged)
+TRAVELLERS = (ReadBatch, WideRow, NarrowRow, LogBatch, LogRow, Observation, CoordinatorView, Evidence, Judged)
 # Spark's BIGINT and Arrow's int64; text is UTF-8, so it has no lone surrogates.
-SCALARS = {int: st.integers(-(2**63), 2**63 - 1), str: st.text(max_size=20), bool: st.booleans()}
+SCALARS = {
+    int: st.integers(-(2**63), 2**63 - 1),
+    str: st.text(max_size=20),
+    bool: st.booleans(),
+    bytes: st.binary(max_size=20),
+}
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:

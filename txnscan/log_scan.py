@@ -75,11 +75,13 @@ class Piece:
 def pieces(
     send: Send, partition: Partition, offset: int, end: int | None, holding: Collection[bytes] | None
 ) -> Iterator[Piece]:
-    """The log from an offset to its end, or to its high watermark. holding: see `fetch`. Raises RequestFailed."""
+    """The log from an offset to its end, or to its high watermark. end: where a batch begins; what was appended since
+    is left out. holding: see `fetch`. Raises RequestFailed.
+    """
     while end is None or offset < end:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, holding=holding)
         reached = fetched.next_offset(offset)
-        yield Piece(fetched.batches, offset, reached)
+        yield Piece(tuple(b for b in fetched.batches if end is None or b.base_offset < end), offset, reached)
         if reached >= fetched.high_watermark:
             return
         if reached == offset:

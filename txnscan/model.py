@@ -254,6 +254,20 @@ class CoordinatorView:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """An open transaction as the wide read saw it, and the claim on it."""
+
+    row: WideRow
+    producer: OpenProducer
+    holder: CoordinatorView
+
+    @property
+    def key(self) -> Key:
+        """Its partition."""
+        return (self.row.topic or "", self.row.partition if self.row.partition is not None else -1)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The coordinators' side of a sweep, and what of it could not be seen.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from txnscan.model import Key, NarrowRow, Observation, OpenProducer, WideRow
-from txnscan.sieve import Held
+from txnscan.model import Held, Key, NarrowRow, Observation, OpenProducer, WideRow
 
 
 def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:

@@ -32,7 +32,7 @@ from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
-from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Key, OpenProducer, WideRow
+from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Held, Key, OpenProducer, WideRow
 
 PREPARED = ("PrepareCommit", "PrepareAbort")
 _HOLDING = ("Ongoing", *PREPARED)
@@ -67,20 +67,6 @@ class Holders:
         if view is None or topic_partition not in partitions or view.producer_epoch < producer.producer_epoch:
             return None
         return view
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """An open transaction as the wide read saw it, and the claim on it."""
-
-    row: WideRow
-    producer: OpenProducer
-    holder: CoordinatorView
-
-    @property
-    def key(self) -> Key:
-        """Its partition."""
-        return (self.row.topic or "", self.row.partition if self.row.partition is not None else -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     Context,
     CoordinatorView,
+    Held,
     Judged,
     Key,
     NarrowRow,
@@ -32,7 +33,7 @@ from txnscan.model import (
 )
 from txnscan.probe import narrow_failed
 from txnscan.scan import Scan
-from txnscan.sieve import Held, HolderAnswers, Holders, Sieve
+from txnscan.sieve import HolderAnswers, Holders, Sieve
 from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
 
 
