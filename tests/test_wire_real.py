@@ -45,7 +45,6 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
 from txnscan.demo.wait import wait_until
 from txnscan.demo.wire import Wire
-from txnscan.kafka.compact import string
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.codec import Reader
@@ -98,8 +97,8 @@ class Both:
             raw.sendall(bytes(request.encode(version=version, header=True, framed=True)))
             (length,) = struct.unpack(">i", received.read(4))
             answer = received.read(length)
-        # A header without tags is one byte; the answer to ApiVersions has none.
-        return answer[4:] if Api.ApiVersions == request.API_KEY else answer[5:]
+        # A header without tags is one byte; the answer to ApiVersions has none, nor have those of old versions.
+        return answer[4:] if request.API_KEY in (Api.ApiVersions, Api.Fetch) else answer[5:]
 
     def wired(
         self, broker_id: int, request: Any, version: int, swaps: Mapping[bytes, bytes] = MappingProxyType({})
@@ -474,6 +473,10 @@ def assert_listed(both: Both, filters: dict[str, Any], version: int) -> None:
 # --- records ---
 
 
+# The last version that leaders alone answer, which is the one that is asked.
+FETCH = 10
+
+
 def fetching(topic: str, index: int, epoch: int, offset: int, bytes_max: int, isolation_level: int = 0) -> Any:
     topic_type = FetchRequest.FetchTopic
     partition = topic_type.FetchPartition(
@@ -499,16 +502,16 @@ def test_records_are_the_same_byte_for_byte_however_many_fit(both: Both, kind: s
         for offset in (0, 50, HANGING_START_OFFSET, HANGING_START_OFFSET + 1, 150, 199, HIGH_WATERMARK):
             for bytes_max in (1, 300, 1_000, 1 << 20):
                 request = fetching(topic, index, 0, offset, bytes_max, isolation_level)
-                real, wired = both.real(broker_id, request, 12), both.wired(broker_id, request, 12)
+                real, wired = both.real(broker_id, request, FETCH), both.wired(broker_id, request, FETCH)
                 assert without_checksums(wired) == without_checksums(real), (broker_id, offset, bytes_max)
 
 
 @pytest.mark.parametrize(("epoch", "offset"), [(1, 0), (0, 10**6), (0, -1), (-1, HIGH_WATERMARK)])
 def test_what_cannot_be_fetched_is_refused_with_the_same_bytes(both: Both, epoch: int, offset: int) -> None:
     leader, topic, index = partition_of("live")
-    assert_same(both, leader, fetching(topic, index, epoch, offset, 1_000), 12)
-    assert_same(both, leader, fetching(NOWHERE, 0, epoch, offset, 1_000), 12)
-    assert_same(both, leader, fetching(TOPIC_NAMES[0], 3, epoch, offset, 1_000), 12)
+    assert_same(both, leader, fetching(topic, index, epoch, offset, 1_000), FETCH)
+    assert_same(both, leader, fetching(NOWHERE, 0, epoch, offset, 1_000), FETCH)
+    assert_same(both, leader, fetching(TOPIC_NAMES[0], 3, epoch, offset, 1_000), FETCH)
 
 
 def without_checksums(body: bytes) -> str:
@@ -522,7 +525,7 @@ def without_checksums(body: bytes) -> str:
 
 
 def records(body: bytes) -> bytes:
-    (topic,) = FetchResponse.decode(io.BytesIO(body), version=12, header=False).responses
+    (topic,) = FetchResponse.decode(io.BytesIO(body), version=FETCH, header=False).responses
     return bytes(topic.partitions[0].records or b"")
 
 
@@ -530,7 +533,7 @@ def test_a_real_transaction_log_is_what_the_wire_clusters_would_be_for_the_same_
     """Every batch that real coordinators wrote, byte for byte, checksums included."""
     seen = set()
     for k in range(SHAPE.transaction_state_partitions):
-        body = both.real(log_leader(k), fetching(TRANSACTION_STATE_TOPIC, k, 0, 0, 1 << 20), 12)
+        body = both.real(log_leader(k), fetching(TRANSACTION_STATE_TOPIC, k, 0, 0, 1 << 20), FETCH)
         expected, data = [], records(body)
         for each in MemoryRecords(data):
             (record,) = each
@@ -552,14 +555,14 @@ def test_the_wire_clusters_log_is_answered_in_the_same_bytes_around_its_records(
     """But for the high watermark and the last stable offset."""
     k = next(k for k in range(SHAPE.transaction_state_partitions) if both.answers.world.ids[k])
     # Throttle time, error, session; one topic of this name, one partition: its number and error.
-    at = 4 + 2 + 4 + 1 + len(string(TRANSACTION_STATE_TOPIC)) + 1 + 4 + 2
-    for broker_id in (1, 2, 3):
+    at = 4 + 2 + 4 + 4 + 2 + len(TRANSACTION_STATE_TOPIC) + 4 + 4 + 2
+    for broker_id in (log_leader(k),):
         request = fetching(TRANSACTION_STATE_TOPIC, k, 0, 0, 1)
         around = []
-        for body in (both.real(broker_id, request, 12), both.wired(broker_id, request, 12)):
+        for body in (both.real(broker_id, request, FETCH), both.wired(broker_id, request, FETCH)):
             data = records(body)
             assert len([*MemoryRecords(data)]) == 1, "a first batch is given whole"
-            around.append(body[:at] + body[at + 16 : at + 16 + 8 + 1 + 4] + body[body.index(data) + len(data) :])
+            around.append(body[:at] + body[at + 16 : at + 16 + 8 + 4] + body[body.index(data) + len(data) :])
         assert around[0].hex() == around[1].hex()
 
 
@@ -574,7 +577,7 @@ def test_a_marker_is_what_a_real_broker_appends(both: Both, commit: bool) -> Non
         producer.end(commit=commit)
 
         def last() -> bytes:
-            return records(both.real(1, fetching(topic, 0, 0, 1, 1 << 20), 12))
+            return records(both.real(1, fetching(topic, 0, 0, 1, 1 << 20), FETCH))
 
         data = wait_until(last, "the marker was written")
         (one,) = MemoryRecords(data)

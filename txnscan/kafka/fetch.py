@@ -1,8 +1,9 @@
 """Fetch (api key 1): the record batches of a partition, from its leader, up to the high watermark.
 
-With `currentLeaderEpoch` set (v9, Kafka 2.1) a broker answers only where it leads at exactly that epoch. From v13 on
-topics are named by their ids; v12 is the last that names them. ACLs: Read on the topic. A consumer gets what is below
-the high watermark, control batches included. Source: `KafkaApis.handleFetchRequest`, `Partition.fetchRecords`.
+With `currentLeaderEpoch` set (v9, Kafka 2.1) a broker answers only at exactly that leader epoch, and up to v10 only
+where it leads: from v11 on a follower answers consumers too (KIP-392). ACLs: Read on the topic. A consumer gets what is
+below the high watermark, control batches included. Source: `KafkaApis.handleFetchRequest`, `FetchParams.fetchOnlyLeader`,
+`Partition.fetchRecords`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ except ImportError:
     calc_crc32c = None  # type: ignore[assignment]
 
 _MIN_VERSION = 9
-_MAX_VERSION = 12
+_MAX_VERSION = 10
 _CONSUMER = -1
 _MAGIC = 2
 # Version and type of a control record.

@@ -46,12 +46,13 @@ class Offered:
     last: int
     by_broker: bool = True
     kept: bool = True
+    flexible: bool = True
 
 
 OFFERED: Mapping[Api, Offered] = MappingProxyType(
     {
         # A log may be larger than memory, and is read once.
-        Api.Fetch: Offered(12, 12, kept=False),
+        Api.Fetch: Offered(10, 10, kept=False, flexible=False),
         Api.ListOffsets: Offered(6, 11),
         Api.Metadata: Offered(10, 13, by_broker=False),
         Api.FindCoordinator: Offered(4, 6, by_broker=False),

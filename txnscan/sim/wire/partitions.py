@@ -22,8 +22,8 @@ _NO_THROTTLE = bytes(4)
 _PRODUCER = struct.Struct(">qiiqiqb")
 _OFFSET = struct.Struct(">ihqqib")
 _FETCHED = struct.Struct(">ihqqq")
-# No other replica to be read from is preferred.
-_NO_REPLICA = (-1).to_bytes(4, signed=True)
+# Aborted transactions: null where they were not asked for.
+_NONE_ABORTED, _NOT_ASKED = bytes(4), (-1).to_bytes(4, signed=True)
 _LAST_SEQUENCE = 4
 _NO_TRANSACTION = -1
 # What a partition shows for a coordinator that never wrote a marker on it.
@@ -144,7 +144,10 @@ def list_offsets(world: World, broker_id: int, request: Reader) -> bytes:
 
 
 def fetch(world: World, broker_id: int, request: Reader) -> bytes:
-    """Version 12: batches from an offset on, by any replica, as clients since version 11 are answered (KIP-392)."""
+    """Version 10: batches from an offset on, by the leader alone, as clients before version 11 are answered (KIP-392).
+
+    It is of before flexible versions: a list's length is a number, a string's too, and there are no tags.
+    """
     request.take(4 + 4 + 4)
     left = min(request.number("i"), _FETCH_BYTES_MAX)
     isolation_level = request.number("b")
@@ -154,16 +157,15 @@ def fetch(world: World, broker_id: int, request: Reader) -> bytes:
     def partition(topic: str) -> bytes:
         nonlocal left, is_first
         index, leader_epoch, offset = request.number("i"), request.number("i"), request.number("q")
-        request.take(4 + 8)
+        request.take(8)
         bytes_max = min(request.number("i"), left)
-        request.tags()
         held = world.held(topic, index)
-        error = _replica_error(world, broker_id, held, leader_epoch)
+        error = _leadership_error(world, broker_id, held, leader_epoch)
         if held is None or error:
-            return _not_fetched(index, error, NULL if held is not None else EMPTY)
+            return _not_fetched(index, error, known=held is not None)
         end, stable = world.high_watermark(held), world.last_stable_offset(held)
         if not 0 <= offset <= end:
-            return _not_fetched(index, _OFFSET_OUT_OF_RANGE, NULL)
+            return _not_fetched(index, _OFFSET_OUT_OF_RANGE, known=True)
         committed = isolation_level == _READ_COMMITTED
         # A first batch is given whole however large it is, but for one partition of a request.
         data = b""
@@ -174,15 +176,20 @@ def fetch(world: World, broker_id: int, request: Reader) -> bytes:
                 data = partition_log.read(world, held.ordinal, offset, bytes_max, stable if committed else end)
         if data:
             is_first, left = False, max(0, left - len(data))
-        head = _FETCHED.pack(index, 0, end, stable, 0) + (EMPTY if committed else NULL)
-        return head + _NO_REPLICA + unsigned(len(data) + 1) + data + NO_TAGS
+        aborted = _NONE_ABORTED if committed else _NOT_ASKED
+        return _FETCHED.pack(index, 0, end, stable, 0) + aborted + len(data).to_bytes(4) + data
 
+    answered = []
+    for _ in range(request.number("i")):
+        name = request.take(request.number("h")).decode()
+        of_topic = [partition(name) for _ in range(request.number("i"))]
+        answered.append(len(name).to_bytes(2) + name.encode() + len(of_topic).to_bytes(4) + b"".join(of_topic))
     # No error and no session.
-    return _NO_THROTTLE + bytes(2) + bytes(4) + _topics(request, partition)
+    return _NO_THROTTLE + bytes(2) + bytes(4) + len(answered).to_bytes(4) + b"".join(answered)
 
 
-def _not_fetched(index: int, error: int, aborted: bytes) -> bytes:
-    return _FETCHED.pack(index, error, -1, -1, -1) + aborted + _NO_REPLICA + EMPTY + NO_TAGS
+def _not_fetched(index: int, error: int, *, known: bool) -> bytes:
+    return _FETCHED.pack(index, error, -1, -1, -1) + (_NOT_ASKED if known else _NONE_ABORTED) + bytes(4)
 
 
 def _topics(request: Reader, partition: Callable[[str], bytes]) -> bytes:

@@ -121,7 +121,8 @@ class Broker:
         body = self._kept.get(key)
         if body is None:
             request = Reader(frame, start)
-            request.tags()
+            if offered.flexible:
+                request.tags()
             body = self._answers.body(self.broker_id, api, version, request)
             if offered.kept:
                 self._kept.keep(key, body)
@@ -212,7 +213,7 @@ class Connection(asyncio.Protocol):
         _, version, correlation_id = _HEADER.unpack_from(frame)
         body = self._broker.body(api, version, frame)
         # The answer to ApiVersions has the header of old in all versions, because clients cannot know better yet.
-        tags = b"" if api is Api.ApiVersions else NO_TAGS
+        tags = b"" if api is Api.ApiVersions or not OFFERED[api].flexible else NO_TAGS
         self._later((_FRAME.pack(4 + len(tags) + len(body), correlation_id) + tags, body))
 
     def _later(self, answer: tuple[bytes, bytes] | None) -> None:
