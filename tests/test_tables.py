@@ -258,10 +258,11 @@ def test_every_column_says_what_it_means_and_every_row_keeps_its_table_s_checks(
         ).write.format("delta").mode("append").save(tables.name(OPEN_TRANSACTIONS)[len("delta.`") : -1])
 
 
-def test_tables_are_clustered_by_cluster_and_date(spark: SparkSession, tables: Tables) -> None:
+def test_tables_are_clustered_by_cluster_and_date_or_else_partitioned(spark: SparkSession, tables: Tables) -> None:
     for table in TABLES:
         (detail,) = spark.sql(f"DESCRIBE DETAIL {tables.name(table)}").collect()
-        assert detail["clusteringColumns"] == ["cluster_id", "sweep_date"]
+        clustered = [] if table.partitioned_by else ["cluster_id", "sweep_date"]
+        assert (detail["clusteringColumns"], detail["partitionColumns"]) == (clustered, list(table.partitioned_by))
 
 
 def test_creating_twice_changes_nothing(spark: SparkSession, tables: Tables) -> None:

@@ -1,9 +1,9 @@
 """Reading one partition of `__transaction_state`, where reading happens: `(batch, send) -> row`. Pure but for `send`.
 
 A log may be larger than memory, and nearly all of it is about ids that nobody asks for. So it is read for its keys
-first: which ids have ever had a wanted producer id? Batches that do not hold such a number anywhere are passed over by
-their headers. Only where there is such an id the log is read once more, and that id's records are kept: all from its
-first one with a wanted producer id on, and the one before.
+first: which ids have ever had a wanted producer id? A batch that has none is passed over, its record not decoded. Only
+where there is such an id the log is read once more, and that id's records are kept: all from its first one with a wanted
+producer id on, and the one before.
 
 Offsets that are missing, between batches or within one, are kept account of: a log proves something only where it is
 whole (`outcome.py`).
@@ -11,7 +11,7 @@ whole (`outcome.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
@@ -22,6 +22,7 @@ from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.model import TRANSACTION_STATE_TOPIC, LogBatch, LogRow, Partition, RawRecord
 from txnscan.transaction_log import (
     UnknownRecord,
+    peeked,
     producer_id,
     producer_id_bytes,
     transactional_id,
@@ -44,12 +45,12 @@ def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) ->
         start = _start_of(send, partition)
         names: set[str] = set()
         reached = start
-        for piece in pieces(send, partition, start, None, {producer_id_bytes(one) for one in wanted}):
+        for piece in pieces(send, partition, start, None, _of_producers(wanted)):
             names |= _names(piece.batches, piece.offset, wanted)
             reached = piece.reached
         records = Records(wanted)
         if names:
-            for piece in pieces(send, partition, start, reached, {transactional_id_key(name) for name in names}):
+            for piece in pieces(send, partition, start, reached, _of_ids(names)):
                 records.take_all(piece.batches, piece.offset, names)
     except (RequestFailed, UnknownRecord) as failed:
         yield LogRow(partition.partition, log_error(partition.partition, failed, principal))
@@ -73,13 +74,13 @@ class Piece:
 
 
 def pieces(
-    send: Send, partition: Partition, offset: int, end: int | None, holding: Collection[bytes] | None
+    send: Send, partition: Partition, offset: int, end: int | None, wanted: Callable[[bytes], bool] | None
 ) -> Iterator[Piece]:
     """The log from an offset to its end, or to its high watermark. end: where a batch begins; what was appended since
-    is left out. holding: see `fetch`. Raises RequestFailed.
+    is left out. wanted: see `fetch`. Raises RequestFailed.
     """
     while end is None or offset < end:
-        fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, holding=holding)
+        fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, wanted=wanted)
         reached = fetched.next_offset(offset)
         yield Piece(tuple(b for b in fetched.batches if end is None or b.base_offset < end), offset, reached)
         if reached >= fetched.high_watermark:
@@ -87,6 +88,18 @@ def pieces(
         if reached == offset:
             raise RequestFailed(f"it gave no records at offset {offset}, before its end at {fetched.high_watermark}")
         offset = reached
+
+
+def _of_producers(wanted: Iterable[int]) -> Callable[[bytes], bool]:
+    """Whether a batch may have a record with one of these producer ids."""
+    those = {producer_id_bytes(one) for one in wanted}
+    return lambda batch: (found := peeked(batch)) is None or found[1] in those
+
+
+def _of_ids(names: Iterable[str]) -> Callable[[bytes], bool]:
+    """Whether a batch may have a record of one of these ids."""
+    keys = {transactional_id_key(name) for name in names}
+    return lambda batch: (found := peeked(batch)) is None or found[0] in keys
 
 
 def _start_of(send: Send, partition: Partition) -> int:

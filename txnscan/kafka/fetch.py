@@ -2,17 +2,17 @@
 
 With `currentLeaderEpoch` set (v9, Kafka 2.1) a broker answers only at exactly that leader epoch, and up to v10 only
 where it leads: from v11 on a follower answers consumers too (KIP-392). ACLs: Read on the topic. A consumer gets what is
-below the high watermark, control batches included. Source: `KafkaApis.handleFetchRequest`, `FetchParams.fetchOnlyLeader`,
-`Partition.fetchRecords`.
+below the high watermark, control batches included. Source: `KafkaApis.handleFetchRequest`,
+`FetchParams.fetchOnlyLeader`, `Partition.fetchRecords`.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafka.errors import CorruptRecordError, KafkaError
 from kafka.protocol.consumer import FetchRequest
@@ -40,8 +40,6 @@ _COMMIT = 1
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_FROM, _CRC_FROM = 12, 21
 _COMPRESSED, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
-# With more strings than this to look for, decoding is quicker than searching.
-_SEARCHED_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +84,12 @@ def fetch(
     bytes_max: int,
     *,
     records: bool,
-    holding: Collection[bytes] | None = None,
+    wanted: Callable[[bytes], bool] | None = None,
 ) -> Fetched:
     """The batches that hold this offset and the following ones. At least one, even if it is larger than `bytes_max`.
 
-    records: whether to decode what is in the batches, and not their headers alone. holding: decodes them only where
-    one of these strings of bytes is in the batch, or where it is compressed.
+    records: whether to decode what is in the batches, and not their headers alone. wanted: decodes them only of batches
+    of which this is true, given their bytes, and of those that are compressed.
     Raises RequestFailed: also where the broker does not lead the partition at its leader epoch any more, where the
     offset is not in the log, and where a batch is damaged.
     """
@@ -134,7 +132,7 @@ def fetch(
     if answer.error_code != ErrorCode.NONE:
         raise RequestFailed(error_name(answer.error_code))
     data = bytes(answer.records or b"")
-    found = _batches(data, records) if holding is None else _scanned(data, holding)
+    found = _batches(data, records) if wanted is None else _scanned(data, wanted)
     return Fetched(tuple(found), answer.high_watermark, len(data))
 
 
@@ -146,60 +144,39 @@ def _batches(data: bytes, records: bool) -> list[Batch]:
         raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
 
 
-def _scanned(data: bytes, holding: Collection[bytes]) -> Iterator[Batch]:
-    """The same, with the records of batches that hold one of these strings, or may; of the others the header."""
-    # A search of all at once costs a tenth of one batch by batch, and nearly always there is nothing.
-    anywhere = [one for one in holding if one in data] if len(holding) <= _SEARCHED_MAX else holding
+def _scanned(data: bytes, wanted: Callable[[bytes], bool]) -> Iterator[Batch]:
+    """The same, with the records of the batches that are wanted, and of the others the header. A batch that is not
+    plain, which nobody can look into, is decoded.
+    """
     at = 0
     while at + _HEADER.size <= len(data):
-        header = _Header(*_HEADER.unpack_from(data, at))
-        end = at + _LENGTH_FROM + header.length
-        if header.length < _HEADER.size - _LENGTH_FROM:
-            raise RequestFailed(f"a record batch cannot be decoded (its length is {header.length})")
+        base_offset, length, _, magic, crc, attributes, last_delta, _, _, *producer, count = _HEADER.unpack_from(
+            data, at
+        )
+        end = at + _LENGTH_FROM + length
+        if length < _HEADER.size - _LENGTH_FROM:
+            raise RequestFailed(f"a record batch cannot be decoded (its length is {length})")
         if end > len(data):
             return
         whole = data[at:end]
-        plain = header.magic == _MAGIC and not header.attributes & (_COMPRESSED | _CONTROL)
-        if not plain or (anywhere and (len(holding) > _SEARCHED_MAX or any(one in whole for one in anywhere))):
+        if magic != _MAGIC or attributes & (_COMPRESSED | _CONTROL) or wanted(whole):
             yield from _batches(whole, records=True)
         else:
-            if calc_crc32c is not None and calc_crc32c(memoryview(whole)[_CRC_FROM:]) != header.crc:
+            if calc_crc32c is not None and calc_crc32c(memoryview(whole)[_CRC_FROM:]) != crc:
                 raise RequestFailed(
-                    f"a record batch cannot be decoded (the batch at offset {header.base_offset} fails its checksum)"
+                    f"a record batch cannot be decoded (the batch at offset {base_offset} fails its checksum)"
                 )
-            yield header.batch()
+            yield Batch(
+                base_offset,
+                base_offset + last_delta,
+                producer_id,
+                epoch,
+                sequence,
+                is_control=False,
+                is_transactional=bool(attributes & _TRANSACTIONAL),
+                records_count=count,
+            )
         at = end
-
-
-class _Header(NamedTuple):
-    """What stands before the records of a batch of version 2 (`DefaultRecordBatch`)."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    records_count: int
-
-    def batch(self) -> Batch:
-        """A batch of data without its records."""
-        return Batch(
-            base_offset=self.base_offset,
-            last_offset=self.base_offset + self.last_offset_delta,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.base_sequence,
-            is_control=False,
-            is_transactional=bool(self.attributes & _TRANSACTIONAL),
-            records_count=self.records_count,
-        )
 
 
 def _commits(keys: Iterable[bytes | None]) -> bool:
