@@ -2,8 +2,8 @@
 
 A log may be larger than memory, and nearly all of it is about ids that nobody asks for. So it is read for its keys
 first: which ids have ever had a wanted producer id? A batch that has none is passed over, its record not decoded. Only
-where there is such an id the log is read once more, and that id's records are kept: all from its first one with a wanted
-producer id on, and the one before.
+where there is such an id the log is read once more, and that id's records are kept: all from its first one with a
+wanted producer id on, and the one before.
 
 Offsets that are missing, between batches or within one, are kept account of: a log proves something only where it is
 whole (`outcome.py`).

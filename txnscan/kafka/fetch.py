@@ -150,9 +150,8 @@ def _scanned(data: bytes, wanted: Callable[[bytes], bool]) -> Iterator[Batch]:
     """
     at = 0
     while at + _HEADER.size <= len(data):
-        base_offset, length, _, magic, crc, attributes, last_delta, _, _, *producer, count = _HEADER.unpack_from(
-            data, at
-        )
+        header = _HEADER.unpack_from(data, at)
+        base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
         end = at + _LENGTH_FROM + length
         if length < _HEADER.size - _LENGTH_FROM:
             raise RequestFailed(f"a record batch cannot be decoded (its length is {length})")
