@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import struct
+import threading
 import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -298,6 +301,143 @@ def test_equal_answers_of_several_brokers_are_decoded_once_whatever_their_thrott
     assert topics() is first
     shown.cluster_id = "d"
     assert topics() is not first
+
+
+def topics_of(asked: metadata.Round, shown: Any, version: int = 12, broker_id: int = 1) -> object:
+    """What is decoded of this answer: the same object where nothing was decoded anew."""
+    body = Body(version, bytes(shown.encode(version=version)))
+    return asked.ask(lambda _, request: body, broker_id).topics
+
+
+def test_the_controller_that_a_broker_names_at_random_makes_no_answer_another() -> None:
+    """In KRaft mode brokers name any live broker as the controller (`KRaftMetadataCache.getRandomAliveBrokerId`)."""
+    asked, shown = metadata.Round(), shown_topic()
+    first = topics_of(asked, shown)
+    for controller_id in (-1, 0, 2, 3, 2**31 - 1):
+        shown.controller_id = controller_id
+        assert topics_of(asked, shown) is first
+
+
+def _another_leader(shown: Any) -> None:
+    shown.topics[0].partitions[0].leader_id = 3
+
+
+def _another_epoch(shown: Any) -> None:
+    shown.topics[0].partitions[0].leader_epoch = 10
+
+
+def _another_topic_id(shown: Any) -> None:
+    shown.topics[0].topic_id = uuid.UUID(int=7)
+
+
+def _an_error(shown: Any) -> None:
+    shown.topics[0].error_code = 29
+
+
+def _another_broker(shown: Any) -> None:
+    shown.brokers.append(MetadataResponse.MetadataResponseBroker(node_id=3, host="h", port=10))
+
+
+def _another_port(shown: Any) -> None:
+    shown.brokers[0].port = 10
+
+
+def _another_cluster(shown: Any) -> None:
+    shown.cluster_id = "d"
+
+
+def _no_cluster(shown: Any) -> None:
+    shown.cluster_id = None
+
+
+@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_another_leader, _another_epoch, _an_error),
+        *(_another_broker, _another_port, _another_cluster, _no_cluster),
+    ],
+)
+def test_an_answer_that_differs_in_anything_that_is_read_is_another_one(
+    change: Callable[[Any], object], version: int
+) -> None:
+    asked, shown = metadata.Round(), shown_topic()
+    first = topics_of(asked, shown, version)
+    change(shown)
+    assert topics_of(asked, shown, version) is not first
+    assert topics_of(asked, shown_topic(), version) is first
+
+
+def test_a_topic_that_was_created_anew_is_another_answer() -> None:
+    asked, shown = metadata.Round(), shown_topic()
+    first = topics_of(asked, shown)
+    _another_topic_id(shown)
+    assert topics_of(asked, shown) is not first
+
+
+@given(METADATA, METADATA, st.integers(9, 12))
+def test_answers_are_the_same_exactly_when_they_differ_in_throttle_time_and_controller_alone(
+    one: Any, two: Any, version: int
+) -> None:
+    asked = metadata.Round()
+    two.throttle_time_ms = 9
+
+    bodies = [Body(version, bytes(shown.encode(version=version))) for shown in (one, two)]
+    first, second = (asked._said(body) for body in bodies)
+    for shown in (one, two):
+        shown.throttle_time_ms, shown.controller_id = 0, 0
+    assert (first == second) is (one.encode(version=version) == two.encode(version=version))
+
+
+def test_answers_in_two_versions_are_two() -> None:
+    asked = metadata.Round()
+    assert len({id(topics_of(asked, shown_topic(), version)) for version in (7, 9, 10, 12)}) == 4
+    assert topics_of(asked, shown_topic(), 7) is topics_of(asked, shown_topic(), 7), "an old one is compared whole"
+
+
+def test_who_answered_is_told_though_the_answer_is_shared() -> None:
+    asked, body = metadata.Round(), as_bytes_v12(shown_topic())
+    assert [asked.ask(lambda b, r: body, broker_id).answered_by for broker_id in (1, 2)] == [1, 2]
+
+
+def test_a_round_refuses_an_answer_that_ends_too_early_at_every_length() -> None:
+    asked, data = metadata.Round(), as_bytes_v12(shown_topic()).data
+    asked.ask(lambda b, r: Body(12, data), 1)
+    for size in range(len(data)):
+        cut = Body(12, data[:size])
+        for one in (asked, metadata.Round()):
+            with pytest.raises(RequestFailed):
+                one.ask(lambda b, r, cut=cut: cut, 1)  # type: ignore[misc]
+
+
+def test_an_answer_that_cannot_be_decoded_fails_for_every_broker_that_gives_it_and_for_no_other() -> None:
+    asked, good = metadata.Round(), as_bytes_v12(shown_topic())
+    for broker_id in (1, 2):
+        with pytest.raises(RequestFailed, match="1 bytes too many"):
+            asked.ask(lambda b, r: Body(12, good.data + b"\0"), broker_id)
+    assert asked.ask(lambda b, r: good, 3).answered_by == 3
+
+
+def test_an_answer_that_many_threads_get_at_once_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not under the lock: an answer that differs is decoded meanwhile."""
+    asked, one, other = metadata.Round(), shown_topic(), shown_topic()
+    _another_cluster(other)
+    other_is_done, real, decoded = threading.Event(), metadata.decode, []
+
+    def decode(body: Body) -> Any:
+        found = real(body)
+        decoded.append(found.cluster_id)
+        if found.cluster_id == "c":
+            assert other_is_done.wait(30)
+        return found
+
+    monkeypatch.setattr(metadata, "decode", decode)
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(topics_of, asked, one) for _ in range(7)]
+        pool.submit(topics_of, asked, other).result(30)
+        other_is_done.set()
+        assert len({id(found.result(30)) for found in waiting}) == 1
+    assert sorted(decoded) == ["c", "d"]
 
 
 @pytest.mark.parametrize(

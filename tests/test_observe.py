@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.builders import NOW_MS, context, observation
+from tests.builders import NOW_MS, context, observation, view
 from tests.fakes import producer
-from txnscan.model import NarrowRow, Observation, OpenProducer, Reason, Verdict, WideRow
-from txnscan.observe import observe, suspects, with_history
+from txnscan.model import Held, NarrowRow, Observation, OpenProducer, Reason, Verdict, WideRow
+from txnscan.observe import HELD, held_observation, observe, suspects, with_history
 from txnscan.rules import judge_observation
 
 KEY = ("p", 0)
@@ -186,3 +186,60 @@ def test_history_is_asked_for_each_observation() -> None:
         [observation(), observation(producer_id=8), observation(producer_id=9)], lambda o: known.get(o.producer_id)
     )
     assert [o.first_seen_ms for o in found] == [10, 20, observation().first_seen_ms]
+
+
+# --- what is held -----------------------------------------------------------------------------------------------------
+
+HOLDER = view("Ongoing", 3, ("p-0",))
+
+
+def held(**changes: Any) -> Observation:
+    one = producer(7, **changes)
+    return held_observation("t0", Held(wide(one), one, HOLDER), NOW_MS)
+
+
+def test_a_held_transaction_is_as_the_wide_read_saw_it_and_no_read_of_it_is_proven() -> None:
+    assert held() == observation(
+        leader_epoch=-1,
+        last_timestamp_ms=1_700_000_000_000,
+        first_read_at_ms=NOW_MS,
+        first_high_watermark=None,
+        first_error=HELD,
+        second_read_at_ms=NOW_MS,
+        second_high_watermark=None,
+        second_last_stable_offset=None,
+        second_start_offset=None,
+        second_producer_epoch=None,
+        second_last_sequence=None,
+        second_error=HELD,
+        first_seen_ms=NOW_MS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "expected"),
+    [
+        (HOLDER, (Verdict.ONGOING, Reason.OWNED)),
+        (replace(HOLDER, start_time_ms=0), (Verdict.LATE_ONGOING, Reason.OWNED)),
+        (view("PrepareCommit", 4, ("p-0",)), (Verdict.PENDING_MARKER, Reason.DECIDED)),
+        (view("PrepareAbort", 3, ("p-0",)), (Verdict.PENDING_MARKER, Reason.DECIDED)),
+        (view("Ongoing", 3, ("q-0",)), (Verdict.INDETERMINATE, Reason.PARTITION)),
+        (view("CompleteCommit", 3), (Verdict.INDETERMINATE, Reason.PARTITION)),
+        (None, (Verdict.INDETERMINATE, Reason.PARTITION)),
+    ],
+    ids=["ongoing", "late", "decided", "aborted", "held elsewhere", "complete", "nobody"],
+)
+def test_a_held_transaction_is_judged_from_its_claim_alone_and_can_never_be_accused(
+    coordinator: Any, expected: tuple[Verdict, Reason]
+) -> None:
+    """Should the sieve ever keep what nobody holds, the unproven reads stand between it and an accusation."""
+    views = () if coordinator is None else (coordinator,)
+    judgement = judge_observation(held(), views, context()).judgement
+    assert (judgement.verdict, judgement.reason) == expected
+
+
+@pytest.mark.parametrize(("field", "value"), [("topic", "p"), ("partition", 0)])
+def test_what_is_held_names_its_partition(field: str, value: object) -> None:
+    assert getattr(held(), field) == value
+    one = producer(7)
+    assert Held(wide(one, topic=None, partition=None), one, HOLDER).key == ("", -1)

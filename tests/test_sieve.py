@@ -168,6 +168,7 @@ NOTHING: set[str] = set()
             NOTHING,
             "nor is it held under an id that was not listed",
         ),
+        (all_of(hold(producer_id=9, state="PrepareAbort"), goes_on(producer_id=7)), NOTHING, "nor is it then"),
         (all_of(hold(), goes_on(state="CompleteCommit", partitions=())), NOTHING, "it completed"),
         (all_of(hold(), goes_on(state="CompleteCommit")), NOTHING, "complete, whatever it lists"),
         (all_of(hold(), goes_on(state="PrepareCommit")), ON_P, "it was decided, and its marker is owed"),
@@ -288,9 +289,9 @@ def test_the_claim_is_what_the_coordinator_described(cluster: FakeCluster) -> No
 
 
 def test_a_broker_is_asked_for_the_states_that_hold_and_for_the_ids_that_may_be_somebodys(cluster: FakeCluster) -> None:
+    cluster.ids[1] = {"waits": FakeId(9, 3, "PrepareAbort", (Q,))}
     hold()(cluster)
     hold(1, 3, producer_id=8)(cluster)
-    cluster.ids[1]["waits"] = FakeId(9, 3, "PrepareAbort", (Q,))
     ask_holders(cluster.send, 1, {7})
     assert cluster.asked == [(1, "ListTransactions"), (1, "DescribeTransactions")]
     listing, described = cluster.requests

@@ -57,16 +57,17 @@ class Holders:
     transactional_ids: how many ids are in a transaction.
     """
 
-    claims: Mapping[int, tuple[CoordinatorView, frozenset[str]]] = field(default_factory=dict)
-    prepared: tuple[CoordinatorView, ...] = ()
-    transactional_ids: int = 0
+    claims: Mapping[int, tuple[CoordinatorView, frozenset[str]]]
+    prepared: tuple[CoordinatorView, ...]
+    transactional_ids: int
 
     def holder(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
         """The claim on what this producer has open on the partition, or None."""
-        view, partitions = self.claims.get(producer.producer_id, (None, frozenset()))
-        if view is None or topic_partition not in partitions or view.producer_epoch < producer.producer_epoch:
+        claim = self.claims.get(producer.producer_id)
+        if claim is None:
             return None
-        return view
+        view, partitions = claim
+        return view if topic_partition in partitions and view.producer_epoch >= producer.producer_epoch else None
 
 
 @dataclass(frozen=True, slots=True)

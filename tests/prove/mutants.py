@@ -63,8 +63,10 @@ TARGETS = (
     Target("txnscan/probe.py", ("test_probe.py",)),
     Target("txnscan/visibility.py", ("test_visibility.py", "test_snapshot.py")),
     Target("txnscan/snapshot.py", ("test_snapshot.py",)),
+    Target("txnscan/sieve.py", ("test_sieve.py",)),
     Target("txnscan/outcome.py", ("test_outcome.py",)),
     Target("txnscan/log_check.py", ("test_log_check.py",)),
+    Target("txnscan/log_scan.py", ("test_log_scan.py", "test_log_reads.py")),
     Target("txnscan/transaction_log.py", ("test_transaction_log.py", "test_outcome.py")),
     Target("txnscan/resolve/guard.py", ("test_guard.py",)),
     Target("txnscan/resolve/siblings.py", ("test_siblings.py",)),
@@ -109,9 +111,6 @@ EXPLAINED: dict[Key, str] = {
         "`read_rules` comes first, and sets it whatever happens"
     ),
     ("txnscan/visibility.py", "_continued", "len(name) + 1 → len(name) + 2"): "a slice ends where the name ends",
-    ("txnscan/snapshot.py", "ask_coordinators", "| None = None → | None = 'mutant' #2"): (
-        "it stands only where the topics could not be asked for, and then there is no listing that it could spoil"
-    ),
     ("txnscan/snapshot.py", "_views", "described is None or describe_error is not → describe_error is not"): (
         "an id without a description always has an error; the types cannot say so"
     ),
