@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.properties import PropertiesError, read_properties
+from txnscan.kafka.properties import PropertiesError, properties_warnings, read_properties
 from txnscan.model import Broker
 
 ENGINES = ("spark", "threads")
 # `LATE_TRANSACTION_BUFFER_MS` of the brokers' PartitionsWithLateTransactionsCount metric (KIP-664).
 LATE_BUFFER_MS = 300_000
+DURATION_MS_MAX = 2**53 - 1
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -57,6 +58,8 @@ class ScanConfig:
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
+        if self.command_config is not None and not self.command_config.strip():
+            raise ConfigError("--command-config", "is empty; give a client.properties, or leave the option out")
         object.__setattr__(self, "topic", (self.topic,) if isinstance(self.topic, str) else tuple(self.topic))
         object.__setattr__(self, "_patterns", tuple(parse_pattern(text) for text in self.topic))
         if self.late_after is not None:
@@ -110,6 +113,15 @@ class ScanConfig:
         """
         return json.dumps({name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")})
 
+    def warnings(self) -> list[str]:
+        """What is probably not meant as it stands, though it can be used. Raises ConfigError."""
+        if self.command_config is None:
+            return []
+        try:
+            return [f"--command-config: {warning}" for warning in properties_warnings(Path(self.command_config))]
+        except PropertiesError as error:
+            raise ConfigError("--command-config", str(error)) from None
+
     def connection(self) -> ConnectionSettings:
         """The settings of --command-config. Raises ConfigError."""
         if self.command_config is None:
@@ -132,7 +144,7 @@ def parse_duration_ms(text: str, option: str) -> int:
     """Milliseconds of "90s", "20m", "2h". A number without a unit is refused: it could mean anything."""
     match = _DURATION.fullmatch(text)
     value_ms = int(match[1]) * _UNITS_MS[match[2]] if match else 0
-    if not 0 < value_ms < 2**53:
+    if not 0 < value_ms <= DURATION_MS_MAX:
         raise ConfigError(
             option, f"'{printable(text)}' is not a duration; write a number above 0 with a unit, such as 20m"
         )
@@ -145,7 +157,9 @@ def parse_bootstrap_servers(text: str) -> tuple[Broker, ...]:
     if not text.strip():
         raise ConfigError(option, "is empty; give host:port")
     return tuple(
-        Broker(-position, *_address(address, option)) for position, address in enumerate(text.split(","), start=1)
+        # Blanks around an address are no part of it, as in Kafka (`ConfigDef.parseType`).
+        Broker(-position, *_address(address.strip(), option))
+        for position, address in enumerate(text.split(","), 1)
     )
 
 

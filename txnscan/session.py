@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import javaproperties
 
+from txnscan.config import ConfigError, printable
 from txnscan.java import DELTA, JavaError, find_java, jar_directory, pyspark_jars
+from txnscan.jvm import JvmFailed, is_master, start_jvm, unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,11 +93,13 @@ def spark_session(
     app_name: str = "txnscan",
     settings: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    heard: Callable[[str], None] = lambda line: print(line, file=sys.stderr),  # noqa: T201
 ) -> SparkSession:
     """The running session (Databricks, a notebook), else a new one: under spark-submit with the launcher's settings,
     otherwise on `master`, MASTER of the environment, or `local[*]`, with `settings` over those of conf/.
 
-    Raises SparkUnavailable when PySpark or Java is missing or Spark does not start.
+    heard: told each line that Spark's own process writes. Raises SparkUnavailable when PySpark or Java is missing or
+    Spark does not start, and ConfigError for a master that is none.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -109,18 +113,37 @@ def spark_session(
     try:
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             find_java()
-            chosen = master or os.environ.get("MASTER", "local[*]")
+            chosen = _master(master)
             if chosen.startswith("local"):
                 # A driver that nobody else talks to listens to nobody else.
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            for name, value in {**local_settings(chosen, say), **(settings or {})}.items():
+            wanted = {**local_settings(chosen, say), **(settings or {}), "spark.master": chosen}
+            for name, value in wanted.items():
                 builder = builder.config(name, value)
-            builder = builder.master(chosen)
+            start_jvm({**wanted, "spark.app.name": app_name}, heard)
         return builder.getOrCreate()
+    except (ConfigError, SparkUnavailable):
+        raise
     except JavaError as error:
         raise SparkUnavailable(str(error)) from None
+    except JvmFailed as error:
+        raise SparkUnavailable(f"Spark could not start: {error or 'its Java process ended'}") from None
     except Exception as error:
         raise SparkUnavailable(f"Spark could not start: {in_one_line(error)}") from None
+
+
+def _master(master: str | None) -> str:
+    """The master to start on. Raises ConfigError where it is none, and SparkUnavailable where it does not answer."""
+    option, chosen = ("MASTER", os.environ.get("MASTER") or "local[*]") if master is None else ("--master", master)
+    if not is_master(chosen):
+        masters = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+        raise ConfigError(option, f"'{printable(chosen)}' is no Spark master; use {masters}")
+    why = unreachable(chosen)
+    if why is not None:
+        raise SparkUnavailable(
+            f"no Spark master answers at {printable(chosen)} ({why}); start it, or name another with --master"
+        )
+    return chosen
 
 
 def require_pyspark() -> None:
