@@ -8,13 +8,15 @@ changes nothing about the status; a stdout that cannot be written (a full disk) 
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -27,7 +29,7 @@ from txnscan.cluster import ClusterUnreachable
 from txnscan.config import DURATION_MS_MAX, ConfigError, ScanConfig, parse_duration_ms, parse_pattern, printable
 from txnscan.files import check_writable, read_text, write_whole
 from txnscan.report.help import HELP_OPTIONS, OneCommand, OneGroup, examples
-from txnscan.report.output import OutputFailed, stdout_console, write_line
+from txnscan.report.output import OutputFailed, discard_stdout, stdout_console, write_line
 from txnscan.scan import Scan
 
 EXIT_FAILED = 1
@@ -37,6 +39,8 @@ EXIT_INCOMPLETE = 4
 EXIT_PARTLY_DONE = 5
 # 128 + SIGINT, as shells have it.
 EXIT_INTERRUPTED = 130
+# What writing fails with where there is no room.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # As many as still have a name in `parse_duration_ms`.
 _MINUTES_MAX = min(DURATION_MS_MAX // 60_000, 10**12 - 1)
 
@@ -684,7 +688,9 @@ def _fail(message: str, status: int) -> NoReturn:
 
 
 def _complain(message: str) -> None:
-    typer.echo(printable(message), err=True)
+    # Where nobody can be told, the exit status still tells.
+    with suppress(OSError):
+        typer.echo(printable(message), err=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -693,9 +699,17 @@ def main(arguments: list[str] | None = None) -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     # A name from outside that this terminal has no characters for is escaped.
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(arguments, prog_name="txnscan")
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        # Help and version are printed by the library.
+        discard_stdout()
+        _complain(f"txnscan: stdout cannot be written: {os.strerror(error.errno).lower()}")
+        sys.exit(EXIT_FAILED)
     except SystemExit as ended:
         if ended.code == EXIT_INTERRUPTED:
             # Threads that still wait for an answer, and Spark, end with this process; nobody waits for them.

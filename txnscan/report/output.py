@@ -27,6 +27,8 @@ class _Stdout:
         self._do("flush")
 
     def _do(self, what: str, *arguments: Any) -> Any:
+        if sys.stdout is None:
+            raise OutputFailed("stdout is closed")
         try:
             return getattr(sys.stdout, what)(*arguments)
         except BrokenPipeError:
