@@ -229,7 +229,11 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
         said = f"{len(leaderless)} of {total:,} have no leader ({_named(leaderless)}): start the brokers that hold them"
         yield Finding("partitions", Level.INCOMPLETE, said)
     else:
-        yield Finding("partitions", Level.OK, f"{_plural(total, 'partition')} of {_plural(len(view.topics), 'topic')}, each with a leader")
+        yield Finding(
+            "partitions",
+            Level.OK,
+            f"{_plural(total, 'partition')} of {_plural(len(view.topics), 'topic')}, each with a leader",
+        )
 
 
 def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: Callable[[], int]) -> Iterator[Finding]:

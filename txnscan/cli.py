@@ -26,7 +26,7 @@ from rich.console import Console
 
 from txnscan import __version__
 from txnscan.cluster import ClusterUnreachable
-from txnscan.config import DURATION_MS_MAX, ConfigError, ScanConfig, parse_duration_ms, parse_pattern, printable
+from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_pattern, printable
 from txnscan.files import check_writable, read_text, write_whole
 from txnscan.report.help import HELP_OPTIONS, OneCommand, OneGroup, examples
 from txnscan.report.output import OutputFailed, discard_stdout, stdout_console, write_line
@@ -41,8 +41,8 @@ EXIT_PARTLY_DONE = 5
 EXIT_INTERRUPTED = 130
 # What writing fails with where there is no room.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-# As many as still have a name in `parse_duration_ms`.
-_MINUTES_MAX = min(DURATION_MS_MAX // 60_000, 10**12 - 1)
+# Kafka's own tool takes an int.
+_MINUTES_MAX = 2**31 - 1
 
 app = typer.Typer(
     name="txnscan",
@@ -695,8 +695,9 @@ def _complain(message: str) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """The `txnscan` command, with the arguments of the command line or these."""
-    # Libraries log what they retry and what fails; what comes of it is in the command's own words.
-    logging.getLogger().addHandler(logging.NullHandler())
+    # Libraries log what they retry and what fails, PySpark with whole traces; what comes of it is in the command's own
+    # words.
+    logging.disable(logging.CRITICAL)
     # A name from outside that this terminal has no characters for is escaped.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -15,7 +15,6 @@ from txnscan.model import Broker
 ENGINES = ("spark", "threads")
 # `LATE_TRANSACTION_BUFFER_MS` of the brokers' PartitionsWithLateTransactionsCount metric (KIP-664).
 LATE_BUFFER_MS = 300_000
-DURATION_MS_MAX = 2**53 - 1
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -144,7 +143,7 @@ def parse_duration_ms(text: str, option: str) -> int:
     """Milliseconds of "90s", "20m", "2h". A number without a unit is refused: it could mean anything."""
     match = _DURATION.fullmatch(text)
     value_ms = int(match[1]) * _UNITS_MS[match[2]] if match else 0
-    if not 0 < value_ms <= DURATION_MS_MAX:
+    if not 0 < value_ms < 2**53:
         raise ConfigError(
             option, f"'{printable(text)}' is not a duration; write a number above 0 with a unit, such as 20m"
         )

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 _NOISE = re.compile(
     r"WARNING: Using incubator modules|Setting default log level to|To adjust logging level use sc\.setLogLevel"
     r"|Picked up _?JAVA_|NOTE: Picked up"
+    # Traces, whose first line says what they are about.
+    r"|^\s+at [\w.$/]+\(|^\s*\.\.\. \d+ more|^Caused by: "
 )
 _REASON = re.compile(r"(?:Exception|Error)\b.*?: (?P<why>.+)|^Error: (?P<error>.+)")
 _REMEMBERED = 200
@@ -63,7 +65,8 @@ def _why(error: Exception) -> str:
 
 
 def start_jvm(settings: Mapping[str, str], heard: Callable[[str], None]) -> None:
-    """Starts the JVM that the next session takes. heard: told each line that it writes and that means something.
+    """Starts the JVM that the next session takes. heard: told each line that it writes and that means something, once
+    it has started; where it does not, the reason is in the error.
 
     Does nothing where this process has one already. Raises JvmFailed.
     """
@@ -74,14 +77,16 @@ def start_jvm(settings: Mapping[str, str], heard: Callable[[str], None]) -> None
     if SparkContext._gateway is not None:
         return
     said: deque[str] = deque(maxlen=_REMEMBERED)
+    started = threading.Event()
     reader, writer = os.pipe()
-    listening = threading.Thread(target=_listen, args=(reader, said, heard), name="txnscan-jvm", daemon=True)
+    listening = threading.Thread(target=_listen, args=(reader, said, started, heard), name="txnscan-jvm", daemon=True)
     listening.start()
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     try:
         # Ensured as it is by the session itself, which has no way to pass these two on.
         gateway = launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
         os.close(writer)
+        started.set()
     except PySparkException:
         os.close(writer)
         listening.join(_CONNECT_S_MAX)
@@ -97,9 +102,12 @@ def reason(said: deque[str]) -> str:
     return said[-1].strip() if said else ""
 
 
-def _listen(reader: int, said: deque[str], heard: Callable[[str], None]) -> None:
+def _listen(reader: int, said: deque[str], started: threading.Event, heard: Callable[[str], None]) -> None:
     with os.fdopen(reader, "r", encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            if line.strip() and not _NOISE.search(line):
-                said.append(line)
-                heard(line.rstrip("\n"))
+            if not line.strip() or _NOISE.search(line):
+                continue
+            said.append(line)
+            if started.is_set():
+                while said:
+                    heard(said.popleft().rstrip("\n"))

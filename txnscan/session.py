@@ -161,8 +161,41 @@ def is_of_spark(error: BaseException) -> bool:
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
+# What Spark and Delta say in their own words, and what it means here and what to do.
+_MEANS = (
+    (
+        r"REQUIRES_SINGLE_PART_NAMESPACE|CATALOG_NOT_FOUND|UnresolvedNamespace",
+        "Spark has no such catalog; name one that it has (spark.sql.catalog.NAME), or a path",
+    ),
+    (r"SCHEMA_NOT_FOUND", "the catalog has no such schema; create it, or name another"),
+    (
+        r"DELTA_STATE_RECOVER_ERROR|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|DELTA_CREATE_TABLE_WITH_NON_EMPTY",
+        "the location holds no Delta table, or a damaged one; name another with --tables, or restore it",
+    ),
+    (
+        r"DELTA_CREATE_TABLE_SCHEME_MISMATCH|DELTA_FAILED_TO_MERGE_FIELDS|DELTA_METADATA_MISMATCH|UNRESOLVED_COLUMN",
+        "the location holds tables of somebody else, or of another version of txnscan; name another with --tables",
+    ),
+    (
+        r"No FileSystem for scheme|ClassNotFoundException: Class \S*FileSystem",
+        "Spark has no file system of this kind; start it with the jars (for s3a spark.jars.packages="
+        "org.apache.hadoop:hadoop-aws:VERSION, of Spark's own version of Hadoop)",
+    ),
+    (r"All masters are unresponsive", "no Spark master answers; start it, or name another with --master"),
+)
+_SAID_MAX = 400
+
+
 def in_one_line(error: BaseException) -> str:
     """What an error of Spark or Java says, without its trace and without the names of classes."""
+    for pattern, meaning in _MEANS:
+        if re.search(pattern, str(error)):
+            return meaning
+    said = _first_said(error)
+    return said if len(said) <= _SAID_MAX else f"{said[:_SAID_MAX]} ..."
+
+
+def _first_said(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # What a Python worker raised is the last line of its traceback.
     raised = [line for line in lines if re.match(r"\w*(Error|Exception): ", line)]

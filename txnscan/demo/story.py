@@ -151,7 +151,7 @@ def _show(
         style = "bold red" if t["verdict"] == "hanging" else "green"
         verdict = Text.assemble((f"{t['verdict']} ({t['reason']})", style), ". ", printable(t["explanation"]))
         said.add_row("txnscan", verdict)
-        said.add_row("blocks" if t["blocked_records"] else "", where(t))
+        said.add_row("blocks" if t["blocked_records"] else "", where(t, started_at))
     if not mine:
         said.add_row("txnscan", Text("does not show it", style="bold red"))
     reported = [r for r in kafka if _same(planted, r.topic, r.partition, r.producer_id)]

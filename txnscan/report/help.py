@@ -52,7 +52,7 @@ class OneGroup(TyperGroup):
             context = getattr(error, "ctx", None)
             if not standalone_mode:
                 raise
-            said = error.format_message().rstrip(".?")  # type: ignore[attr-defined]
+            said = error.format_message().rstrip(".?").replace("Value error, ", "")  # type: ignore[attr-defined]
             if "\n" in said:
                 # The help itself, for a command without any arguments.
                 typer.echo(said, err=True)
