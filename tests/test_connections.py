@@ -121,8 +121,14 @@ def _write_client_properties(directory: Path, authority: trustme.CA, authority_p
         path.chmod(0o600)
 
 
-NEEDS_PLAIN = "speaks SASL_PLAINTEXT, and security.protocol is {}; set security.protocol=SASL_PLAINTEXT, sasl.mechanism and sasl.jaas.config (its mechanisms: PLAIN) in the file of --command-config"
-NEEDS_SCRAM = "speaks SASL_SSL, and security.protocol is {}; set security.protocol=SASL_SSL, sasl.mechanism and sasl.jaas.config (its mechanisms: SCRAM-SHA-256, SCRAM-SHA-512) in the file of --command-config"
+NEEDS_PLAIN = (
+    "speaks SASL_PLAINTEXT, and security.protocol is {}; set security.protocol=SASL_PLAINTEXT, sasl.mechanism and "
+    "sasl.jaas.config (its mechanisms: PLAIN) in the file of --command-config"
+)
+NEEDS_SCRAM = (
+    "speaks SASL_SSL, and security.protocol is {}; set security.protocol=SASL_SSL, sasl.mechanism and "
+    "sasl.jaas.config (its mechanisms: SCRAM-SHA-256, SCRAM-SHA-512) in the file of --command-config"
+)
 NEEDS_SSL = "speaks SSL, and security.protocol is {}; set security.protocol=SSL in the file of --command-config"
 NEEDS_NOTHING = (
     "speaks PLAINTEXT, and security.protocol is {}; leave --command-config out, or set security.protocol=PLAINTEXT"
@@ -155,8 +161,8 @@ MISMATCHES = [
     (
         "no-trust",
         "SASL_SSL",
-        "has a certificate that is not trusted (unable to get local issuer certificate); set ssl.truststore.type=PEM and "
-        "ssl.truststore.location to the certificate of the authority that signed it",
+        "has a certificate that is not trusted (unable to get local issuer certificate); set ssl.truststore.type=PEM "
+        "and ssl.truststore.location to the certificate of the authority that signed it",
     ),
 ]
 
@@ -194,7 +200,7 @@ def test_find_hanging_connects_with_clients_own_properties(secured: Secured, nam
     ("name", "says"),
     [
         ("wrong-password", "credentials"),
-        ("no-trust", "cannot be reached"),
+        ("no-trust", "not trusted"),
         ("missing", "--command-config"),
     ],
 )
@@ -247,7 +253,10 @@ def test_a_file_with_secrets_that_everybody_can_read_is_warned_of(secured: Secur
     servers = secured.cluster.bootstrap_servers_of("SASL_PLAINTEXT")
     ran = run("find-hanging", "--bootstrap-server", servers, "--command-config", str(readable))
     assert ran.returncode == 0
-    assert ran.stderr == f"warning: --command-config: {readable} holds secrets and every user can read it\n"
+    assert ran.stderr == (
+        f"warning: --command-config: {readable} holds secrets and every user can read it; "
+        "take that right away (chmod o-r)\n"
+    )
 
 
 def test_jobs_of_other_processes_cannot_see_the_secret(secured: Secured) -> None:

@@ -231,8 +231,8 @@ def test_a_duration_is_told_in_its_two_largest_units(age_ms: int, said: str) -> 
 @pytest.mark.parametrize(
     ("outcome", "says", "never"),
     [
-        ("committed", "an abort would delete its data", "ever be written"),
-        ("not_committed", "An ABORT marker ends it", "COMMIT"),
+        ("committed", "an abort would delete data", "ever be written"),
+        ("not_committed", "An ABORT marker deletes nothing committed", "COMMIT"),
         ("maybe_committed", "no marker may ever be written", "--"),
         ("unknown", "--accept-unknown-outcome", "COMMIT"),
     ],

@@ -188,8 +188,8 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
         for names in _groups(sorted(named), _TOPICS_A_REQUEST):
             try:
                 answers = describe_producers(cluster.send, leader, {name: named[name] for name in names})
-            except RequestFailed as error:
-                refused[error.error].extend(names)
+            except RequestFailed as failed:
+                refused[failed.error].extend(names)
                 continue
             for (name, _), answer in answers.items():
                 if answer.error is not None:

@@ -25,7 +25,8 @@ def duration(duration_ms: int) -> str:
     """
     if abs(duration_ms) < 1_000:
         return f"{duration_ms} ms"
-    rest, words = abs(duration_ms) // 1_000, []
+    rest = abs(duration_ms) // 1_000
+    words: list[tuple[int, str]] = []
     for size, unit in _UNITS_S:
         count, rest = divmod(rest, size)
         if count or words:

@@ -24,7 +24,7 @@ from kafka.net.selector import NetworkSelector
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import RequestFailed, unsupported
 from txnscan.kafka.frames import api_name
-from txnscan.kafka.listener import look, mismatch
+from txnscan.kafka.listener import Listener, look, mismatch
 from txnscan.model import Broker, duration
 
 # What the manager calls the single server that it is given.
@@ -213,7 +213,7 @@ class _BrokerConnection:
         if self._answered:
             return f"did not answer {name} within {duration(settings.request_timeout_ms)}"
         return (
-            f"takes connections and answers nothing, for {duration(settings.connection_setup_timeout_ms)} now; check "
+            f"takes connections and does not answer within {duration(settings.connection_setup_timeout_ms)}; check "
             "that the port is a Kafka broker's, and that the broker is not stuck"
         )
 
@@ -225,7 +225,9 @@ class _BrokerConnection:
         untrusted = _UNTRUSTED.search(said)
         if untrusted is not None:
             return f"has a certificate that {_distrusted(untrusted['why'])}"
-        differs = mismatch(look(self.broker.host, self.broker.port), settings)
+        seen = look(self.broker.host, self.broker.port)
+        # Where it answered before, the settings fit.
+        differs = mismatch(Listener(seen.trouble) if self._answered else seen, settings)
         if differs is not None:
             return differs
         if settings.sasl_mechanism is not None and not self._answered:

@@ -55,7 +55,11 @@ def look(host: str, port: int) -> Listener:
     transport = "SSL" if tls else "PLAINTEXT"
     try:
         with _connected(host, port) as plain:
-            error_code, mechanisms = _sasl_handshake(_encrypted(plain) if tls else plain)
+            if tls:
+                with _encrypted(plain) as encrypted:
+                    error_code, mechanisms = _sasl_handshake(encrypted)
+            else:
+                error_code, mechanisms = _sasl_handshake(plain)
     except ssl.SSLError:
         # With TLS 1.3 a listener refuses a client without a certificate after the handshake.
         return Listener(protocol="SSL", wants_certificate=True)

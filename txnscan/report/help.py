@@ -44,15 +44,15 @@ class OneGroup(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, _first_sentence(one.help or "")) for name, one in commands if one is not None])
 
-    def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any) -> Any:
         """Runs a command; see click's `BaseCommand.main`."""
         try:
-            status = super().main(args, *more, standalone_mode=False, **extra)
+            status = super().main(args, standalone_mode=False, **extra)
         except TyperException as error:
             context = getattr(error, "ctx", None)
             if not standalone_mode:
                 raise
-            said = error.format_message().rstrip(".?").replace("Value error, ", "")  # type: ignore[attr-defined]
+            said = error.format_message().rstrip(".?").replace("Value error, ", "")
             if "\n" in said:
                 # The help itself, for a command without any arguments.
                 typer.echo(said, err=True)

@@ -26,8 +26,8 @@ _SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
 # What each outcome means for whoever would act on it. None of them is called as the reason maybe_committed is: that one
 # says what the coordinator shows, this one what its log proves.
 _OUTCOMES: Mapping[str, str] = {
-    "committed": "Outcome: committed, which is proven. {}. A COMMIT marker completes it; an abort would delete its data.",
-    "not_committed": "Outcome: not committed, which is proven. {}. An ABORT marker ends it, and deletes nothing committed.",
+    "committed": "Outcome: committed, which is proven. {}. A COMMIT marker completes it; an abort would delete data.",
+    "not_committed": "Outcome: not committed, which is proven. {}. An ABORT marker deletes nothing committed.",
     "maybe_committed": "Outcome: nobody can tell whether it committed, so no marker may ever be written. {}.",
     "unknown": "Outcome: unknown. {}. An ABORT marker would end it, and needs --accept-unknown-outcome.",
 }
