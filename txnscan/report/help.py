@@ -44,7 +44,9 @@ class OneGroup(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, _first_sentence(one.help or "")) for name, one in commands if one is not None])
 
-    def main(self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any
+    ) -> Any:
         """Runs a command; see click's `BaseCommand.main`."""
         try:
             status = super().main(args, standalone_mode=False, **extra)
