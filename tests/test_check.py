@@ -1,4 +1,4 @@
-"""`txnscan check`: what a sweep would miss is found before it, with what to do, and the exit status says how bad it is."""
+"""`txnscan check`: what a sweep would miss is found before it, with what to do; the exit status says how bad it is."""
 
 from __future__ import annotations
 

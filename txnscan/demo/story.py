@@ -27,6 +27,7 @@ from txnscan.demo.plant import (
     committed_but_hanging,
     live_epoch,
     live_with_old_timestamps,
+    open_transaction,
     orphan,
     orphan_from_the_future,
     read_both,
@@ -131,7 +132,7 @@ def _sweep_and_show(
     )
     console.print()
     for planted in scene.planted:
-        _show(console, planted, shown, kafka)
+        _show(console, wire, planted, shown, kafka)
     _show_torn(console, wire, scene.torn)
     healthy = ended.committed + ended.aborted - before.committed - before.aborted
     topics = {planted.topic for planted in scene.planted}
@@ -146,7 +147,7 @@ def _sweep_and_show(
     console.print()
 
 
-def _show(console: Console, planted: Planted, shown: dict[str, Any], kafka: Sequence[ToolHanging]) -> None:
+def _show(console: Console, wire: Wire, planted: Planted, shown: dict[str, Any], kafka: Sequence[ToolHanging]) -> None:
     """One planted transaction: what it is, what the sweep says and it blocks, and what Kafka's tool says."""
     console.print(Text(f"{planted.topic}-{planted.partition}: {planted.what}", style="bold"))
     said = Table.grid(padding=(0, 2))
@@ -158,7 +159,9 @@ def _show(console: Console, planted: Planted, shown: dict[str, Any], kafka: Sequ
         verdict = Text.assemble((f"{t['verdict']} ({t['reason']})", style), ". ", printable(t["explanation"]))
         said.add_row("txnscan", verdict)
         said.add_row("blocks" if t["blocked_records"] else "", where(t, shown["sweep"]["started_at"]))
-    if not mine:
+    if not mine and open_transaction(wire, planted.topic, planted.partition, planted.producer_id) is None:
+        said.add_row("txnscan", "it ended before the sweep looked: its coordinator aborted it at its timeout")
+    elif not mine:
         said.add_row("txnscan", Text("does not show it", style="bold red"))
     reported = [r for r in kafka if _same(planted, r.topic, r.partition, r.producer_id)]
     said.add_row("Kafka", _kafka_says(planted, bool(reported), mine))

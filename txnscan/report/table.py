@@ -80,7 +80,12 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
     """What was seen, and whether anything hangs."""
     partitions, coordinators = sweep["partitions"], sweep["coordinators"]
     open_count = sum(sweep["counts"].values()) - sweep["counts"]["gone"]
-    said = [f"{count} {verdict.replace('_', ' ')}" for verdict, count in sweep["counts"].items() if count]
+    ended = sweep["counts"]["gone"]
+    said = [
+        f"{count} {verdict.replace('_', ' ')}"
+        for verdict, count in sweep["counts"].items()
+        if count and verdict != "gone"
+    ]
     lines = [
         Text.assemble(
             ("Cluster ", ""),
@@ -88,7 +93,11 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
             f": {partitions['answered']} of {partitions['planned']} partitions answered, "
             f"{coordinators['proven']} of {coordinators['planned']} coordinator partitions proven.",
         ),
-        Text(f"{_plural(open_count, 'open transaction')}" + (f": {', '.join(said)}." if said else ".")),
+        Text(
+            f"{_plural(open_count, 'open transaction')}"
+            + (f": {', '.join(said)}." if said else ".")
+            + (f" {ended} more ended while the sweep was looking." if ended else "")
+        ),
     ]
     hanging = sweep["counts"]["hanging"]
     if hanging:
