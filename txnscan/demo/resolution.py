@@ -48,8 +48,8 @@ def plan_and_rehearse(
         Text(
             "Two things are different then. The owner of invoices-1 has been silent for too long: its coordinator has "
             "aborted what it knew of that transaction, at the next epoch, so that invoices-1 is stale_epoch and no "
-            "longer live_epoch, and can be ended. And refunds-1 is made now in the way that invoices-1 was, with an owner that can still write: the "
-            "plan must refuse it."
+            "longer live_epoch, and can be ended. And refunds-1 is made now in the way that invoices-1 was, with an "
+            "owner that can still write: the plan must refuse it."
         )
     )
 
