@@ -10,9 +10,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+# As type checkers know it. `typing` itself takes time to import, in which Ctrl-C would leave a trace.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     __version__: str
     from txnscan.api import SweepResult, find_hanging, sweep
     from txnscan.config import ConfigError, ScanConfig
