@@ -15,10 +15,13 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from tests.test_sweep import ROOT, run
 from txnscan import ScanConfig, find_hanging, sweep
+from txnscan.cli import app
 from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.node import CLIENT_LISTENER
 from txnscan.demo.plant import orphan
 
 PASSWORD = "al1ce-S3cret"
@@ -107,11 +110,72 @@ def _write_client_properties(directory: Path, authority: trustme.CA, authority_p
         )
     wrong = (directory / "scram-512.properties").read_text().replace(PASSWORD, PASSWORD + "-wrong")
     (directory / "wrong-password.properties").write_text(wrong)
+    (directory / "scram-for-plain.properties").write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={SCRAM} {login}\n"
+    )
+    (directory / "no-certificate.properties").write_text(f"security.protocol=SSL\n{trust}")
     (directory / "no-trust.properties").write_text(
         f"security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={SCRAM} {login}\n"
     )
     for path in directory.glob("*.properties"):
         path.chmod(0o600)
+
+
+NEEDS_PLAIN = (
+    "speaks SASL_PLAINTEXT, and security.protocol is {}; set security.protocol=SASL_PLAINTEXT, sasl.mechanism and "
+    "sasl.jaas.config (its mechanisms: PLAIN) in the file of --command-config"
+)
+NEEDS_SCRAM = (
+    "speaks SASL_SSL, and security.protocol is {}; set security.protocol=SASL_SSL, sasl.mechanism and "
+    "sasl.jaas.config (its mechanisms: SCRAM-SHA-256, SCRAM-SHA-512) in the file of --command-config"
+)
+NEEDS_SSL = "speaks SSL, and security.protocol is {}; set security.protocol=SSL in the file of --command-config"
+NEEDS_NOTHING = (
+    "speaks PLAINTEXT, and security.protocol is {}; leave --command-config out, or set security.protocol=PLAINTEXT"
+)
+# Whose client.properties, which listener, and what is said of the bootstrap server: every pair that does not fit.
+MISMATCHES = [
+    (None, "SSL", NEEDS_SSL.format("PLAINTEXT")),
+    (None, "SASL_PLAINTEXT", NEEDS_PLAIN.format("PLAINTEXT")),
+    (None, "SASL_SSL", NEEDS_SCRAM.format("PLAINTEXT")),
+    ("ssl", CLIENT_LISTENER, NEEDS_NOTHING.format("SSL")),
+    ("ssl", "SASL_PLAINTEXT", NEEDS_PLAIN.format("SSL")),
+    ("ssl", "SASL_SSL", NEEDS_SCRAM.format("SSL")),
+    ("plain", CLIENT_LISTENER, NEEDS_NOTHING.format("SASL_PLAINTEXT")),
+    ("plain", "SSL", NEEDS_SSL.format("SASL_PLAINTEXT")),
+    ("plain", "SASL_SSL", NEEDS_SCRAM.format("SASL_PLAINTEXT")),
+    ("scram-512", CLIENT_LISTENER, NEEDS_NOTHING.format("SASL_SSL")),
+    ("scram-512", "SSL", NEEDS_SSL.format("SASL_SSL")),
+    ("scram-512", "SASL_PLAINTEXT", NEEDS_PLAIN.format("SASL_SSL")),
+    (
+        "scram-for-plain",
+        "SASL_PLAINTEXT",
+        "does not take sasl.mechanism=SCRAM-SHA-512; set one of PLAIN in the file of --command-config",
+    ),
+    (
+        "no-certificate",
+        "SSL",
+        "asks for a client's certificate; set ssl.keystore.type=PEM and ssl.keystore.location in the file of "
+        "--command-config",
+    ),
+    (
+        "no-trust",
+        "SASL_SSL",
+        "has a certificate that is not trusted (unable to get local issuer certificate); set ssl.truststore.type=PEM "
+        "and ssl.truststore.location to the certificate of the authority that signed it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "listener", "says"), MISMATCHES)
+def test_settings_that_do_not_fit_a_listener_are_told_with_those_that_do(
+    secured: Secured, name: str | None, listener: str, says: str
+) -> None:
+    servers = secured.cluster.bootstrap_servers_of(listener)
+    options = ["--command-config", secured.properties(name)] if name is not None else []
+    ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", servers, *options])
+    said = f"txnscan: --bootstrap-server: the bootstrap server ({servers}) {says}\n"
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (1, "", said)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +200,7 @@ def test_find_hanging_connects_with_clients_own_properties(secured: Secured, nam
     ("name", "says"),
     [
         ("wrong-password", "credentials"),
-        ("no-trust", "cannot be reached"),
+        ("no-trust", "not trusted"),
         ("missing", "--command-config"),
     ],
 )
@@ -189,7 +253,10 @@ def test_a_file_with_secrets_that_everybody_can_read_is_warned_of(secured: Secur
     servers = secured.cluster.bootstrap_servers_of("SASL_PLAINTEXT")
     ran = run("find-hanging", "--bootstrap-server", servers, "--command-config", str(readable))
     assert ran.returncode == 0
-    assert ran.stderr == f"warning: --command-config: {readable} holds secrets and every user can read it\n"
+    assert ran.stderr == (
+        f"warning: --command-config: {readable} holds secrets and every user can read it; "
+        "take that right away (chmod o-r)\n"
+    )
 
 
 def test_jobs_of_other_processes_cannot_see_the_secret(secured: Secured) -> None:

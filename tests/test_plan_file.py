@@ -363,8 +363,8 @@ HOUR_MS = 3_600_000
     [
         ("cluster-1", 0, None),
         ("cluster-1", HOUR_MS, None),
-        ("cluster-1", HOUR_MS + 1, "it is 3600 s old, and 3600 s are allowed; sweep and plan again"),
-        ("cluster-1", 10**40, "s old, and 3600 s are allowed"),
+        ("cluster-1", HOUR_MS + 1, "it is 1 h old, and at most 1 h is allowed; sweep and plan again"),
+        ("cluster-1", 10**40, "old, and at most 1 h is allowed"),
         ("cluster-1", -60_000, None),
         ("cluster-1", -61_000, "it is dated 61 s ahead of this clock; set the clocks, and plan again"),
         ("cluster-1", -60_001, "ahead of this clock"),

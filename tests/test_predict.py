@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import fields, replace
 
@@ -9,7 +10,7 @@ import pytest
 
 from txnscan import ScanConfig, find_hanging
 from txnscan.config import ConfigError
-from txnscan.sim.predict import MEASURED, Costs, Planned, predict, requests
+from txnscan.sim.predict import MEASURED, Costs, Planned, predict, predicted_lines, requests
 from txnscan.sim.wire import ClusterShape, WireCluster
 
 COSTS = Costs(
@@ -80,6 +81,27 @@ def test_waiting_is_the_round_trips_that_follow_one_another(change: dict[str, in
 
 def test_the_unit_costs_of_the_command_are_all_measured() -> None:
     assert all(getattr(MEASURED, field.name) for field in fields(Costs))
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [
+        ("50x100000", "1.23 times as long"),
+        ("100x100001", "1.32 times as long"),
+        ("200x1000000", "2.25 times as long"),
+        ("200x2000000", "were never measured: it may be longer"),
+    ],
+)
+def test_a_prediction_says_by_how_much_measured_sweeps_exceeded_it(size: str, says: str) -> None:
+    lines = list(predicted_lines(size, 10, 10, 1.0))
+    assert any(says in line for line in lines)
+
+
+def test_a_predicted_span_holds_the_sweep_that_was_measured() -> None:
+    """README's largest: 13.3 s for 200 brokers and a million partitions."""
+    line = next(line for line in predicted_lines("200x1000000", 10, 10, 1.0) if line.startswith("time"))
+    least, most = map(float, re.findall(r"[\d.]+", line)[:2])
+    assert least < 13.3 <= most
 
 
 def test_a_cluster_without_brokers_or_partitions_is_refused() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 import ssl
+import subprocess
 import tempfile
 import traceback
 from pathlib import Path
@@ -14,12 +16,15 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from txnscan.config import ConfigError, ScanConfig
+from txnscan.demo.jars import kafka_jars
+from txnscan.java import find_java
+from txnscan.kafka.client_configs import ADMIN, KNOWN, PRODUCER_AND_CONSUMER, nearest
 from txnscan.kafka.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.properties import (
     PropertiesError,
     connection_settings,
+    properties_warnings,
     read_properties,
-    readable_by_others,
 )
 
 SECRET = "s3cr3t-Ä-marker"
@@ -313,4 +318,51 @@ def test_a_file_with_secrets_that_every_user_can_read_is_noticed(
     path = tmp_path / "client.properties"
     path.write_text(javaproperties.dumps(content))
     path.chmod(mode)
-    assert readable_by_others(path) is expected
+    assert any("every user can read it" in warning for warning in properties_warnings(path)) is expected
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "known"),
+    [
+        ("admin.AdminClientConfig", ADMIN),
+        ("producer.ProducerConfig", ADMIN | PRODUCER_AND_CONSUMER),
+        ("consumer.ConsumerConfig", ADMIN | PRODUCER_AND_CONSUMER),
+    ],
+)
+def test_every_setting_of_kafkas_clients_is_known(config: str, known: frozenset[str]) -> None:
+    """What Kafka's own classes print as their documentation names each of them."""
+    jars = ":".join(map(str, sorted(kafka_jars().glob("*.jar"))))
+    command = [str(find_java()), "-cp", jars, f"org.apache.kafka.clients.{config}"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    names = set(re.findall(r'<a id="([^"_]+)"', ran.stdout))
+    assert len(names) > 50 and names <= known
+
+
+FOREIGN = (
+    *("application.id", "schema.registry.url", "schema.registry.ssl.truststore.location", "basic.auth.user.info"),
+    *("metadata.broker.list", "log_level", "statistics.interval.ms", "queue.buffering.max.ms", "socket.timeout.ms"),
+    *(
+        "inter.broker.protocol.version",
+        "zookeeper.connect",
+        "num.stream.threads",
+        "processing.guarantee",
+        "key.converter",
+    ),
+)
+
+
+@pytest.mark.parametrize("key", FOREIGN)
+def test_settings_of_other_programs_are_not_taken_for_mistyped_ones(key: str) -> None:
+    assert nearest(key) is None
+    assert connection_settings({key: "x"}) == ConnectionSettings()
+
+
+@pytest.mark.parametrize("known", sorted(name for name in ADMIN if name.startswith(("security.", "ssl.", "sasl."))))
+def test_a_letter_left_out_of_a_security_setting_is_never_passed_over(known: str) -> None:
+    for place in range(len(known)):
+        mistyped = known[:place] + known[place + 1 :]
+        if mistyped not in KNOWN:
+            assert "no setting of Kafka's clients" in refused({mistyped: "x"}), mistyped

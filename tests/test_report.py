@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
-from txnscan.model import Judged, ScanError, Verdict
+from txnscan.model import Judged, ScanError, Verdict, duration
 from txnscan.report.json import dumps, iso_utc, scan_object, stored_object
 from txnscan.report.table import print_sweep
 from txnscan.schema import OPEN_TRANSACTIONS, SWEEPS
@@ -122,7 +122,7 @@ def test_a_hanging_transaction_is_shown_with_what_it_blocks_and_why() -> None:
     assert "Cluster cluster-1: 2 of 2 partitions answered, 6 of 6 coordinator partitions proven." in text
     assert "1 hanging, of which 1 late (KIP-664 candidates)." in text
     assert "hanging (stale_epoch)  producer id 7, epoch 3" in text
-    assert "p-0  open for 60 min, late, from offset 100; blocks 5 records" in text
+    assert "p-0  open, first seen 1 h ago, late, from offset 100; blocks 5 records" in text
     assert "Transactional id 'X' went on to epoch 9 (Empty)" in text
 
 
@@ -197,20 +197,51 @@ def test_the_same_error_on_many_partitions_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age_ms", "said"),
+    ("first_seen_ms", "record_ms", "said"),
     [
-        (0, "0 s"),
-        (119_999, "119 s"),
-        (2 * MINUTE_MS, "2 min"),
-        (119 * MINUTE_MS, "119 min"),
-        (120 * MINUTE_MS, "2 h"),
-        (47 * 60 * MINUTE_MS, "47 h"),
-        (48 * 60 * MINUTE_MS, "2 d"),
+        (NOW_MS, -1, "open, first seen now, "),
+        (NOW_MS - 90_000, -1, "open, first seen 1 min 30 s ago, "),
+        (NOW_MS, NOW_MS - 50 * MINUTE_MS, "open for 50 min by its records' time, first seen now, "),
+        (NOW_MS - 90_000, NOW_MS - 50 * MINUTE_MS, "open for 50 min by its records' time, first seen 1 min 30 s ago, "),
     ],
 )
-def test_ages_are_told_in_the_unit_that_says_most(age_ms: int, said: str) -> None:
-    found = hanging(first_seen_ms=NOW_MS - age_ms, last_timestamp_ms=-1)
-    assert f"open for {said}," in shown(scan(found))
+def test_an_age_that_only_records_tell_is_told_as_theirs(first_seen_ms: int, record_ms: int, said: str) -> None:
+    found = hanging(first_seen_ms=first_seen_ms, last_timestamp_ms=record_ms)
+    assert f"p-0  {said}" in shown(scan(found, started_at_ms=NOW_MS))
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "said"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (45_000, "45 s"),
+        (345_000, "5 min 45 s"),
+        (60_000, "1 min"),
+        (3 * 3_600_000 + 1, "3 h"),
+        (47 * 3_600_000 + 2 * MINUTE_MS, "1 d 23 h"),
+        (2 * 86_400_000 + MINUTE_MS, "2 d"),
+        (-90_500, "-1 min 30 s"),
+    ],
+)
+def test_a_duration_is_told_in_its_two_largest_units(age_ms: int, said: str) -> None:
+    assert duration(age_ms) == said
+
+
+@pytest.mark.parametrize(
+    ("outcome", "says", "never"),
+    [
+        ("committed", "an abort would delete data", "ever be written"),
+        ("not_committed", "An ABORT marker deletes nothing committed", "COMMIT"),
+        ("maybe_committed", "no marker may ever be written", "--"),
+        ("unknown", "--accept-unknown-outcome", "COMMIT"),
+    ],
+)
+def test_an_outcome_says_what_follows_and_is_not_taken_for_a_reason(outcome: str, says: str, never: str) -> None:
+    found = scan_object(scan(judged(view("CompleteCommit", 4))))
+    found["transactions"][0] |= {"outcome": outcome, "outcome_reason": "so it is"}
+    (line,) = [line for line in shown(found).splitlines() if "Outcome" in line]
+    assert says in line and never not in line and "maybe" not in line and "so it is" in line
 
 
 def test_in_a_pipe_every_sentence_stays_whole_on_one_line() -> None:

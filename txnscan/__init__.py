@@ -10,15 +10,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
-
-try:
-    __version__ = version("txnscan")
-except PackageNotFoundError:  # a checkout or a zip shipped to executors, not an installed package
-    __version__ = "0+unknown"
-
+# As type checkers know it. `typing` itself takes time to import, in which Ctrl-C would leave a trace.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    __version__: str
     from txnscan.api import SweepResult, find_hanging, sweep
     from txnscan.config import ConfigError, ScanConfig
 
@@ -35,8 +32,20 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when first used: executors and `--help` need none of them."""
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module 'txnscan' has no attribute '{name}'")
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def _version() -> str:
+    # Looked up when it is asked for: what it takes is a fifth of a second, in which Ctrl-C would leave a trace.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("txnscan")
+    except PackageNotFoundError:  # a checkout or a zip shipped to executors, not an installed package
+        return "0+unknown"

@@ -1,15 +1,22 @@
 """The command line: parse, call, exit status.
 
-0 done; 1 failed; 2 usage; with --fail-on hanging 3 when there are candidates; with --fail-on incomplete 4 when not
-everything was observed; 5 when an apply was only partly done. JSON goes to stdout alone; progress, warnings and errors
-go to stderr.
+0 done; 1 failed; 2 usage; with --fail-on hanging 3 when there are candidates; with --fail-on incomplete, and of
+`check`, 4 when not everything was or could be observed; 5 when an apply was only partly done; 130 when interrupted.
+JSON goes to stdout alone; progress, warnings and errors go to stderr. A reader of stdout that goes away (`| head -1`)
+changes nothing about the status; a stdout that cannot be written (a full disk) is a failure.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
+import os
+import signal
+import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -21,6 +28,8 @@ from txnscan import __version__
 from txnscan.cluster import ClusterUnreachable
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_pattern, printable
 from txnscan.files import check_writable, read_text, write_whole
+from txnscan.report.help import HELP_OPTIONS, OneCommand, OneGroup, examples
+from txnscan.report.output import OutputFailed, discard_stdout, stdout_console, write_line
 from txnscan.scan import Scan
 
 EXIT_FAILED = 1
@@ -30,10 +39,19 @@ EXIT_INCOMPLETE = 4
 EXIT_PARTLY_DONE = 5
 # 128 + SIGINT, as shells have it.
 EXIT_INTERRUPTED = 130
+# What writing fails with where there is no room.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# Kafka's own tool takes an int.
+_MINUTES_MAX = 2**31 - 1
 
 app = typer.Typer(
     name="txnscan",
     help="Find the hanging transactions of an Apache Kafka cluster, and prove that they hang (KIP-664).",
+    cls=OneGroup,
+    context_settings=HELP_OPTIONS,
+    epilog=examples(
+        "txnscan check --bootstrap-server localhost:9092", "txnscan find-hanging --bootstrap-server localhost:9092"
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -79,7 +97,7 @@ LateAfter = Annotated[
         "Default: the brokers' transaction.max.timeout.ms and 5 minutes.",
     ),
 ]
-OutputFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
+OutputFormat = Annotated[Format, typer.Option("--format", metavar="table|json", help="What to print on stdout.")]
 FailOnOption = Annotated[
     list[FailOn] | None,
     typer.Option(
@@ -107,7 +125,14 @@ def _options(
     pass
 
 
-@app.command()
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan sweep --bootstrap-server localhost:9092 --tables /data/txnscan --fail-on hanging",
+        "txnscan sweep --bootstrap-server localhost:9092 --command-config client.properties --topic 'orders-.*'",
+        "MASTER=spark://host:7077 txnscan sweep --bootstrap-server localhost:9092 --tables s3a://bucket/txnscan",
+    ),
+)
 def sweep(
     bootstrap_server: BootstrapServer,
     tables: Annotated[
@@ -121,12 +146,18 @@ def sweep(
     ] = None,
     late_after: LateAfter = None,
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="Read on Spark's executors, or in threads of the driver.")
+        EngineName,
+        typer.Option(
+            "--engine", metavar="spark|threads", help="Read on Spark's executors, or in threads of the driver."
+        ),
     ] = EngineName.SPARK,
-    batch_size: Annotated[int, typer.Option("--batch-size", help="Partitions in one request.")] = 500,
-    in_flight: Annotated[int, typer.Option("--in-flight", help="Requests in flight at one broker.")] = 2,
+    batch_size: Annotated[int, typer.Option("--batch-size", metavar="NUMBER", help="Partitions in one request.")] = 500,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", metavar="NUMBER", help="Requests in flight at one broker.")
+    ] = 2,
     master: Annotated[
-        str | None, typer.Option("--master", help="Spark master; MASTER in the environment, else local[*].")
+        str | None,
+        typer.Option("--master", metavar="MASTER", help="Spark master; MASTER in the environment, else local[*]."),
     ] = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
@@ -148,30 +179,41 @@ def sweep(
             lanes_per_leader=in_flight,
             store_all=store_all,
         )
-        _warn_of_readable_secrets(config)
+        _warn(config)
         from txnscan.api import sweep as run_sweep
         from txnscan.session import spark_session
 
         with _progress() as progress:
             progress("start Spark", 0, 1)
-            spark = spark_session(master)
+            spark = spark_session(master, say=progress.say, heard=progress.say)
             found = run_sweep(spark, config, progress=progress).scan
         _print(found, format, every)
         _advise(config.engine, found)
     _exit(found, fail_on)
 
 
-@app.command("find-hanging")
+@app.command(
+    "find-hanging",
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan find-hanging --bootstrap-server localhost:9092",
+        "txnscan find-hanging --bootstrap-server localhost:9092 --topic orders --partition 3 --all",
+        "txnscan find-hanging --bootstrap-server localhost:9092 --format json --fail-on hanging --fail-on incomplete",
+    ),
+)
 def find_hanging(
     bootstrap_server: BootstrapServer,
     command_config: CommandConfig = None,
     broker_id: Annotated[
         list[int] | None,
-        typer.Option("--broker-id", help="Only partitions that this broker leads. May be repeated."),
+        typer.Option("--broker-id", metavar="ID", help="Only partitions that this broker leads. May be repeated."),
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. May be repeated.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic. May be repeated.")
+    ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", help="Only this partition of --topic. May be repeated.")
+        list[int] | None,
+        typer.Option("--partition", metavar="NUMBER", help="Only this partition of --topic. May be repeated."),
     ] = None,
     max_transaction_timeout: Annotated[
         int | None,
@@ -191,8 +233,11 @@ def find_hanging(
         if max_transaction_timeout is not None:
             if late_after is not None:
                 raise ConfigError("--max-transaction-timeout", "is the same as --late-after; give one of them")
-            if max_transaction_timeout < 1:
-                raise ConfigError("--max-transaction-timeout", "must be 1 minute or more")
+            if not 1 <= max_transaction_timeout <= _MINUTES_MAX:
+                raise ConfigError(
+                    "--max-transaction-timeout",
+                    f"{max_transaction_timeout} is out of range; use 1 to {_MINUTES_MAX} minutes",
+                )
             late_after = f"{max_transaction_timeout}m"
         config = ScanConfig(
             bootstrap_servers=bootstrap_server,
@@ -203,7 +248,7 @@ def find_hanging(
             topic_names=tuple(topic or ()),
             partitions=tuple(partition or ()),
         )
-        _warn_of_readable_secrets(config)
+        _warn(config)
         from txnscan.api import find_hanging as run_find_hanging
 
         with _progress() as progress:
@@ -212,15 +257,80 @@ def find_hanging(
     _exit(found, fail_on)
 
 
-@app.command()
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan check --bootstrap-server localhost:9092",
+        "txnscan check --bootstrap-server localhost:9092 --command-config client.properties --tables /data/txnscan",
+    ),
+)
+def check(
+    bootstrap_server: BootstrapServer,
+    command_config: CommandConfig = None,
+    tables: Annotated[
+        str | None,
+        typer.Option("--tables", metavar="LOCATION", help="Also whether the tables can be there, and Spark run."),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")
+    ] = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes nothing.
+
+    Exit status: 0 when a sweep can observe everything, 4 when not everything, 1 when it is not possible.
+    """
+    with _errors_in_one_line():
+        config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
+        _warn(config)
+        from txnscan.api import new_sweep_id
+        from txnscan.check import Level
+        from txnscan.check import check as run_check
+        from txnscan.remote import wall_clock_ms
+        from txnscan.report.check import check_object, print_check
+
+        with _progress() as progress:
+            progress("check", 0, 1)
+
+            def spark() -> Any:
+                from txnscan.session import spark_session
+
+                progress("start Spark", 0, 1)
+                return spark_session(master, say=progress.say, heard=progress.say)
+
+            checked = run_check(config, now_ms=wall_clock_ms, sweep_id=new_sweep_id(wall_clock_ms), spark=spark)
+        if format is Format.JSON:
+            from txnscan.report.json import dumps
+
+            write_line(dumps(check_object(checked)))
+        else:
+            print_check(stdout_console(), checked)
+    statuses = {Level.FAILED: EXIT_FAILED, Level.INCOMPLETE: EXIT_INCOMPLETE}
+    if checked.level in statuses:
+        raise typer.Exit(statuses[checked.level])
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan show --tables /data/txnscan",
+        "txnscan show --tables /data/txnscan --all --format json",
+    ),
+)
 def show(
     tables: Annotated[
         str,
         typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are.", show_default=False),
     ],
-    sweep_id: Annotated[str | None, typer.Option("--sweep-id", help="This sweep. Default: the last one.")] = None,
-    cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="The last sweep of this cluster.")] = None,
-    master: Annotated[str | None, typer.Option("--master", help="Spark master; default local[*].")] = None,
+    sweep_id: Annotated[
+        str | None, typer.Option("--sweep-id", metavar="ID", help="This sweep. Default: the last one.")
+    ] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", metavar="ID", help="The last sweep of this cluster.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")
+    ] = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
     fail_on: FailOnOption = None,
@@ -232,7 +342,7 @@ def show(
 
         with _progress() as progress:
             progress("start Spark", 0, 1)
-            spark = spark_session(master)
+            spark = spark_session(master, say=progress.say, heard=progress.say)
             from txnscan.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
             from txnscan.tables import Tables
 
@@ -251,14 +361,24 @@ def show(
     _exit_status(found["sweep"]["candidates"], found["sweep"]["complete"], fail_on)
 
 
-@app.command()
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan plan --tables /data/txnscan --out plan.json",
+        "txnscan plan --tables /data/txnscan --out plan.json --topic 'orders-.*' --limit 5",
+    ),
+)
 def plan(
     tables: Annotated[
         str, typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are.", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the plan.", show_default=False)],
-    sweep_id: Annotated[str | None, typer.Option("--sweep-id", help="Of this sweep. Default: the last one.")] = None,
-    cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="Of this cluster's last sweep.")] = None,
+    sweep_id: Annotated[
+        str | None, typer.Option("--sweep-id", metavar="ID", help="Of this sweep. Default: the last one.")
+    ] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", metavar="ID", help="Of this cluster's last sweep.")
+    ] = None,
     topic: Annotated[
         list[str] | None,
         typer.Option("--topic", metavar="REGEX", help="Only topics whose whole name matches. May be repeated."),
@@ -266,8 +386,12 @@ def plan(
     include_consumer_offsets: Annotated[
         bool, typer.Option("--include-consumer-offsets", help="Also partitions of __consumer_offsets.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="Markers in one plan, at most.")] = 20,
-    master: Annotated[str | None, typer.Option("--master", help="Spark master; default local[*].")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="NUMBER", min=1, max=1_000, help="Markers in one plan, at most.")
+    ] = 20,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")
+    ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Plan what to do about what hangs: a file of markers to write, and of what is refused and why."""
@@ -284,7 +408,7 @@ def plan(
 
         with _progress() as progress:
             progress("start Spark", 0, 1)
-            spark = spark_session(master)
+            spark = spark_session(master, say=progress.say, heard=progress.say)
             progress("plan", 0, 1)
             limits = Limits(topics=patterns, consumer_offsets=include_consumer_offsets, actions_max=limit)
             made = plan_sweep(spark, tables, limits, sweep_id=sweep_id, cluster_id=cluster_id)
@@ -292,12 +416,18 @@ def plan(
         if format is Format.JSON:
             from txnscan.report.json import dumps
 
-            typer.echo(dumps(plan_object(made)))
+            write_line(dumps(plan_object(made)))
         else:
-            print_plan(Console(highlight=False), made, str(out))
+            print_plan(stdout_console(), made, str(out))
 
 
-@app.command()
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan apply plan.json --bootstrap-server localhost:9092 --tables /data/txnscan",
+        "txnscan apply plan.json --bootstrap-server localhost:9092 --tables /data/txnscan --complete-commits --execute",
+    ),
+)
 def apply(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A file of `txnscan plan`.", show_default=False)],
     bootstrap_server: BootstrapServer,
@@ -321,7 +451,9 @@ def apply(
     max_plan_age: Annotated[
         str, typer.Option("--max-plan-age", metavar="DURATION", help="An older plan is refused.")
     ] = "1h",
-    master: Annotated[str | None, typer.Option("--master", help="Spark master; default local[*].")] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")
+    ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Do a plan and nothing else: prove each transaction again, write its marker, look. Sends nothing by default."""
@@ -333,13 +465,13 @@ def apply(
         config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
         max_age_ms = parse_duration_ms(max_plan_age, "--max-plan-age")
         made = from_json(read_text(plan_file, "PLAN"))
-        _warn_of_readable_secrets(config)
+        _warn(config)
         given = {COMPLETE_COMMITS: complete_commits, ACCEPT_UNKNOWN: accept_unknown_outcome}
         from txnscan.session import spark_session
 
         with _progress() as progress:
             progress("start Spark", 0, 1)
-            spark = spark_session(master)
+            spark = spark_session(master, say=progress.say, heard=progress.say)
             progress("apply" if execute else "rehearse", 0, 1)
             applied = apply_to(
                 spark,
@@ -354,14 +486,21 @@ def apply(
         if format is Format.JSON:
             from txnscan.report.json import dumps
 
-            typer.echo(dumps(applied_object(applied)))
+            write_line(dumps(applied_object(applied)))
         else:
-            print_applied(Console(highlight=False), applied)
+            print_applied(stdout_console(), applied)
     if execute and not applied.complete:
         raise typer.Exit(EXIT_PARTLY_DONE)
 
 
-@app.command()
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan simulate --list",
+        "txnscan simulate --story NAME --without NAME",
+        "txnscan simulate --cluster 50x100000 --latency-ms 5",
+    ),
+)
 def simulate(
     story: Annotated[
         str | None,
@@ -370,7 +509,7 @@ def simulate(
     world: Annotated[
         str | None, typer.Option("--world", metavar="NAME", help="A random history of this world, by its --seed.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same history.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="NUMBER", help="The same seed gives the same history.")] = 0,
     without: Annotated[
         str | None, typer.Option("--without", metavar="NAME", help="Sweep without this obligation, and be wrong.")
     ] = None,
@@ -382,12 +521,15 @@ def simulate(
         str | None,
         typer.Option("--cluster", metavar="BROKERSxPARTITIONS", help="Predict what a sweep of such a cluster takes."),
     ] = None,
-    producers: Annotated[int, typer.Option("--producers", help="With --cluster: producers on each partition.")] = 10,
+    producers: Annotated[
+        int, typer.Option("--producers", metavar="NUMBER", help="With --cluster: producers on each partition.")
+    ] = 10,
     open_partitions: Annotated[
-        int, typer.Option("--open", help="With --cluster: partitions with hanging transactions.")
+        int, typer.Option("--open", metavar="NUMBER", help="With --cluster: partitions with hanging transactions.")
     ] = 10,
     latency_ms: Annotated[
-        float, typer.Option("--latency-ms", help="With --cluster: from a request to its answer.")
+        float,
+        typer.Option("--latency-ms", metavar="MILLISECONDS", help="With --cluster: from a request to its answer."),
     ] = 1.0,
 ) -> None:
     """Show a history of a simulated cluster step by step: what happens, what a sweep says, and the truth."""
@@ -404,16 +546,25 @@ def simulate(
         else:
             lines = told(named_history(story, world, seed), named_protocol(without))
         for line in lines:
-            typer.echo(line)
+            write_line(line)
 
 
-@app.command()
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan demo",
+        "txnscan demo --hold --tables /tmp/tables",
+    ),
+)
 def demo(
     tables: Annotated[
         str, typer.Option("--tables", metavar="LOCATION", help="Where to leave the Delta tables.")
     ] = "txnscan-demo/tables",
     port: Annotated[
-        int | None, typer.Option("--port", min=1024, max=65_000, help="First port of the brokers. Default: free ones.")
+        int | None,
+        typer.Option(
+            "--port", metavar="PORT", min=1024, max=65_000, help="First port of the brokers. Default: free ones."
+        ),
     ] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Keep the brokers running until Ctrl-C.")] = False,
 ) -> None:
@@ -421,7 +572,7 @@ def demo(
     with _errors_in_one_line():
         from txnscan.demo.story import run_demo
 
-        run_demo(tables, base_port=port, hold=hold, console=Console(highlight=False), progress=_progress)
+        run_demo(tables, base_port=port, hold=hold, console=stdout_console(), progress=_progress)
 
 
 def _stderr() -> Console:
@@ -446,13 +597,13 @@ def _print_object(found: dict[str, Any], format: Format, every: bool) -> None:
     if format is Format.JSON:
         from txnscan.report.json import dumps
 
-        typer.echo(dumps(found))
+        write_line(dumps(found))
         for warning in found["sweep"]["warnings"]:
             _complain(f"warning: {warning}")
     else:
         from txnscan.report.table import print_sweep
 
-        print_sweep(Console(highlight=False), found, every=every)
+        print_sweep(stdout_console(), found, every=every)
 
 
 def _exit(found: Scan, fail_on: list[FailOn] | None) -> None:
@@ -468,13 +619,11 @@ def _exit_status(candidates: int, complete: bool, fail_on: list[FailOn] | None) 
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _warn_of_readable_secrets(config: ScanConfig) -> None:
-    if config.command_config is not None:
-        config.connection()
-        from txnscan.kafka.properties import readable_by_others
-
-        if readable_by_others(Path(config.command_config)):
-            _complain(f"warning: --command-config: {config.command_config} holds secrets and every user can read it")
+def _warn(config: ScanConfig) -> None:
+    """Of what the settings hold; their errors first. Raises ConfigError."""
+    config.connection()
+    for warning in config.warnings():
+        _complain(f"warning: {warning}")
 
 
 @contextmanager
@@ -484,20 +633,48 @@ def _errors_in_one_line() -> Iterator[None]:
     from txnscan.resolve.apply import JournalLost
     from txnscan.session import SparkUnavailable, in_one_line, is_of_spark
 
+    with _interruptible() as interrupted:
+        try:
+            yield
+        except ConfigError as error:
+            _fail(str(error), EXIT_USAGE)
+        except ClusterUnreachable as error:
+            _fail(f"--bootstrap-server: {error}", EXIT_FAILED)
+        except (SparkUnavailable, DemoError, JournalLost, OutputFailed) as error:
+            _fail(str(error), EXIT_FAILED)
+        except KeyboardInterrupt:
+            _fail("interrupted", EXIT_INTERRUPTED)
+        except Exception as error:
+            # What is torn down while it works may fail in its own way.
+            if interrupted:
+                _fail("interrupted", EXIT_INTERRUPTED)
+            if not is_of_spark(error):
+                raise
+            _fail(f"Spark failed: {in_one_line(error)}", EXIT_FAILED)
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Ctrl-C is a KeyboardInterrupt in here, once; the second ends the process. Outside of it the handler of before
+    counts. Gives what becomes true with the first.
+    """
+    happened: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        if happened:
+            os._exit(EXIT_INTERRUPTED)
+        happened.append(number)
+        raise KeyboardInterrupt
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored or threading.current_thread() is not threading.main_thread():
+        yield happened
+        return
+    former = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
-    except ConfigError as error:
-        _fail(str(error), EXIT_USAGE)
-    except ClusterUnreachable as error:
-        _fail(f"--bootstrap-server: {error}", EXIT_FAILED)
-    except (SparkUnavailable, DemoError, JournalLost) as error:
-        _fail(str(error), EXIT_FAILED)
-    except KeyboardInterrupt:
-        _fail("interrupted", EXIT_INTERRUPTED)
-    except Exception as error:
-        if not is_of_spark(error):
-            raise
-        _fail(f"Spark failed: {in_one_line(error)}", EXIT_FAILED)
+        yield happened
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def _advise(engine: str, found: Scan) -> None:
@@ -515,14 +692,35 @@ def _fail(message: str, status: int) -> NoReturn:
 
 
 def _complain(message: str) -> None:
-    typer.echo(printable(message), err=True)
+    # Where nobody can be told, the exit status still tells.
+    with suppress(OSError):
+        typer.echo(printable(message), err=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The `txnscan` command, with the arguments of the command line or these."""
-    # kafka-python logs every refused connection as an error; what failed is in the sweep's own words.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    app(arguments, prog_name="txnscan")
+    # Libraries log what they retry and what fails, PySpark with whole traces; what comes of it is in the command's own
+    # words.
+    logging.disable(logging.CRITICAL)
+    # A name from outside that this terminal has no characters for is escaped.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(arguments, prog_name="txnscan")
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        # Help and version are printed by the library.
+        discard_stdout()
+        _complain(f"txnscan: stdout cannot be written: {os.strerror(error.errno).lower()}")
+        sys.exit(EXIT_FAILED)
+    except SystemExit as ended:
+        if ended.code == EXIT_INTERRUPTED:
+            # Threads that still wait for an answer, and Spark, end with this process; nobody waits for them.
+            sys.stderr.flush()
+            os._exit(EXIT_INTERRUPTED)
+        raise
 
 
 if __name__ == "__main__":

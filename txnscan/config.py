@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.properties import PropertiesError, read_properties
+from txnscan.kafka.properties import PropertiesError, properties_warnings, read_properties
 from txnscan.model import Broker
 
 ENGINES = ("spark", "threads")
@@ -59,6 +59,8 @@ class ScanConfig:
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
+        if self.command_config is not None and not self.command_config.strip():
+            raise ConfigError("--command-config", "is empty; give a client.properties, or leave the option out")
         object.__setattr__(self, "topic", (self.topic,) if isinstance(self.topic, str) else tuple(self.topic))
         object.__setattr__(self, "_patterns", tuple(parse_pattern(text) for text in self.topic))
         if self.late_after is not None:
@@ -112,6 +114,15 @@ class ScanConfig:
         """
         return json.dumps({name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")})
 
+    def warnings(self) -> list[str]:
+        """What is probably not meant as it stands, though it can be used. Raises ConfigError."""
+        if self.command_config is None:
+            return []
+        try:
+            return [f"--command-config: {warning}" for warning in properties_warnings(Path(self.command_config))]
+        except PropertiesError as error:
+            raise ConfigError("--command-config", str(error)) from None
+
     def connection(self) -> ConnectionSettings:
         """The settings of --command-config. Raises ConfigError."""
         if self.command_config is None:
@@ -147,7 +158,9 @@ def parse_bootstrap_servers(text: str) -> tuple[Broker, ...]:
     if not text.strip():
         raise ConfigError(option, "is empty; give host:port")
     return tuple(
-        Broker(-position, *_address(address, option)) for position, address in enumerate(text.split(","), start=1)
+        # Blanks around an address are no part of it, as in Kafka (`ConfigDef.parseType`).
+        Broker(-position, *_address(address.strip(), option))
+        for position, address in enumerate(text.split(","), 1)
     )
 
 

@@ -36,7 +36,7 @@ def find_java() -> Path:
     if found is None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
         raise JavaError(f"Java {JAVA_VERSION_MIN} or newer is needed, but {where}; install one or set JAVA_HOME")
-    version = _major_version(found)
+    version = major_version(found)
     if version is None:
         raise JavaError(f"{found} does not tell its version; set JAVA_HOME to a Java {JAVA_VERSION_MIN} or newer")
     if version < JAVA_VERSION_MIN:
@@ -47,7 +47,8 @@ def find_java() -> Path:
     return Path(found)
 
 
-def _major_version(executable: str) -> int | None:
+def major_version(executable: str) -> int | None:
+    """Java's version, such as 17; None where it does not tell."""
     try:
         ran = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -101,7 +102,7 @@ def jar_directory(
     ivy_cache: an Ivy cache to read and fill, instead of one that is thrown away.
     say: told in one sentence before a fetch. Raises JavaError.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnscan"
+    cache = _cache()
     kept = cache / wanted.name
     if kept.is_dir():
         return kept
@@ -120,6 +121,15 @@ def jar_directory(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return kept
+
+
+def is_fetched(wanted: JarSet) -> bool:
+    """Whether the jars are in the cache, so that nothing need be downloaded."""
+    return (_cache() / wanted.name).is_dir()
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnscan"
 
 
 def pyspark_jars() -> list[Path]:

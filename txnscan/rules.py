@@ -56,6 +56,7 @@ from txnscan.model import (
     Observation,
     Reason,
     Verdict,
+    duration,
 )
 
 # A transaction timeout that says: two-phase commit (KIP-939), an outside coordinator will decide.
@@ -333,7 +334,7 @@ def _explain_late_owned(e: Evidence) -> str:
     view, *_ = owners(e)
     return (
         f"Transactional id '{view.transactional_id}' has this transaction open for longer than its own timeout of "
-        f"{view.timeout_ms} ms; its coordinator, broker {view.broker_id}, should have aborted it and still can."
+        f"{duration(view.timeout_ms)}; its coordinator, broker {view.broker_id}, should have aborted it and still can."
     )
 
 

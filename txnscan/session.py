@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import javaproperties
 
+from txnscan.config import ConfigError, printable
 from txnscan.engine.nodes import in_one_jvm, remedy
 from txnscan.java import DELTA, JavaError, find_java, jar_directory, pyspark_jars
+from txnscan.jvm import JvmFailed, is_master, start_jvm, unreachable
 from txnscan.scratch import own_directory
 
 if TYPE_CHECKING:
@@ -107,12 +109,14 @@ def spark_session(
     app_name: str = "txnscan",
     settings: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    heard: Callable[[str], None] = lambda line: print(line, file=sys.stderr),  # noqa: T201
 ) -> SparkSession:
     """The running session (Databricks, a notebook), else a new one: under spark-submit with the launcher's settings,
     otherwise on `master`, MASTER of the environment, or `local[*]`, with `settings` over those of conf/, and
     spark-submit's options in SPARK_SUBMIT_OPTS_TXNSCAN over both.
 
-    Raises SparkUnavailable when PySpark or Java is missing or Spark does not start.
+    heard: told each line that Spark's own process writes. Raises SparkUnavailable when PySpark or Java is missing or
+    Spark does not start, and ConfigError for a master that is none.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -125,14 +129,18 @@ def spark_session(
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             return builder.getOrCreate()
         find_java()
-        chosen = master or os.environ.get("MASTER", "local[*]")
+        chosen = _master(master)
         if chosen.startswith("local"):
             # A driver that nobody else talks to listens to nobody else.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         _choose_python(chosen)
-        return _started(builder, {**local_settings(chosen, say), **(settings or {}), "spark.master": chosen})
+        return _started(builder, {**local_settings(chosen, say), **(settings or {}), "spark.master": chosen}, heard)
+    except (ConfigError, SparkUnavailable):
+        raise
     except JavaError as error:
         raise SparkUnavailable(str(error)) from None
+    except JvmFailed as error:
+        raise SparkUnavailable(f"Spark could not start: {error or 'its Java process ended'}") from None
     except Exception as error:
         raise SparkUnavailable(f"Spark could not start: {in_one_line(error)}") from None
 
@@ -146,7 +154,7 @@ def _choose_python(master: str) -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+def _started(builder: SparkSession.Builder, settings: Mapping[str, str], heard: Callable[[str], None]) -> SparkSession:
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
@@ -154,8 +162,9 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> Spar
         for name, value in settings.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
-    with _environment(_ARGUMENTS, launch_arguments(settings, os.environ)), _stdout_on_stderr():
-        spark = builder.getOrCreate()
+    with _environment(_ARGUMENTS, launch_arguments(settings, os.environ)):
+        start_jvm(heard)
+    spark = builder.getOrCreate()
     # PySpark leaves this setting to programs that spark-submit starts.
     named = spark.sparkContext.getConf().get("spark.pyspark.python")
     if named is not None and not in_one_jvm(spark.sparkContext.master or ""):
@@ -185,19 +194,18 @@ def _environment(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-@contextmanager
-def _stdout_on_stderr() -> Iterator[None]:
-    """A JVM that is started meanwhile, and all that it starts, says on stderr what it would say on stdout, where the
-    result goes.
-    """
-    sys.stdout.flush()
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
+def _master(master: str | None) -> str:
+    """The master to start on. Raises ConfigError where it is none, and SparkUnavailable where it does not answer."""
+    option, chosen = ("MASTER", os.environ.get("MASTER") or "local[*]") if master is None else ("--master", master)
+    if not is_master(chosen):
+        masters = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+        raise ConfigError(option, f"'{printable(chosen)}' is no Spark master; use {masters}")
+    why = unreachable(chosen)
+    if why is not None:
+        raise SparkUnavailable(
+            f"no Spark master answers at {printable(chosen)} ({why}); start it, or name another with --master"
+        )
+    return chosen
 
 
 def require_pyspark() -> None:
@@ -215,10 +223,43 @@ def is_of_spark(error: BaseException) -> bool:
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
+# What Spark and Delta say in their own words, and what it means here and what to do.
+_MEANS = (
+    (
+        r"REQUIRES_SINGLE_PART_NAMESPACE|CATALOG_NOT_FOUND|UnresolvedNamespace",
+        "Spark has no such catalog; name one that it has (spark.sql.catalog.NAME), or a path",
+    ),
+    (r"SCHEMA_NOT_FOUND", "the catalog has no such schema; create it, or name another"),
+    (
+        r"DELTA_STATE_RECOVER_ERROR|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|DELTA_CREATE_TABLE_WITH_NON_EMPTY",
+        "the location holds no Delta table, or a damaged one; name another with --tables, or restore it",
+    ),
+    (
+        r"DELTA_CREATE_TABLE_SCHEME_MISMATCH|DELTA_FAILED_TO_MERGE_FIELDS|DELTA_METADATA_MISMATCH|UNRESOLVED_COLUMN",
+        "the location holds tables of somebody else, or of another version of txnscan; name another with --tables",
+    ),
+    (
+        r"No FileSystem for scheme|ClassNotFoundException: Class \S*FileSystem",
+        "Spark has no file system of this kind; start it with the jars (for s3a spark.jars.packages="
+        "org.apache.hadoop:hadoop-aws:VERSION, of Spark's own version of Hadoop)",
+    ),
+    (r"All masters are unresponsive", "no Spark master answers; start it, or name another with --master"),
+)
+_SAID_MAX = 400
+
+
 def in_one_line(error: BaseException) -> str:
     """What an error of Spark or Java says, without its trace and without the names of classes."""
     if (sentence := remedy(str(error))) is not None:
         return sentence
+    for pattern, meaning in _MEANS:
+        if re.search(pattern, str(error)):
+            return meaning
+    said = _first_said(error)
+    return said if len(said) <= _SAID_MAX else f"{said[:_SAID_MAX]} ..."
+
+
+def _first_said(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # What a Python worker raised is the last line of its traceback.
     raised = [line for line in lines if re.match(r"\w*(Error|Exception): ", line)]

@@ -15,6 +15,7 @@ from txnscan.config import ScanConfig
 from txnscan.demo.plant import Planted, live_epoch
 from txnscan.demo.wait import wait_until
 from txnscan.demo.wire import Wire
+from txnscan.model import duration
 from txnscan.report.resolution import print_applied, print_plan
 from txnscan.resolve.plan import Plan, to_json
 from txnscan.resolve.run import apply_to, plan_sweep
@@ -39,9 +40,18 @@ def plan_and_rehearse(
     """
     tables = str(config.tables)
     say(
-        f"Sweeping again, once txnscan has watched for {config.late_after} (the brokers' longest timeout), and planning"
+        f"Sweeping again, once txnscan has watched for {duration(config.late_after_ms or 0)} (the brokers' longest "
+        "timeout), and planning"
     )
     live_epoch(wire, "refunds")
+    console.print(
+        Text(
+            "Two things are different then. The owner of invoices-1 has been silent for too long: its coordinator has "
+            "aborted what it knew of that transaction, at the next epoch, so that invoices-1 is stale_epoch and no "
+            "longer live_epoch, and can be ended. And refunds-1 is made now in the way that invoices-1 was, with an "
+            "owner that can still write: the plan must refuse it."
+        )
+    )
 
     def planned() -> Plan | None:
         sweep(spark, config)

@@ -27,12 +27,14 @@ from txnscan.demo.plant import (
     committed_but_hanging,
     live_epoch,
     live_with_old_timestamps,
+    open_transaction,
     orphan,
     orphan_from_the_future,
     read_both,
     stale_epoch,
 )
 from txnscan.demo.wire import Wire
+from txnscan.model import duration
 from txnscan.report.table import headline, where
 from txnscan.session import require_pyspark
 
@@ -88,7 +90,7 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
                 say("Starting Spark")
                 spark = spark_session(say=say)
                 scene = plant_all(cluster, wire, say)
-                config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{_TIMEOUT_MS}ms")
+                config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{_TIMEOUT_MS // 1_000}s")
                 _sweep_and_show(spark, cluster, wire, config, scene, traffic, console, progress)
                 hanging = [p for p in scene.planted if p.topic != "backfill"]
                 plan_and_rehearse(spark, wire, config, hanging, console, say)
@@ -122,8 +124,15 @@ def _sweep_and_show(
     shown = scan_object(found)
     console.rule("What txnscan found, and what Kafka's own tool says", align="left")
     console.print()
+    console.print(
+        "Most of these records are back-dated by their producers, by half an hour to two hours, so that they look old "
+        "at once: Kafka's tool goes by such times. txnscan shows them, and counts from when it first saw a transaction "
+        "before anything may be done about it. Late is what is older than the longest transaction that these brokers "
+        f"allow, {duration(_TIMEOUT_MS)}."
+    )
+    console.print()
     for planted in scene.planted:
-        _show(console, planted, shown["transactions"], kafka)
+        _show(console, wire, planted, shown, kafka)
     _show_torn(console, wire, scene.torn)
     healthy = ended.committed + ended.aborted - before.committed - before.aborted
     topics = {planted.topic for planted in scene.planted}
@@ -138,21 +147,21 @@ def _sweep_and_show(
     console.print()
 
 
-def _show(
-    console: Console, planted: Planted, transactions: Sequence[dict[str, Any]], kafka: Sequence[ToolHanging]
-) -> None:
+def _show(console: Console, wire: Wire, planted: Planted, shown: dict[str, Any], kafka: Sequence[ToolHanging]) -> None:
     """One planted transaction: what it is, what the sweep says and it blocks, and what Kafka's tool says."""
     console.print(Text(f"{planted.topic}-{planted.partition}: {planted.what}", style="bold"))
     said = Table.grid(padding=(0, 2))
     said.add_column(style="dim")
     said.add_column(overflow="fold")
-    mine = [t for t in transactions if _same(planted, t["topic"], t["partition"], t["producer_id"])]
+    mine = [t for t in shown["transactions"] if _same(planted, t["topic"], t["partition"], t["producer_id"])]
     for t in mine:
         style = "bold red" if t["verdict"] == "hanging" else "green"
         verdict = Text.assemble((f"{t['verdict']} ({t['reason']})", style), ". ", printable(t["explanation"]))
         said.add_row("txnscan", verdict)
-        said.add_row("blocks" if t["blocked_records"] else "", where(t))
-    if not mine:
+        said.add_row("blocks" if t["blocked_records"] else "", where(t, shown["sweep"]["started_at"]))
+    if not mine and open_transaction(wire, planted.topic, planted.partition, planted.producer_id) is None:
+        said.add_row("txnscan", "it ended before the sweep looked: its coordinator aborted it at its timeout")
+    elif not mine:
         said.add_row("txnscan", Text("does not show it", style="bold red"))
     reported = [r for r in kafka if _same(planted, r.topic, r.partition, r.producer_id)]
     said.add_row("Kafka", _kafka_says(planted, bool(reported), mine))

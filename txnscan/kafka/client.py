@@ -11,6 +11,7 @@ One request at a time is in flight per broker and client; a broker's throttle ti
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -23,12 +24,21 @@ from kafka.net.selector import NetworkSelector
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import RequestFailed, unsupported
 from txnscan.kafka.frames import api_name
-from txnscan.model import Broker
+from txnscan.kafka.listener import Listener, look, mismatch
+from txnscan.model import Broker, duration
 
 # What the manager calls the single server that it is given.
 _NODE = "bootstrap-0"
 # A request that the manager refuses because the connection is paused was not sent, and can wait this long.
 _PAUSE_S = 0.01
+_UNREACHED = (
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.NodeNotReadyError,
+    # A listener without SASL, spoken to with it; and one that has other mechanisms.
+    kafka_errors.IllegalSaslStateError,
+    kafka_errors.UnsupportedSaslMechanismError,
+)
+_UNTRUSTED = re.compile(r"certificate verify failed: (?P<why>.*?)\.?(?: \(_ssl\.c:\d+\))?$", re.I)
 _FRAME_LOGGERS = ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.sasl")
 
 
@@ -114,6 +124,8 @@ class _BrokerConnection:
         self._manager: Any = None
         self._turn = threading.Lock()
         self._dead: str | None = None
+        # Whether it ever answered a request.
+        self._answered = False
         self._not_before_s = 0.0
 
     def send(self, request: Any) -> Any:
@@ -134,6 +146,7 @@ class _BrokerConnection:
                 # Whatever a broken frame provokes in the decoder: the answer is unusable, and nothing more.
                 what = type(error).__name__
                 raise RequestFailed(f"{self._where} gave an answer that cannot be decoded ({what})") from error
+            self._answered = True
             throttle_ms = getattr(response, "throttle_time_ms", 0) or 0
             self._not_before_s = client._monotonic_s() + throttle_ms / 1000
             return response
@@ -184,24 +197,57 @@ class _BrokerConnection:
         where = self._where
         if isinstance(error, kafka_errors.UnsupportedVersionError):
             return RequestFailed(unsupported(where, name), sent=False)
-        if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
+        if isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
+            text = f"{where} {self._mute(name)}"
+        elif isinstance(error, kafka_errors.SaslAuthenticationFailedError):
             text = f"{where} refused the credentials: {_sentence(error)}"
-        elif isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
-            text = f"{where} did not answer {name} within {self._client.settings.request_timeout_ms} ms"
-        elif self._client.settings.sasl_mechanism is not None and "disconnected" in str(error):
-            # A broker closes the connection right behind its refusal, which kafka-python may then not get to read.
-            text = f"{where} closed the connection while authenticating; check the credentials"
-        elif isinstance(error, kafka_errors.KafkaConnectionError | kafka_errors.NodeNotReadyError):
-            text = f"{where} cannot be reached: {_sentence(error)}"
+        elif isinstance(error, _UNREACHED):
+            text = f"{where} {self._unreached(error)}"
         else:
             return RequestFailed(f"{where} answered {name} with {_sentence(error)}")
         self._dead = text
         return RequestFailed(text)
 
+    def _mute(self, name: str) -> str:
+        settings = self._client.settings
+        if self._answered:
+            return f"did not answer {name} within {duration(settings.request_timeout_ms)}"
+        return (
+            f"takes connections and does not answer within {duration(settings.connection_setup_timeout_ms)}; check "
+            "that the port is a Kafka broker's, and that the broker is not stuck"
+        )
+
+    def _unreached(self, error: kafka_errors.KafkaError) -> str:
+        """Why there is no connection, and what to do. A broker says nothing to who speaks the wrong protocol, so its
+        port is looked at.
+        """
+        settings, said = self._client.settings, _sentence(error)
+        untrusted = _UNTRUSTED.search(said)
+        if untrusted is not None:
+            return f"has a certificate that {_distrusted(untrusted['why'])}"
+        seen = look(self.broker.host, self.broker.port)
+        # Where it answered before, the settings fit.
+        differs = mismatch(Listener(seen.trouble) if self._answered else seen, settings)
+        if differs is not None:
+            return differs
+        if settings.sasl_mechanism is not None and not self._answered:
+            # A broker closes the connection right behind its refusal, which kafka-python may then not get to read.
+            return "closed the connection while authenticating; check the credentials in sasl.jaas.config"
+        return f"cannot be reached: {said}"
+
     def close(self) -> None:
         if self._manager is not None:
             self._manager.call_soon(self._manager.close)
             self._manager = None
+
+
+def _distrusted(why: str) -> str:
+    if "mismatch" in why:
+        return f"is for another host ({why}); use a name that it holds, or have the broker advertise one"
+    return (
+        f"is not trusted ({why}); set ssl.truststore.type=PEM and ssl.truststore.location to the certificate of the "
+        "authority that signed it"
+    )
 
 
 def _sentence(error: kafka_errors.KafkaError) -> str:

@@ -22,6 +22,8 @@ from txnscan.model import Key, Partition
 _CONSUMER = -1
 # Leader epochs in requests and in answers.
 _MIN_VERSION = 4
+# Asks for the record with the highest timestamp.
+_MAX_TIMESTAMP, _MAX_TIMESTAMP_VERSION = -3, 7
 
 
 class Offset(Enum):
@@ -34,10 +36,13 @@ class Offset(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """The offset, or the error that stood in its place."""
+    """The offset, or the error that stood in its place. timestamp_ms: of the record there, where one was asked for by
+    its time, else -1.
+    """
 
     offset: int = -1
     error: str | None = None
+    timestamp_ms: int = -1
 
 
 def list_offsets(send: Send, broker_id: int, partitions: Iterable[Partition], which: Offset) -> dict[Key, ListedOffset]:
@@ -53,8 +58,21 @@ def offset_at(send: Send, partition: Partition, time_ms: int) -> ListedOffset:
     return _listed(send, partition.leader, [partition], time_ms, Offset.HIGH_WATERMARK.value[1])[partition.key]
 
 
+def newest(send: Send, broker_id: int, partitions: Iterable[Partition]) -> dict[Key, ListedOffset]:
+    """The record with the highest timestamp of each partition, from its leader (v7, Kafka 3.0).
+
+    Raises RequestFailed.
+    """
+    return _listed(send, broker_id, partitions, _MAX_TIMESTAMP, Offset.HIGH_WATERMARK.value[1], _MAX_TIMESTAMP_VERSION)
+
+
 def _listed(
-    send: Send, broker_id: int, partitions: Iterable[Partition], timestamp: int, isolation_level: int
+    send: Send,
+    broker_id: int,
+    partitions: Iterable[Partition],
+    timestamp: int,
+    isolation_level: int,
+    min_version: int = _MIN_VERSION,
 ) -> dict[Key, ListedOffset]:
     topics = defaultdict(list)
     for p in partitions:
@@ -67,7 +85,7 @@ def _listed(
         replica_id=_CONSUMER,
         isolation_level=isolation_level,
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=t, partitions=p) for t, p in topics.items()],
-        min_version=_MIN_VERSION,
+        min_version=min_version,
     )
     missing = ListedOffset(error="the broker left this partition out of its answer")
     listed = {(topic, p.partition_index): missing for topic, wanted in topics.items() for p in wanted}
@@ -80,6 +98,6 @@ def _listed(
             elif key in listed:
                 failed = answer.error_code != ErrorCode.NONE
                 error = error_name(answer.error_code) if failed else None
-                listed[key] = ListedOffset(offset=-1 if failed else answer.offset, error=error)
+                listed[key] = ListedOffset(-1 if failed else answer.offset, error, -1 if failed else answer.timestamp)
             answered.add(key)
     return listed

@@ -1,8 +1,9 @@
 """Kafka's own `client.properties`, read as the Java clients read it.
 
 What is not supported and touches security is refused by its name: a setting that is silently ignored here could mean
-a connection that is less safe than its author believes. Other keys (buffer sizes and the like) mean nothing to a
-scanner and are passed over.
+a connection that is less safe than its author believes. So could one that is mistyped: what is like a setting of
+Kafka's clients and is none is refused, with the one that was probably meant. Other settings of Kafka's clients (buffer
+sizes and the like) mean nothing to a scanner and are passed over; what is none of theirs is a warning.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import javaproperties
 
+from txnscan.kafka.client_configs import KNOWN, nearest
 from txnscan.kafka.connection import ConnectionSettings, TlsSettings
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -39,6 +41,10 @@ _SUPPORTED = {
 }
 _SECRETS = ("ssl.keystore.key", "ssl.key.password", "sasl.jaas.config")
 _SECURITY_PREFIXES = ("security.", "ssl.", "sasl.")
+# It would have values replaced by what stands elsewhere, passwords above all.
+_PROVIDERS = "config.providers"
+# What can be a setting's name. A line of a key or a password that lost its place is none, and is never told.
+_NAME = re.compile(r"[A-Za-z]\w*(?:[.-]\w+)+")
 _JAAS = re.compile(
     r"\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\s*(?P<options>.*?)\s*;\s*", re.S
 )
@@ -53,17 +59,7 @@ class PropertiesError(ValueError):
 
 def read_properties(path: Path) -> ConnectionSettings:
     """The connection settings in a client.properties file. Raises PropertiesError."""
-    try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        raise PropertiesError(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise PropertiesError(f"{path} cannot be read: {why}") from None
-    try:
-        properties = javaproperties.loads(text)
-    except ValueError:
-        raise PropertiesError(f"{path} is not a Java properties file") from None
+    properties = {key: value for key, value, _ in _entries(path)}
     if not properties:
         raise PropertiesError(f"{path} holds no settings; leave the option out to connect without any")
     try:
@@ -72,18 +68,51 @@ def read_properties(path: Path) -> ConnectionSettings:
         raise PropertiesError(f"{path}: {error}") from None
 
 
-def readable_by_others(path: Path) -> bool:
-    """Whether a file with secrets in it can be read by every user of this machine."""
-    return bool(path.stat().st_mode & stat.S_IROTH) and any(
-        key in javaproperties.loads(path.read_text("utf-8")) for key in _SECRETS
-    )
+def properties_warnings(path: Path) -> list[str]:
+    """What of this file is probably not as its author means it, though it can be used: a sentence each, without any
+    value. Raises PropertiesError where the file cannot be read.
+    """
+    entries = _entries(path)
+    warnings = []
+    if path.stat().st_mode & stat.S_IROTH and any(key in _SECRETS for key, _, _ in entries):
+        warnings.append(f"{path} holds secrets and every user can read it; take that right away (chmod o-r)")
+    for key, value, line in entries:
+        if key in KNOWN or key.startswith(_PROVIDERS):
+            continue
+        if value and _NAME.fullmatch(key):
+            warnings.append(f"{path}: {key} is no setting of Kafka's clients and has no effect")
+        else:
+            why = "a value that goes on in the next line needs a backslash at the end of its line"
+            warnings.append(f"{path}: line {line} is no setting and has no effect ({why})")
+    return warnings
+
+
+def _entries(path: Path) -> list[tuple[str, str, int]]:
+    """Key, value and number of line of each setting. A byte-order mark, which editors of Windows write, is left out:
+    it would be part of the first key.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise PropertiesError(f"{path} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise PropertiesError(f"{path} cannot be read: {why}") from None
+    entries, line = [], 1
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue):
+                entries.append((element.key, element.value, line))
+            line += len(element.source.splitlines())
+    except ValueError:
+        raise PropertiesError(f"{path} is not a Java properties file") from None
+    return entries
 
 
 def connection_settings(properties: Mapping[str, str]) -> ConnectionSettings:
     """The connection settings that Java clients would take from these properties. Raises PropertiesError."""
     for key in sorted(properties):
-        if key.startswith(_SECURITY_PREFIXES) and key not in _SUPPORTED:
-            raise PropertiesError(f"{key} is not supported; remove it or connect another way")
+        _refuse_unsupported(key)
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in SECURITY_PROTOCOLS:
         raise PropertiesError(f"security.protocol must be one of {', '.join(SECURITY_PROTOCOLS)}")
@@ -103,6 +132,16 @@ def connection_settings(properties: Mapping[str, str]) -> ConnectionSettings:
             properties, "socket.connection.setup.timeout.ms", defaults.connection_setup_timeout_ms
         ),
     )
+
+
+def _refuse_unsupported(key: str) -> None:
+    meant = None if key in KNOWN else nearest(key)
+    if meant is not None:
+        raise PropertiesError(f"{ascii(key)[1:-1]} is no setting of Kafka's clients; did you mean {meant}?")
+    if key.startswith(_PROVIDERS):
+        raise PropertiesError(f"{_PROVIDERS} is not supported; write the values themselves into the file")
+    if key.startswith(_SECURITY_PREFIXES) and key not in _SUPPORTED:
+        raise PropertiesError(f"{ascii(key)[1:-1]} is not supported; remove it or connect another way")
 
 
 def _refuse_unused(properties: Mapping[str, str], protocol: str) -> None:

@@ -1,47 +1,72 @@
-"""Progress on stderr while a sweep runs; nothing at all when stderr is not a terminal."""
+"""Progress on stderr while a command runs: one line that says what is being done. Nothing where it is no terminal."""
 
 from __future__ import annotations
 
-from types import TracebackType
+from collections.abc import Mapping
+from types import MappingProxyType, TracebackType
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.table import Column
+from rich.text import Text
+
+from txnscan.model import duration
+
+# A stage as it is called where it runs: what to say while it does, and what is done between it and the next.
+_STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "start Spark": ("Starting Spark", "Starting Spark"),
+        "open tables": ("Opening the tables", "Opening the tables"),
+        "plan": ("Asking what topics and brokers there are", "Planning the reads"),
+        "read every partition": ("Reading every partition", "Reading what earlier sweeps left"),
+        "read again what failed": ("Reading again what failed", "Reading what earlier sweeps left"),
+        "first read": ("Proving what is open", "Preparing to ask the coordinators"),
+        "ask coordinators": ("Asking the coordinators", "Proving again what is still open"),
+        "second read": ("Proving again what is still open", "Judging"),
+        "judge": ("Judging", "Looking for what was decided"),
+        "read decisions": ("Reading what was decided", "Concluding"),
+        "write tables": ("Writing the tables", "Putting the answer together"),
+        "read tables": ("Reading the tables", "Reading the tables"),
+        "apply": ("Applying the plan", "Applying the plan"),
+        "rehearse": ("Rehearsing the plan", "Rehearsing the plan"),
+        "check": ("Checking", "Checking"),
+    }
 )
 
 
 class TerminalProgress:
-    """One line per stage. Call it with (stage, done, total); use it as a context manager."""
+    """One line for the stage under way. Call it with (stage, done, total); use it as a context manager."""
 
     def __init__(self, console: Console) -> None:
-        self._tasks: dict[str, TaskID] = {}
+        self._console = console
+        self._stage: str | None = None
         self._progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+            TextColumn("{task.fields[counted]}", table_column=Column(no_wrap=True)),
+            _Elapsed(table_column=Column(no_wrap=True)),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
+        self._task = self._progress.add_task("", total=None, visible=False, counted="")
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        if stage not in self._tasks:
-            self._finish_earlier()
-            self._tasks[stage] = self._progress.add_task(stage, total=total)
-        self._progress.update(self._tasks[stage], completed=done, total=total)
+        doing, afterwards = _STAGES.get(stage, (stage.capitalize(), stage.capitalize()))
+        if stage != self._stage:
+            self._stage = stage
+            self._progress.reset(self._task, start=True, visible=True)
+        # A stage that is complete takes no time any more: what does is what comes between it and the next.
+        complete = total > 0 and done >= total
+        self._progress.update(
+            self._task,
+            description=afterwards if complete else doing,
+            counted="" if complete or total <= 1 else f"{done:,} of {total:,}",
+        )
 
-    def _finish_earlier(self) -> None:
-        for task_id in self._tasks.values():
-            total = next(task.total for task in self._progress.tasks if task.id == task_id)
-            self._progress.update(task_id, completed=total or 0)
+    def say(self, sentence: str) -> None:
+        """A sentence on stderr, above the line."""
+        self._console.print(Text(sentence), soft_wrap=True)
 
     def __enter__(self) -> TerminalProgress:
         self._progress.start()
@@ -51,3 +76,11 @@ class TerminalProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+
+
+class _Elapsed(ProgressColumn):
+    """For how long."""
+
+    def render(self, task: Task) -> Text:
+        elapsed_s = int(task.elapsed or 0)
+        return Text("" if elapsed_s < 1 else duration(elapsed_s * 1_000), style="dim")

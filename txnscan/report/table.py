@@ -6,12 +6,14 @@ Takes the JSON object (`report.json`), so that a sweep looks the same fresh and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
+from txnscan.model import duration
 
 _STYLES = {
     "hanging": "bold red",
@@ -21,6 +23,16 @@ _STYLES = {
 }
 # Verdicts worth a reader's time, most urgent first; the rest is counted.
 _SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
+# What each outcome means for whoever would act on it. None of them is called as the reason maybe_committed is: that one
+# says what the coordinator shows, this one what its log proves.
+_OUTCOMES: Mapping[str, str] = {
+    "committed": "Outcome: committed, which is proven. {}. A COMMIT marker completes it; an abort would delete data.",
+    "not_committed": "Outcome: not committed, which is proven. {}. An ABORT marker deletes nothing committed.",
+    "maybe_committed": "Outcome: nobody can tell whether it committed, so no marker may ever be written. {}.",
+    "unknown": "Outcome: unknown. {}. An ABORT marker would end it, and needs --accept-unknown-outcome.",
+}
+# A sweep reads for so long after it began that what it first saw is no age.
+_AT_ONCE_MS, _SWEEP_MS_MAX = 1_000, 60_000
 _ERRORS_SHOWN = 10
 _PARTITIONS_SHOWN = 8
 
@@ -36,7 +48,7 @@ def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = Fal
         print_text(console, text)
     for group in _grouped(sorted(shown, key=_urgency)):
         print_text(console, Text())
-        _print_transaction(console, group)
+        _print_transaction(console, group, found["sweep"]["started_at"])
     if found["errors"]:
         print_text(console, Text())
         _print_errors(console, found["errors"])
@@ -68,7 +80,12 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
     """What was seen, and whether anything hangs."""
     partitions, coordinators = sweep["partitions"], sweep["coordinators"]
     open_count = sum(sweep["counts"].values()) - sweep["counts"]["gone"]
-    said = [f"{count} {verdict.replace('_', ' ')}" for verdict, count in sweep["counts"].items() if count]
+    ended = sweep["counts"]["gone"]
+    said = [
+        f"{count} {verdict.replace('_', ' ')}"
+        for verdict, count in sweep["counts"].items()
+        if count and verdict != "gone"
+    ]
     lines = [
         Text.assemble(
             ("Cluster ", ""),
@@ -76,7 +93,11 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
             f": {partitions['answered']} of {partitions['planned']} partitions answered, "
             f"{coordinators['proven']} of {coordinators['planned']} coordinator partitions proven.",
         ),
-        Text(f"{_plural(open_count, 'open transaction')}" + (f": {', '.join(said)}." if said else ".")),
+        Text(
+            f"{_plural(open_count, 'open transaction')}"
+            + (f": {', '.join(said)}." if said else ".")
+            + (f" {ended} more ended while the sweep was looking." if ended else "")
+        ),
     ]
     hanging = sweep["counts"]["hanging"]
     if hanging:
@@ -98,7 +119,7 @@ def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str
     return list(groups.values())
 
 
-def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]]) -> None:
+def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], started_at: Any) -> None:
     first = group[0]
     title = Text.assemble(
         (f"{first['verdict']} ({first['reason']})", _STYLES.get(first["verdict"], "green")),
@@ -107,20 +128,20 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]]) -> 
     print_text(console, title)
     print_text(console, Text(printable(first["explanation"])), indent=2)
     if first["outcome_reason"] is not None:
-        outcome = first["outcome"].replace("_", " ")
-        print_text(console, Text(f"Outcome {outcome}: {printable(first['outcome_reason'])}."), indent=2)
+        outcome = _OUTCOMES.get(first["outcome"], f"Outcome {printable(first['outcome'])}: {{}}.")
+        print_text(console, Text(outcome.format(printable(first["outcome_reason"]))), indent=2)
     for transaction in group[:_PARTITIONS_SHOWN]:
-        print_text(console, where(transaction), indent=2)
+        print_text(console, where(transaction, started_at), indent=2)
     if len(group) > _PARTITIONS_SHOWN:
         print_text(console, Text(f"and {_plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"), indent=2)
 
 
-def where(t: Mapping[str, Any]) -> Text:
-    """One partition of a transaction: since when, from where, and what it blocks."""
+def where(t: Mapping[str, Any], started_at: Any) -> Text:
+    """One partition of a transaction: since when, from where, and what it blocks. started_at: of the sweep."""
     late = (", late" if t["late"] else ", not late yet") if t["verdict"] == "hanging" else ""
     line = Text.assemble(
         (f"{printable(t['topic'])}-{t['partition']}", "bold"),
-        f"  open for {_age(t['age_ms'])}{late}, from offset {t['start_offset']}",
+        f"  {_since(t, started_at)}{late}, from offset {t['start_offset']}",
     )
     if t["blocked_records"]:
         line.append(
@@ -128,6 +149,21 @@ def where(t: Mapping[str, Any]) -> Text:
             f"(last stable offset {t['last_stable_offset']}, high watermark {t['high_watermark']})"
         )
     return line
+
+
+def _since(t: Mapping[str, Any], started_at: Any) -> str:
+    """For how long it is open, and how that is known: an age that only a record's own time tells is said to be one."""
+    watched_ms = int((_time(started_at) - _time(t["first_seen_at"])).total_seconds() * 1_000)
+    first_seen = "first seen now" if watched_ms < _AT_ONCE_MS else f"first seen {duration(watched_ms)} ago"
+    if t["age_ms"] > watched_ms + _SWEEP_MS_MAX:
+        whose = "records'" if t["verdict"] in ("hanging", "indeterminate") else "coordinator's"
+        return f"open for {duration(t['age_ms'])} by its {whose} time, {first_seen}"
+    return f"open, {first_seen}"
+
+
+def _time(value: datetime | str) -> datetime:
+    """A time as the JSON object has it; one without a zone, as Spark gives it, is of this machine's zone."""
+    return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
 
 
 def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None:
@@ -154,11 +190,3 @@ def _place(error: Mapping[str, Any]) -> str:
 
 def _plural(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _age(age_ms: int) -> str:
-    seconds = age_ms // 1000
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"

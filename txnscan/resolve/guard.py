@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from txnscan.model import Outcome, Reason, Verdict
+from txnscan.model import Outcome, Reason, Verdict, duration
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 SWEEPS_MIN = 2
@@ -197,16 +197,16 @@ GUARDS: tuple[Guard, ...] = (
         "low_threshold",
         _low_threshold,
         lambda s, _: (
-            f"it was swept with --late-after {s.late_after_ms} ms, below the brokers' transaction.max.timeout.ms of "
-            f"{s.max_timeout_ms} ms: sweep with a longer one"
+            f"it was swept with --late-after of {duration(s.late_after_ms)}, below the brokers' "
+            f"transaction.max.timeout.ms of {duration(s.max_timeout_ms)}: sweep with a longer one"
         ),
     ),
     Guard(
         "too_young",
         _too_young,
         lambda s, _: (
-            f"this scanner has seen it open for {s.watched_ms} ms, and {s.late_after_ms} ms are needed (record times "
-            "do not count here): sweep again later"
+            f"this scanner has seen it open for {duration(s.watched_ms)}, and {duration(s.late_after_ms)} are needed "
+            "(record times do not count here): sweep again later"
         ),
     ),
     Guard(

@@ -174,7 +174,7 @@ def check_exclusive(tables: Tables, location: str) -> None:
 
     A location that says its scheme is refused without a look at it; of others the tables' files tell where they are.
     """
-    setting = _application_setting(tables.spark)
+    setting = application_setting(tables.spark)
     said = scheme_of(location) if "://" in location else ""
     for found in [said] if said else [scheme_of(location_of(tables, table)) for table in (RESOLUTIONS, APPLY_LOCKS)]:
         why = why_not_exclusive(found, setting)
@@ -191,7 +191,7 @@ def location_of(tables: Tables, table: Table) -> str:
     return str(row["location"])
 
 
-def _application_setting(spark: SparkSession) -> Setting:
+def application_setting(spark: SparkSession) -> Setting:
     """The settings that Delta goes by: those of the application, whatever a session has set since.
 
     Spark Connect shows only the session's, and not all of them.

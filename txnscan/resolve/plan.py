@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from txnscan.config import ConfigError
-from txnscan.model import Outcome, Reason
+from txnscan.model import Outcome, Reason, duration
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
 
 FORMAT = 1
@@ -261,6 +261,8 @@ def check_plan(plan: Plan, *, cluster_id: str, now_ms: int, max_age_ms: int) -> 
         raise PlanRefused(f"it is of cluster {plan.cluster_id}, and the brokers are of {cluster_id}")
     age_ms = now_ms - plan.planned_at_ms
     if age_ms > max_age_ms:
-        raise PlanRefused(f"it is {age_ms // 1000} s old, and {max_age_ms // 1000} s are allowed; sweep and plan again")
+        raise PlanRefused(
+            f"it is {duration(age_ms)} old, and at most {duration(max_age_ms)} is allowed; sweep and plan again"
+        )
     if age_ms < -60_000:
         raise PlanRefused(f"it is dated {-age_ms // 1000} s ahead of this clock; set the clocks, and plan again")

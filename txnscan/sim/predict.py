@@ -107,6 +107,19 @@ MEASURED = Costs(
 )
 
 
+# How many times as long as predicted a sweep took, by the number of its partitions: `make bench` (costs, scale). What
+# is large costs more than the sum of its parts, and no unit cost says how much.
+MEASURED_AGAINST_PREDICTED = ((100_000, 1.23), (300_000, 1.32), (1_000_000, 2.25))
+
+
+def margin(partitions: int) -> float:
+    """How many times as long as predicted a sweep of so many partitions may take, by the next larger one measured."""
+    return next(
+        (ratio for measured, ratio in MEASURED_AGAINST_PREDICTED if partitions <= measured),
+        MEASURED_AGAINST_PREDICTED[-1][1],
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What a sweep by `find-hanging` would take: requests to all brokers by API, bytes received, seconds, memory.
@@ -217,7 +230,15 @@ def predicted_lines(size: str, producers_per_partition: int, open_partitions: in
         f"{planned.brokers:,} brokers, {planned.partitions:,} partitions with {producers_per_partition} producers "
         f"each, {open_partitions:,} hanging, {latency_ms:g} ms to an answer"
     )
-    yield f"time      {said.seconds:.1f} s: {said.work_s:.1f} s of work, {said.waiting_s:.1f} s of waiting for brokers"
+    ratio = margin(planned.partitions)
+    yield (
+        f"time      {said.seconds:.1f} to {said.seconds * ratio:.1f} s: {said.work_s:.1f} s of work and "
+        f"{said.waiting_s:.1f} s of waiting for brokers by unit costs, of which sweeps of this size took up to "
+        f"{ratio:g} times as long"
+    )
+    largest = MEASURED_AGAINST_PREDICTED[-1][0]
+    if planned.partitions > largest:
+        yield f"          more than {largest:,} partitions were never measured: it may be longer"
     yield f"requests  {total:,}, or {total / planned.brokers:.0f} to a broker: " + ", ".join(
         f"{api} {count:,}" for api, count in said.requests.items() if count
     )

@@ -1,0 +1,396 @@
+"""Whether a sweep could observe everything, and an apply work, before either is tried: `txnscan check`.
+
+Everything here only reads. What is found is a list of findings, each with what to do about it; nothing raises for what
+it finds. Spark is started for tables that nothing else can look at, and for no others.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from txnscan.cluster import Cluster, ClusterUnreachable
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
+from txnscan.java import DELTA, JavaError, find_java, is_fetched, major_version
+from txnscan.kafka.acls import Permission, explained, lacks
+from txnscan.kafka.api_versions import API_KEYS, api_versions
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.describe_cluster import cluster_operations
+from txnscan.kafka.describe_producers import describe_producers
+from txnscan.kafka.errors import API_SINCE, RequestFailed
+from txnscan.kafka.list_offsets import newest
+from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic, duration
+from txnscan.remote import Connect
+from txnscan.resolve.exclusive import is_local, scheme_of, why_not_exclusive
+from txnscan.schema import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+
+# Records in these carry the time of the broker that appended them.
+_BROKERS_OWN = (TRANSACTION_STATE_TOPIC, "__consumer_offsets")
+# Less than this is what asking takes, and what clocks that are kept by NTP differ by.
+_SKEW_MS_MAX = 5_000
+_TOPICS_A_REQUEST = 500
+_NAMED_MAX = 3
+_FREE_BYTES_MIN, _FREE_BYTES_FEW = 50 * 2**20, 2**30
+
+
+class Level(StrEnum):
+    """How bad a finding is. NOTE: a sweep observes everything all the same; INCOMPLETE: not everything; FAILED: there
+    would be no sweep.
+    """
+
+    OK = "ok"
+    NOTE = "note"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found, in one sentence with what to do. area: connection, security, apis, acls, coordinators,
+    partitions, clock, java or tables.
+    """
+
+    area: str
+    level: Level
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """All findings, and the cluster's id where it was reached."""
+
+    cluster_id: str | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def level(self) -> Level:
+        """The worst."""
+        levels = list(Level)
+        return max((one.level for one in self.findings), key=levels.index)
+
+
+def check(
+    config: ScanConfig, *, now_ms: Callable[[], int], sweep_id: str, spark: Callable[[], SparkSession]
+) -> Checked:
+    """Checks all of it. spark: makes a session, and is called only for tables that need one.
+
+    Raises ConfigError for settings that cannot be used.
+    """
+    settings = config.connection()
+    findings = [Finding("security", Level.OK, _security(settings))]
+    cluster_id = None
+    with Cluster(Connect(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
+        try:
+            view = cluster.view()
+        except ClusterUnreachable as error:
+            findings.append(Finding("connection", Level.FAILED, str(error)))
+        else:
+            cluster_id = view.cluster_id
+            findings += check_cluster(cluster, view, now_ms)
+    findings += check_java(config.tables is not None)
+    if config.tables is not None:
+        findings += check_tables(config.tables, spark)
+    return Checked(cluster_id, tuple(findings))
+
+
+def _security(settings: ConnectionSettings) -> str:
+    protocol = settings.security_protocol
+    if settings.sasl_mechanism is not None:
+        return f"{protocol} with {settings.sasl_mechanism}, as {printable(settings.principal)}"
+    if settings.tls is not None and settings.tls.certificate_pem is not None:
+        return f"{protocol}, with a client certificate"
+    return f"{protocol}, without credentials" + ("" if settings.tls else ", and not encrypted")
+
+
+# --- the cluster
+
+
+def check_cluster(cluster: Cluster, view: ClusterView, now_ms: Callable[[], int]) -> Iterator[Finding]:
+    """What the brokers answer, and may answer, to this principal."""
+    versions: dict[int, dict[int, tuple[int, int]]] = {}
+    failed = []
+
+    def ask(broker_id: int) -> None:
+        try:
+            versions[broker_id] = api_versions(cluster.send, broker_id)
+        except RequestFailed as error:
+            failed.append(error.error)
+
+    brokers = sorted(broker.broker_id for broker in view.brokers)
+    cluster.in_parallel(ask, brokers)
+    reached = sorted(versions)
+    if failed:
+        said = f"{len(reached)} of {len(brokers)} brokers answer: {'; '.join(sorted(failed))}"
+        yield Finding("connection", Level.INCOMPLETE, said)
+    else:
+        yield Finding("connection", Level.OK, f"{_plural(len(brokers), 'broker')}, and all of them answer")
+    yield from _apis(versions)
+    yield from _acls(cluster, view, reached)
+    yield from _coordinators(cluster)
+    yield from _partitions(view)
+    yield from _clock(cluster, view, reached, now_ms)
+
+
+def _apis(versions: dict[int, dict[int, tuple[int, int]]]) -> Iterator[Finding]:
+    fine = True
+    for api, key in API_KEYS.items():
+        lacking = sorted(broker_id for broker_id, known in versions.items() if key not in known)
+        if lacking:
+            fine = False
+            since = f", which is of Kafka {API_SINCE[api]} and newer: upgrade" if api in API_SINCE else ""
+            level = Level.NOTE if api == "WriteTxnMarkers" else Level.INCOMPLETE
+            yield Finding("apis", level, f"{_brokers(lacking)} without {api}{since}")
+    if fine and versions:
+        yield Finding("apis", Level.OK, "every broker has every API that a sweep and an apply send")
+
+
+def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterator[Finding]:
+    missing = []
+    hidden = cluster.hidden_topics()
+    if hidden is not None:
+        missing.append(Finding("acls", Level.INCOMPLETE, hidden))
+    missing += _unreadable(cluster, view.topics)
+    _, config_errors = cluster.max_timeout_ms()
+    missing += [Finding("acls", Level.NOTE, error.error) for error in config_errors[:1]]
+    for broker_id in brokers[:1]:
+        try:
+            may = cluster_operations(cluster.send, broker_id)
+        except RequestFailed:
+            # Older brokers do not tell.
+            continue
+        if "Describe" in may and not may & {"Alter", "ClusterAction"}:
+            needs = lacks(Permission("Alter", "Cluster"), cluster.principal)
+            missing.append(Finding("acls", Level.NOTE, f"apply --execute would be refused: {needs}"))
+    yield from missing or [Finding("acls", Level.OK, "every topic is visible, and one partition of each could be read")]
+
+
+def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
+    """Topics of which no partition may be read, found by reading one of each."""
+    by_leader: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
+    for topic in topics:
+        led = ((leader, index) for index, leader in zip(topic.indexes, topic.leaders, strict=True) if leader >= 0)
+        for leader, index in list(led)[:1]:
+            by_leader[leader][topic.name] = (index,)
+    refused: dict[str, list[str]] = defaultdict(list)
+    for leader, named in by_leader.items():
+        for names in _groups(sorted(named), _TOPICS_A_REQUEST):
+            try:
+                answers = describe_producers(cluster.send, leader, {name: named[name] for name in names})
+            except RequestFailed as failed:
+                refused[failed.error].extend(names)
+                continue
+            for (name, _), answer in answers.items():
+                if answer.error is not None:
+                    refused[answer.error].append(name)
+    findings = []
+    for error, names in sorted(refused.items()):
+        name = names[0] if len(names) == 1 else "*"
+        why = explained(error, Permission("Read", "Topic", name), cluster.principal)
+        findings.append(Finding("acls", Level.INCOMPLETE, f"{_named(names)} cannot be read: {why}"))
+    return findings
+
+
+def _coordinators(cluster: Cluster) -> Iterator[Finding]:
+    sieve = cluster.sieve({}, (), lambda done, total: None)
+    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), sieve.agreed, lambda done, total: None)
+    if snapshot.visibility_error is not None:
+        yield Finding("acls", Level.INCOMPLETE, snapshot.visibility_error)
+    if not snapshot.coordinators_planned:
+        yield Finding("coordinators", Level.OK, f"there is no {TRANSACTION_STATE_TOPIC}: no transaction ever ran here")
+    elif snapshot.coverage_error is not None:
+        proven = f"{snapshot.coordinators_proven} of {snapshot.coordinators_planned} coordinator partitions proven"
+        yield Finding("coordinators", Level.INCOMPLETE, f"{proven}: {snapshot.coverage_error}")
+    else:
+        ids = _plural(sieve.transactional_ids, "transactional id")
+        count = snapshot.coordinators_planned
+        yield Finding(
+            "coordinators", Level.OK, f"all {count} coordinator partitions proven, with {ids} in a transaction"
+        )
+
+
+def _partitions(view: ClusterView) -> Iterator[Finding]:
+    leaderless = [
+        f"{topic.name}-{index}"
+        for topic in view.topics
+        for index, leader in zip(topic.indexes, topic.leaders, strict=True)
+        if leader < 0
+    ]
+    total = sum(len(topic.indexes) for topic in view.topics)
+    if leaderless:
+        said = f"{len(leaderless)} of {total:,} have no leader ({_named(leaderless)}): start the brokers that hold them"
+        yield Finding("partitions", Level.INCOMPLETE, said)
+    else:
+        yield Finding(
+            "partitions",
+            Level.OK,
+            f"{_plural(total, 'partition')} of {_plural(len(view.topics), 'topic')}, each with a leader",
+        )
+
+
+def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: Callable[[], int]) -> Iterator[Finding]:
+    """A broker shows its clock by the records that it stamps. The newest of them may be old, and none is from the
+    future: so a clock that is ahead is seen, and one that is behind is not.
+    """
+    led: dict[int, list[Partition]] = defaultdict(list)
+    for topic in view.topics:
+        if topic.name in _BROKERS_OWN:
+            for index in topic.indexes:
+                (partition,) = topic.at(index)
+                if partition.leader in brokers:
+                    led[partition.leader].append(partition)
+    ahead: dict[int, int] = {}
+    for broker_id, partitions in sorted(led.items()):
+        try:
+            answers = newest(cluster.send, broker_id, partitions)
+        except RequestFailed:
+            continue
+        stamps = [answer.timestamp_ms for answer in answers.values() if answer.timestamp_ms >= 0]
+        if stamps:
+            ahead[broker_id] = max(stamps) - now_ms()
+    if not ahead:
+        yield Finding("clock", Level.OK, "no broker has stamped a record yet, so that none shows its clock")
+        return
+    fast = {broker_id: ms for broker_id, ms in ahead.items() if ms > _SKEW_MS_MAX}
+    for broker_id, ms in fast.items():
+        said = (
+            f"the clock of a broker is at least {duration(ms)} ahead of this machine's (by a record that broker "
+            f"{broker_id} leads): set both by NTP; ages are counted by this machine's clock"
+        )
+        yield Finding("clock", Level.NOTE, said)
+    if not fast:
+        last = duration(max(-max(ahead.values()), 0))
+        said = f"no broker's clock is ahead of this machine's (the newest record that one stamped is {last} old)"
+        yield Finding("clock", Level.OK, said)
+
+
+# --- this machine
+
+
+def check_java(needed: bool) -> Iterator[Finding]:
+    """What Spark needs. Where no tables are wanted, `find-hanging` does without."""
+    level = Level.FAILED if needed else Level.NOTE
+    without = "" if needed else "; find-hanging needs none"
+    if importlib.util.find_spec("pyspark") is None:
+        yield Finding("java", level, f"Spark is not installed: install txnscan[spark]{without}")
+        return
+    try:
+        executable = find_java()
+    except JavaError as error:
+        yield Finding("java", level, f"{error}{without}")
+        return
+    delta = "Delta's jars are here" if is_fetched(DELTA) else "Delta's jars are downloaded at the first sweep"
+    yield Finding("java", Level.OK, f"{executable} is Java {major_version(str(executable))}, and {delta}")
+
+
+def check_tables(location: str, spark: Callable[[], SparkSession]) -> Iterator[Finding]:
+    """Whether tables are there or can be, and whether one of two applies at once would be kept out."""
+    scheme = scheme_of(location)
+    if is_local(scheme) and not _is_catalog(location):
+        path = Path(location.removeprefix("file:"))
+        yield _local_tables(path)
+        yield from _space(path)
+        return
+    try:
+        yield _tables_by_spark(location, spark())
+    except ConfigError as error:
+        yield Finding("tables", Level.FAILED, str(error))
+
+
+def _is_catalog(location: str) -> bool:
+    catalog, _, schema = location.partition(".")
+    return catalog.isidentifier() and schema.isidentifier()
+
+
+def _local_tables(path: Path) -> Finding:
+    shown = printable(str(path.absolute()))
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        return Finding("tables", Level.FAILED, f"{shown}: {printable(str(there))} is no directory; name another one")
+    if there != path:
+        if not os.access(there, os.W_OK | os.X_OK):
+            why = f"{printable(str(there))} may not be written by this user; grant that, or name another directory"
+            return Finding("tables", Level.FAILED, f"{shown} cannot be made: {why}")
+        return Finding("tables", Level.OK, f"{shown} is not there yet; the first sweep makes it")
+    present = [table.name for table in TABLES if (path / table.name).exists()]
+    broken = [name for name in present if not (path / name / "_delta_log").is_dir()]
+    if broken:
+        why = f"{printable(str(path / broken[0]))} is no Delta table; restore it, or name another directory"
+        return Finding("tables", Level.FAILED, f"{shown} cannot be used: {why}")
+    folders = [path, *(path / name for name in present), *(path / name / "_delta_log" for name in present)]
+    locked = [folder for folder in folders if not os.access(folder, os.W_OK | os.X_OK)]
+    if locked:
+        why = f"{printable(str(locked[0]))} may not be written by this user; grant that, or name another directory"
+        return Finding("tables", Level.FAILED, f"{shown} cannot be used: {why}")
+    if not present:
+        return Finding("tables", Level.OK, f"{shown} has none yet; the first sweep makes them")
+    absent = [table.name for table in TABLES if table.name not in present]
+    if absent:
+        why = f"{_named(absent)} is not there, though others are: restore it, or name another directory"
+        return Finding("tables", Level.FAILED, f"{shown} is not whole: {why}")
+    return Finding("tables", Level.OK, f"all {len(TABLES)} are in {shown}; an apply there keeps others out by a lock")
+
+
+def _space(path: Path) -> Iterator[Finding]:
+    there = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(there).free
+    if free < _FREE_BYTES_FEW:
+        level = Level.FAILED if free < _FREE_BYTES_MIN else Level.NOTE
+        said = f"{free / 2**20:,.0f} MB are free on the disk of {printable(str(path.absolute()))}: make room"
+        yield Finding("tables", level, said)
+
+
+def _tables_by_spark(location: str, spark: SparkSession) -> Finding:
+    from txnscan.resolve.lock import application_setting
+    from txnscan.session import in_one_line
+    from txnscan.tables import Tables
+
+    shown = printable(location)
+    try:
+        last = Tables(spark, location).last_sweep()
+        there = (
+            f"{shown} has tables, of which the last sweep is of {last['started_at']:%Y-%m-%d %H:%M} UTC" if last else ""
+        )
+    except ConfigError:
+        there = ""
+    except Exception as error:
+        return Finding("tables", Level.FAILED, f"{shown} cannot be read: {in_one_line(error)}")
+    there = there or f"{shown} has none yet; the first sweep makes them"
+    why = None if _is_catalog(location) else why_not_exclusive(scheme_of(location), application_setting(spark))
+    if why is not None:
+        return Finding("tables", Level.NOTE, f"{there}; apply --execute is refused, as {why}")
+    return Finding("tables", Level.OK, there)
+
+
+# --- words
+
+
+def _groups(items: Sequence[Item], size: int) -> Iterable[Sequence[Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(printable(name) for name in names[:_NAMED_MAX])
+    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
+
+
+def _brokers(broker_ids: Sequence[int]) -> str:
+    named = ", ".join(map(str, broker_ids))
+    return f"broker {named} is" if len(broker_ids) == 1 else f"brokers {named} are"
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -1,0 +1,112 @@
+"""The JVM that a session of Spark starts for itself: whether its master can be there at all, and what it says.
+
+PySpark lets its JVM write to this process's stdout and stderr, over progress and into JSON. Here both go through a
+pipe: what matters is passed on, a line at a time, and what the JVM always says is not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+
+# What a JVM and Spark say at every start, or for having been told where options are.
+_NOISE = re.compile(
+    r"WARNING: Using incubator modules|Setting default log level to|To adjust logging level use sc\.setLogLevel"
+    r"|Picked up _?JAVA_|NOTE: Picked up"
+    # Traces, whose first line says what they are about.
+    r"|^\s+at [\w.$/]+\(|^\s*\.\.\. \d+ more|^Caused by: "
+)
+_REASON = re.compile(r"(?:Exception|Error)\b.*?: (?P<why>.+)|^Error: (?P<error>.+)")
+_REMEMBERED = 200
+_CONNECT_S_MAX = 5.0
+_MASTER = re.compile(
+    r"local(\[\s*(\*|\d+)\s*(,\s*\d+\s*)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn"
+    r"|spark://[^\s/,:]+:\d{1,5}(,[^\s/,:]+:\d{1,5})*|k8s://\S+"
+)
+
+
+class JvmFailed(Exception):
+    """The JVM ended before Spark started; the message is the reason that it gave, or empty."""
+
+
+def is_master(text: str) -> bool:
+    """Whether Spark has masters of this form."""
+    return _MASTER.fullmatch(text) is not None
+
+
+def unreachable(master: str) -> str | None:
+    """Why no standalone master of `spark://host:port,...` can be connected to; None where one can, or it is another.
+
+    Spark itself tries for a minute, and then says that all masters are unresponsive.
+    """
+    if not master.startswith("spark://"):
+        return None
+    reasons = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_S_MAX).close()
+            return None
+        except (OSError, OverflowError) as error:
+            reasons.append(f"{address}: {_why(error)}")
+    return "; ".join(reasons)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return "its name does not resolve"
+    if isinstance(error, TimeoutError):
+        return f"no connection within {_CONNECT_S_MAX:g} s"
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def start_jvm(heard: Callable[[str], None]) -> None:
+    """Starts the JVM that the next session takes, by what PYSPARK_SUBMIT_ARGS says. heard: told each line that it writes and that means something, once
+    it has started; where it does not, the reason is in the error.
+
+    Does nothing where this process has one already. Raises JvmFailed.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    said: deque[str] = deque(maxlen=_REMEMBERED)
+    started = threading.Event()
+    reader, writer = os.pipe()
+    listening = threading.Thread(target=_listen, args=(reader, said, started, heard), name="txnscan-jvm", daemon=True)
+    listening.start()
+    try:
+        # Ensured as it is by the session itself, which has no way to pass these two on.
+        gateway = launch_gateway(SparkConf(loadDefaults=False), {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
+        os.close(writer)
+        started.set()
+    except PySparkException:
+        os.close(writer)
+        listening.join(_CONNECT_S_MAX)
+        raise JvmFailed(reason(said)) from None
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def reason(said: deque[str]) -> str:
+    """What went wrong, of the lines that a JVM wrote."""
+    for line in reversed(said):
+        if found := _REASON.search(line):
+            return (found["why"] or found["error"]).strip().rstrip(".")
+    return said[-1].strip() if said else ""
+
+
+def _listen(reader: int, said: deque[str], started: threading.Event, heard: Callable[[str], None]) -> None:
+    with os.fdopen(reader, "r", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if not line.strip() or _NOISE.search(line):
+                continue
+            said.append(line)
+            if started.is_set():
+                while said:
+                    heard(said.popleft().rstrip("\n"))

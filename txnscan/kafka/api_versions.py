@@ -1,0 +1,31 @@
+"""ApiVersions (api key 18): what APIs a broker has, and in which versions. Needs no ACL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka.protocol.metadata import ApiVersionsRequest
+
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+
+# By their names in the protocol, those that a sweep sends, and last the one that only an apply sends.
+API_KEYS: Mapping[str, int] = {
+    "Fetch": 1,
+    "ListOffsets": 2,
+    "Metadata": 3,
+    "DescribeAcls": 29,
+    "DescribeConfigs": 32,
+    "DescribeProducers": 61,
+    "DescribeTransactions": 65,
+    "ListTransactions": 66,
+    "WriteTxnMarkers": 27,
+}
+
+
+def api_versions(send: Send, broker_id: int) -> dict[int, tuple[int, int]]:
+    """The lowest and the highest version of each API, by its key. Raises RequestFailed."""
+    response = send(broker_id, ApiVersionsRequest(client_software_name="txnscan", client_software_version="0"))
+    if response.error_code != ErrorCode.NONE:
+        raise RequestFailed(f"broker {broker_id} answered ApiVersions with {error_name(response.error_code)}")
+    return {one.api_key: (one.min_version, one.max_version) for one in present(response.api_keys)}

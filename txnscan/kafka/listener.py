@@ -1,0 +1,149 @@
+"""What a port speaks, to say why a connection to it failed: TLS or not, SASL or not, and what to set.
+
+A broker that is spoken to in the wrong protocol closes the connection without a word. So the port is looked at once
+more, with nothing that is secret: a connection, a TLS handshake that trusts anybody and is not used for anything else,
+and SaslHandshake (api key 17), which a listener without SASL answers with ILLEGAL_SASL_STATE and one with SASL answers
+with its mechanisms, before any credentials (`SaslServerAuthenticator`, `KafkaApis.handleSaslHandshakeRequest`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.errors import ErrorCode
+
+_STEP_S_MAX = 2.0
+_SASL_HANDSHAKE, _VERSION, _CORRELATION_ID = 17, 1, 1
+_ANSWER_BYTES_MAX = 64 * 1024
+_IN_FILE = "in the file of --command-config"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What was seen of a port. trouble: why there is no connection to it at all, with what to do, in one clause.
+
+    protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, None where it speaks something else. mechanisms: of SASL.
+    wants_certificate: whether it asks clients for a TLS certificate.
+    """
+
+    trouble: str | None = None
+    protocol: str | None = None
+    mechanisms: tuple[str, ...] = ()
+    wants_certificate: bool = False
+
+
+def look(host: str, port: int) -> Listener:
+    """Connects up to three times and sends no credentials. Takes seconds where the port is mute."""
+    try:
+        with _connected(host, port):
+            pass
+    except socket.gaierror:
+        return Listener(f"the name {host} does not resolve; check it, and the DNS of this machine")
+    except ConnectionRefusedError:
+        return Listener("nothing listens at that port; check host and port, and whether the broker is up")
+    except TimeoutError:
+        return Listener(f"no connection within {_STEP_S_MAX:g} s; check host and port, and firewalls on the way")
+    except OSError as error:
+        return Listener(f"{(error.strerror or type(error).__name__).lower()}; check host and port")
+    tls = _speaks_tls(host, port)
+    transport = "SSL" if tls else "PLAINTEXT"
+    try:
+        with _connected(host, port) as plain:
+            if tls:
+                with _encrypted(plain) as encrypted:
+                    error_code, mechanisms = _sasl_handshake(encrypted)
+            else:
+                error_code, mechanisms = _sasl_handshake(plain)
+    except ssl.SSLError:
+        # With TLS 1.3 a listener refuses a client without a certificate after the handshake.
+        return Listener(protocol="SSL", wants_certificate=True)
+    except (OSError, struct.error, UnicodeDecodeError):
+        return Listener(protocol=transport if tls else None)
+    if error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        return Listener(protocol=transport)
+    return Listener(protocol=f"SASL_{transport}", mechanisms=mechanisms)
+
+
+def mismatch(seen: Listener, settings: ConnectionSettings) -> str | None:
+    """In what these settings differ from what the port speaks, and what to set, as the predicate of a sentence about
+    it; None where they do not.
+    """
+    if seen.trouble is not None:
+        return f"cannot be reached: {seen.trouble}"
+    ours = settings.security_protocol
+    if seen.protocol is not None and seen.protocol != ours:
+        named = f" (its mechanisms: {', '.join(seen.mechanisms)})" if seen.mechanisms else ""
+        also = f", sasl.mechanism and sasl.jaas.config{named}" if seen.protocol.startswith("SASL") else ""
+        remedy = (
+            "leave --command-config out, or set security.protocol=PLAINTEXT"
+            if seen.protocol == "PLAINTEXT"
+            else f"set security.protocol={seen.protocol}{also} {_IN_FILE}"
+        )
+        return f"speaks {seen.protocol}, and security.protocol is {ours}; {remedy}"
+    if seen.mechanisms and settings.sasl_mechanism not in seen.mechanisms:
+        known = ", ".join(seen.mechanisms)
+        return f"does not take sasl.mechanism={settings.sasl_mechanism}; set one of {known} {_IN_FILE}"
+    if seen.wants_certificate and settings.tls is not None and settings.tls.certificate_pem is None:
+        return f"asks for a client's certificate; set ssl.keystore.type=PEM and ssl.keystore.location {_IN_FILE}"
+    return None
+
+
+@contextlib.contextmanager
+def _connected(host: str, port: int) -> Iterator[socket.socket]:
+    with socket.create_connection((host, port), timeout=_STEP_S_MAX) as connection:
+        yield connection
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    try:
+        with _connected(host, port) as plain, _encrypted(plain):
+            return True
+    except ssl.SSLError as error:
+        # An alert is TLS, too: of a listener that wants a certificate, under TLS 1.2.
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+
+
+def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Nothing is sent over it that anybody may not see.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(plain)
+
+
+def _sasl_handshake(connection: socket.socket) -> tuple[int, tuple[str, ...]]:
+    """The error code and the mechanisms of a SaslHandshake. Raises OSError and struct.error."""
+    mechanism = b"PLAIN"
+    body = struct.pack(">hhihh", _SASL_HANDSHAKE, _VERSION, _CORRELATION_ID, -1, len(mechanism)) + mechanism
+    connection.sendall(struct.pack(">i", len(body)) + body)
+    (length,) = struct.unpack(">i", _received(connection, 4))
+    if not 10 <= length <= _ANSWER_BYTES_MAX:
+        raise struct.error("no answer of Kafka's")
+    answer = _received(connection, length)
+    correlation_id, error_code, count = struct.unpack_from(">ihi", answer)
+    if correlation_id != _CORRELATION_ID:
+        raise struct.error("no answer of Kafka's")
+    mechanisms, at = [], 10
+    for _ in range(count):
+        (size,) = struct.unpack_from(">h", answer, at)
+        mechanisms.append(answer[at + 2 : at + 2 + size].decode("ascii"))
+        at += 2 + size
+    return error_code, tuple(sorted(mechanisms))
+
+
+def _received(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            raise ConnectionResetError("closed")
+        data += more
+    return data

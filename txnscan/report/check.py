@@ -1,0 +1,50 @@
+"""What `txnscan check` found, on one page and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from txnscan.check import Checked, Level
+from txnscan.config import printable
+
+_STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.INCOMPLETE: "yellow", Level.FAILED: "bold red"}
+_CONCLUSIONS = {
+    Level.OK: "A sweep can observe everything.",
+    Level.NOTE: "A sweep can observe everything; what is noted concerns the rest.",
+    Level.INCOMPLETE: "A sweep would not observe everything, and call indeterminate what it could not.",
+    Level.FAILED: "A sweep is not possible like this.",
+}
+
+
+def print_check(console: Console, checked: Checked) -> None:
+    """The findings by area, and what follows from the worst."""
+    if checked.cluster_id is not None:
+        console.print(Text(f"Cluster {printable(checked.cluster_id)}"), soft_wrap=True)
+    if not console.is_terminal:
+        # For a log: whole sentences on whole lines.
+        for one in checked.findings:
+            console.print(Text(f"{one.level:<10}  {one.area:<12}  {one.said}"), soft_wrap=True)
+    else:
+        page = Table.grid(padding=(0, 2))
+        page.add_column(no_wrap=True)
+        page.add_column(no_wrap=True)
+        page.add_column(overflow="fold")
+        for area, findings in groupby(checked.findings, key=lambda one: one.area):
+            for number, one in enumerate(findings):
+                page.add_row(Text(one.level, style=_STYLES[one.level]), "" if number else area, Text(one.said))
+        console.print(page)
+    console.print(Text(_CONCLUSIONS[checked.level], style=_STYLES[checked.level]), soft_wrap=True)
+
+
+def check_object(checked: Checked) -> dict[str, Any]:
+    """The same as one JSON object."""
+    return {
+        "check": {"cluster_id": checked.cluster_id, "level": checked.level.value},
+        "findings": [asdict(one) for one in checked.findings],
+    }

@@ -1,0 +1,71 @@
+"""Help and usage errors of the command line: whole sentences, no names of types, one line for an error."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
+
+from txnscan.config import printable
+
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+EXIT_USAGE = 2
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text. Lines stay as they are."""
+    # What stands behind a \\b is not wrapped.
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+class OneCommand(TyperCommand):
+    """A command whose arguments are shown by their names alone."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`PLAN`, not `{PLAN}`."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def get_help(self, ctx: Any) -> str:
+        """Without the types of arguments, which are Python's."""
+        return re.sub(r"^(  [A-Z]+) <\w+>", r"\1", super().get_help(ctx), flags=re.M)
+
+
+class OneGroup(TyperGroup):
+    """The commands, each with its whole summary; and what is wrong with a command line in one line."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The first sentence of each command's help, whole."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _first_sentence(one.help or "")) for name, one in commands if one is not None])
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any
+    ) -> Any:
+        """Runs a command; see click's `BaseCommand.main`."""
+        try:
+            status = super().main(args, standalone_mode=False, **extra)
+        except TyperException as error:
+            context = getattr(error, "ctx", None)
+            if not standalone_mode:
+                raise
+            said = error.format_message().rstrip(".?").replace("Value error, ", "")
+            if "\n" in said:
+                # The help itself, for a command without any arguments.
+                typer.echo(said, err=True)
+                sys.exit(EXIT_USAGE)
+            help_of = f"; see {context.command_path} --help" if context is not None else ""
+            typer.echo(f"txnscan: {printable(said[:1].lower() + said[1:])}{help_of}", err=True)
+            sys.exit(EXIT_USAGE)
+        if standalone_mode:
+            sys.exit(status or 0)
+        return status
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0].rstrip(".") + "."

@@ -1,0 +1,66 @@
+"""stdout, as a command writes to it: whatever becomes of it, no trace, and the exit status stays the command's own.
+
+A reader that goes away (`| head -1`) is no failure: what is left is not written, and the command goes on to its exit
+status. A full disk is one: nobody may take half an answer for a whole one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, Any, cast
+
+from rich.console import Console
+
+
+class OutputFailed(Exception):
+    """stdout cannot be written; the message is one sentence that says why."""
+
+
+class _Stdout:
+    """sys.stdout, as it is when it is written to. Raises OutputFailed, and is silent where nobody reads on."""
+
+    def write(self, text: str) -> int:
+        return cast(int, self._do("write", text) or len(text))
+
+    def flush(self) -> None:
+        self._do("flush")
+
+    def _do(self, what: str, *arguments: Any) -> Any:
+        if sys.stdout is None:
+            raise OutputFailed("stdout is closed")
+        try:
+            return getattr(sys.stdout, what)(*arguments)
+        except BrokenPipeError:
+            discard_stdout()
+            return None
+        except OSError as error:
+            discard_stdout()
+            raise OutputFailed(f"stdout cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
+
+
+def stdout_console() -> Console:
+    """What is printed for people."""
+    return Console(file=cast(IO[str], _Stdout()), highlight=False)
+
+
+def write_line(text: str) -> None:
+    """A line, or several, to stdout. Raises OutputFailed."""
+    stdout = _Stdout()
+    stdout.write(f"{text}\n")
+    stdout.flush()
+
+
+def discard_stdout() -> None:
+    """What is written from now on, and what Python still has in its buffers, goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):
+        # Not a file, as in tests and notebooks.
+        pass
+    finally:
+        os.close(nowhere)
