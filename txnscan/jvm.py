@@ -65,8 +65,10 @@ def _why(error: Exception) -> str:
 
 
 def start_jvm(heard: Callable[[str], None]) -> None:
-    """Starts the JVM that the next session takes, by what PYSPARK_SUBMIT_ARGS says. heard: told each line that it writes and that means something, once
-    it has started; where it does not, the reason is in the error.
+    """Starts the JVM that the next session takes, by what PYSPARK_SUBMIT_ARGS says.
+
+    heard: told each line that it writes and that means something, once it has started; where it does not, the reason is
+    in the error.
 
     Does nothing where this process has one already. Raises JvmFailed.
     """

@@ -23,21 +23,22 @@ _MOST = 10**9
 _PRODUCER_BYTES = 37
 _DESCRIBED_PARTITION_BYTES = 9
 _DEFAULTS = ScanConfig("unused:1")
-# How often a sweep asks every broker for the topics of what is open: around each of two proven reads, around the
-# questions to the coordinator, and around the reading of what was decided.
-_METADATA_ROUNDS_OPEN, _METADATA_ROUNDS_HANGING = 6, 2
+# How often a sweep asks every broker for the leaders of `__transaction_state` and of the topics of what hangs: after it
+# was asked what it holds, and after the coordinators; after each proven read; around the reading of what was decided.
+_METADATA_ROUNDS, _METADATA_ROUNDS_NARROW, _METADATA_ROUNDS_OUTCOMES = 2, 2, 2
 # Round trips, one after the other: to one broker, before anything else (connect, Metadata, hidden topics).
 _TRIPS_FIRST = 3
-# To all brokers, so many at once as the driver has threads: connect and configurations; agreement before and after the
-# coordinators, and their seven answers; agreement around each proven read; and around the reading of decisions.
-_ROUNDS, _ROUNDS_NARROW, _ROUNDS_OUTCOMES = 2 + 9, 2 * 2, 2
+# To all brokers, so many at once as the driver has threads, besides the rounds of Metadata: connect and configurations;
+# the ids in a transaction, and what some of them hold; and the coordinators' five answers.
+_ROUNDS, _ROUNDS_HELD = 2 + 1 + 5, 1
 # Answers of a proven read, from brokers with something open; and of a log: where it starts, and its records.
 _ANSWERS_NARROW, _ANSWERS_LOG = 3, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A cluster to be swept. Partitions are user partitions; open ones hold open transactions, hanging ones too.
+    """A cluster to be swept. Partitions are user partitions; open ones hold open transactions, hanging ones too. All
+    but the hanging ones are held by their coordinators, so many to a transaction.
 
     latency_ms: from a request to its answer, without what this process adds. Raises ConfigError.
     """
@@ -49,6 +50,7 @@ class Planned:
     hanging: int = 100
     latency_ms: float = 0
     partitions_per_topic: int = 100
+    partitions_per_transaction: int = 10
     replication_factor: int = 1
     transaction_state_partitions: int = 50
     batch_size: int = _DEFAULTS.batch_size
@@ -66,6 +68,11 @@ class Planned:
                 raise ConfigError(option, "must be 0 or more")
         if not self.hanging <= self.open_partitions <= self.partitions:
             raise ConfigError("--open", f"there are {self.partitions} partitions")
+
+    @property
+    def held_ids(self) -> int:
+        """Transactional ids that are in a transaction."""
+        return ceil((self.open_partitions - self.hanging) / self.partitions_per_transaction)
 
     @property
     def partitions_led(self) -> int:
@@ -142,38 +149,33 @@ class Prediction:
 def requests(planned: Planned) -> dict[str, int]:
     """How many requests a sweep of everything sends, to all brokers together, by API."""
     p = planned
-    brokers_open = min(p.brokers, p.open_partitions)
-    narrow_batches = brokers_open * max(1, ceil(p.open_partitions / p.brokers / NARROW_BATCH_SIZE))
+    brokers_hanging = min(p.brokers, p.hanging)
+    narrow_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / NARROW_BATCH_SIZE))
     logs = p.transaction_state_partitions if p.hanging else 0
-    listed = min(p.brokers, p.open_partitions - p.hanging)
     return {
         "Metadata": 2 + p.brokers * _metadata_rounds(p),
         "DescribeConfigs": p.brokers,
         "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * narrow_batches,
         "ListOffsets": 2 * 2 * narrow_batches + logs,
         "DescribeAcls": 2 * p.brokers,
-        "DescribeTransactions": 2 * p.brokers + listed,
-        "ListTransactions": p.brokers,
+        "DescribeTransactions": 2 * p.brokers + min(p.brokers, p.held_ids),
+        "ListTransactions": 2 * p.brokers,
         "Fetch": p.hanging + logs,
     }
 
 
 def _metadata_rounds(p: Planned) -> int:
-    coordinators = 2
-    opened = _METADATA_ROUNDS_OPEN if p.open_partitions else 0
-    return coordinators + opened + (_METADATA_ROUNDS_HANGING if p.hanging else 0)
+    return _METADATA_ROUNDS + (_METADATA_ROUNDS_NARROW + _METADATA_ROUNDS_OUTCOMES if p.hanging else 0)
 
 
 def predict(planned: Planned, costs: Costs) -> Prediction:
     """What sweeping this cluster would take. Pure."""
     p = planned
     topics = ceil(p.partitions / p.partitions_per_topic)
-    # Each open partition is in a topic of its own, as long as there are topics.
-    open_topics = min(topics, p.open_partitions)
-    open_round = open_topics * p.partitions_per_topic * p.metadata_partition_bytes
-    rounds = _metadata_rounds(p) - 2
+    # Each hanging partition is in a topic of its own, as long as there are topics.
+    round_partitions = min(topics, p.hanging) * p.partitions_per_topic + p.transaction_state_partitions
     metadata_bytes = (p.partitions + p.transaction_state_partitions) * p.metadata_partition_bytes
-    again_bytes = p.brokers * rounds * open_round
+    again_bytes = p.brokers * _metadata_rounds(p) * round_partitions * p.metadata_partition_bytes
     described = p.partitions * (_DESCRIBED_PARTITION_BYTES + p.producers_per_partition * _PRODUCER_BYTES)
     work_us = (
         costs.fixed_us
@@ -200,13 +202,10 @@ def _trips(p: Planned) -> int:
     batches = ceil(p.partitions_led / p.batch_size)
     # A client has one request under way at a broker, and an engine so many threads.
     trips = _TRIPS_FIRST + ceil(p.brokers * batches / min(THREADS, p.brokers))
-    rounds = _ROUNDS
-    if p.open_partitions:
-        rounds += _ROUNDS_NARROW
-        trips += 2 * _ANSWERS_NARROW * ceil(min(p.brokers, p.open_partitions) / THREADS)
+    rounds = _ROUNDS + _metadata_rounds(p) + (_ROUNDS_HELD if p.held_ids else 0)
     if p.hanging:
-        rounds += _ROUNDS_OUTCOMES
-        trips += ceil(p.hanging / DRIVER_THREADS) + _ANSWERS_LOG * ceil(p.transaction_state_partitions / DRIVER_THREADS)
+        trips += 2 * _ANSWERS_NARROW * ceil(min(p.brokers, p.hanging) / THREADS)
+        trips += ceil(p.hanging / DRIVER_THREADS) + _ANSWERS_LOG * ceil(p.transaction_state_partitions / THREADS)
     return trips + rounds * ceil(p.brokers / DRIVER_THREADS)
 
 
