@@ -13,7 +13,7 @@ import javaproperties
 
 from txnscan.config import ConfigError, printable
 from txnscan.java import DELTA, JavaError, find_java, jar_directory, pyspark_jars
-from txnscan.jvm import JvmFailed, is_master, start_jvm, unreachable
+from txnscan.jvm import JvmFailed, is_master, same_interrupts, start_jvm, unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,8 @@ def spark_session(
             for name, value in wanted.items():
                 builder = builder.config(name, value)
             start_jvm({**wanted, "spark.app.name": app_name}, heard)
-        return builder.getOrCreate()
+        with same_interrupts():
+            return builder.getOrCreate()
     except (ConfigError, SparkUnavailable):
         raise
     except JavaError as error:
