@@ -376,8 +376,8 @@ def test_what_an_executor_raised_is_one_line() -> None:
     from txnscan.session import in_one_line
 
     worker = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
-    assert in_one_line(RuntimeError(worker + "ModuleNotFoundError: No module named 'txnscan'\n\tat org.x")) == (
-        "ModuleNotFoundError: No module named 'txnscan'"
+    assert in_one_line(RuntimeError(worker + "ModuleNotFoundError: No module named 'somelib'\n\tat org.x")) == (
+        "ModuleNotFoundError: No module named 'somelib'"
     )
     java = "An error occurred while calling o48.sql.\n: org.apache.spark.DeltaIOException: [X] No file\n\tat y"
     assert in_one_line(RuntimeError(java)) == "[X] No file"
