@@ -374,7 +374,7 @@ def test_without_describe_configs_the_brokers_default_is_assumed(locked: Locked)
     locked.add("no-configs", *next(case.acls for case in CASES if case.user == "no-configs"))
     scan = locked.swept("no-configs")
     assert scan.late_after_ms == 20 * MINUTE_MS
-    assert [error.error for error in scan.errors if "900000 ms is assumed" in error.error]
+    assert [error.error for error in scan.errors if "15 min is assumed" in error.error]
 
 
 def test_the_commands_that_a_sweep_names_are_all_that_it_takes_to_make_it_whole(locked: Locked) -> None:

@@ -376,8 +376,8 @@ def test_what_an_executor_raised_is_one_line() -> None:
     from txnscan.session import in_one_line
 
     worker = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
-    assert in_one_line(RuntimeError(worker + "ModuleNotFoundError: No module named 'txnscan'\n\tat org.x")) == (
-        "ModuleNotFoundError: No module named 'txnscan'"
+    assert in_one_line(RuntimeError(worker + "ModuleNotFoundError: No module named 'somelib'\n\tat org.x")) == (
+        "ModuleNotFoundError: No module named 'somelib'"
     )
     java = "An error occurred while calling o48.sql.\n: org.apache.spark.DeltaIOException: [X] No file\n\tat y"
     assert in_one_line(RuntimeError(java)) == "[X] No file"
@@ -488,12 +488,19 @@ def started(*arguments: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def test_ctrl_c_while_the_jvm_starts_is_one_sentence_and_exits_with_130(tmp_path: Path) -> None:
+def test_ctrl_c_while_the_jvm_starts_is_one_sentence_and_leaves_no_jvm(tmp_path: Path) -> None:
+    """Spark's launcher names the command of the JVM. Here it is one that does not notice the end of who started it, as
+    a JVM does not that is still starting.
+    """
     there = tmp_path / "there"
-    java = java_that(tmp_path, f"echo 'Exception in thread main' >&2; touch {there}; cat >/dev/null")
-    process = started("show", "--tables", str(tmp_path), **java)
-    wait_until(there.exists, "Spark started its Java")
+    jvm = f"echo $$ >{there}.part; echo Exception >&2; mv {there}.part {there}; exec sleep 60"
+    process = started(
+        "show", "--tables", str(tmp_path), **java_that(tmp_path, f"printf '\\0\\nsh\\0-c\\0%s\\0' '{jvm}'")
+    )
+    wait_until(there.exists, "Spark started its JVM")
     assert interrupted(process) == (130, "", "txnscan: interrupted\n")
+    command = Path("/proc", there.read_text().strip(), "cmdline")
+    wait_until(lambda: not command.exists() or not command.read_bytes(), "the JVM was gone")
 
 
 def test_ctrl_c_while_a_broker_is_waited_for_is_one_sentence_and_exits_with_130() -> None:

@@ -636,6 +636,9 @@ def _errors_in_one_line() -> Iterator[None]:
     with _interruptible() as interrupted:
         try:
             yield
+            if interrupted:
+                # What was interrupted has swallowed it.
+                raise KeyboardInterrupt
         except ConfigError as error:
             _fail(str(error), EXIT_USAGE)
         except ClusterUnreachable as error:

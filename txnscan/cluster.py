@@ -20,7 +20,7 @@ from txnscan.kafka.coordinator import probe_ids
 from txnscan.kafka.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported_api
 from txnscan.kafka.metadata import read_metadata
-from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, ScanError, Snapshot, WideRow
+from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, ScanError, Snapshot, WideRow, duration
 from txnscan.remote import Connect
 from txnscan.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
@@ -127,7 +127,7 @@ class Cluster:
                 return transaction_max_timeout_ms(self.send, broker_id)
             except RequestFailed as failed:
                 error = explained(failed.error, DESCRIBE_CONFIGS, self.principal)
-                return ScanError("configs", f"{error}; {_DEFAULT_MAX_TIMEOUT_MS} ms is assumed", broker_id)
+                return ScanError("configs", f"{error}; {duration(_DEFAULT_MAX_TIMEOUT_MS)} is assumed", broker_id)
 
         answers = self.in_parallel(ask, sorted(self._brokers))
         timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, ScanError) else answer for answer in answers]

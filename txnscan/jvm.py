@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
+import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 # What a JVM and Spark say at every start, or for having been told where options are.
 _NOISE = re.compile(
@@ -74,7 +78,6 @@ def start_jvm(heard: Callable[[str], None]) -> None:
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
         return
@@ -84,15 +87,52 @@ def start_jvm(heard: Callable[[str], None]) -> None:
     listening = threading.Thread(target=_listen, args=(reader, said, started, heard), name="txnscan-jvm", daemon=True)
     listening.start()
     try:
-        # Ensured as it is by the session itself, which has no way to pass these two on.
-        gateway = launch_gateway(SparkConf(loadDefaults=False), {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
-        os.close(writer)
+        gateway = _launched(SparkConf(loadDefaults=False), writer)
         started.set()
     except PySparkException:
         os.close(writer)
         listening.join(_CONNECT_S_MAX)
         raise JvmFailed(reason(said)) from None
+    os.close(writer)
+    # As the session itself does, which has no way to pass stdout and stderr on.
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextmanager
+def same_interrupts() -> Iterator[None]:
+    """What Ctrl-C did before counts afterwards, too: a new SparkContext puts a handler of its own in its place."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def _launched(conf: Any, writer: int) -> Any:
+    """PySpark's gateway to a new JVM. Where it is interrupted, the JVM is ended: it has no ear yet for the end of this
+    process, and would stay for ever.
+    """
+    from pyspark import java_gateway
+
+    launched: list[subprocess.Popen[bytes]] = []
+
+    def launch(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        launched.append(subprocess.Popen(*arguments, **options))
+        return launched[-1]
+
+    original = getattr(java_gateway, "Popen")  # noqa: B009
+    setattr(java_gateway, "Popen", launch)  # noqa: B010
+    try:
+        return java_gateway.launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
+    except BaseException:
+        for process in launched:
+            process.kill()
+        raise
+    finally:
+        setattr(java_gateway, "Popen", original)  # noqa: B010
 
 
 def reason(said: deque[str]) -> str:

@@ -81,6 +81,8 @@ def _read_logs(
             rows[k] = LogRow(k, log_error(k, unagreed, cluster.principal))
     asked = {led[k]: wanted[k] for k in wanted if k not in rows}
     batches = plan_logs(asked, lanes_per_leader=lanes_per_leader)
+    # A large log takes long, and until one is read nothing else would be said.
+    on_progress(0, len(batches))
     read = engine.read(ReadLog(cluster.connect), batches, LogRow, on_progress)
     rows |= {row.partition: row for row in read}
     return {k: Log(cluster, led[k], rows[k], wanted[k]) for k in wanted}

@@ -32,6 +32,7 @@ from txnscan.model import (
     Snapshot,
     Topic,
     Verdict,
+    duration,
 )
 from txnscan.observe import held_observation, observe, suspects, with_history
 from txnscan.outcome import OutcomeEvidence, best_known, outcome, with_outcome
@@ -397,8 +398,8 @@ def _early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]
     if late_after_ms >= max_timeout_ms:
         return ()
     return (
-        f"--late-after {late_after_ms} ms is below the brokers' transaction.max.timeout.ms of {max_timeout_ms} ms: "
-        "transactions will be called late that may live",
+        f"--late-after {duration(late_after_ms)} is below the brokers' transaction.max.timeout.ms of "
+        f"{duration(max_timeout_ms)}: transactions will be called late that may live",
     )
 
 

@@ -16,7 +16,7 @@ import javaproperties
 from txnscan.config import ConfigError, printable
 from txnscan.engine.nodes import in_one_jvm, remedy
 from txnscan.java import DELTA, JavaError, find_java, jar_directory, pyspark_jars
-from txnscan.jvm import JvmFailed, is_master, start_jvm, unreachable
+from txnscan.jvm import JvmFailed, is_master, same_interrupts, start_jvm, unreachable
 from txnscan.scratch import own_directory
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def spark_session(
     builder = SparkSession.builder.appName(app_name)
     try:
         if "PYSPARK_GATEWAY_PORT" in os.environ:
-            return builder.getOrCreate()
+            with same_interrupts():
+                return builder.getOrCreate()
         find_java()
         chosen = _master(master)
         if chosen.startswith("local"):
@@ -161,10 +162,12 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str], heard: 
         # A second session in this process: its JVM takes no more options.
         for name, value in settings.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        with same_interrupts():
+            return builder.getOrCreate()
     with _environment(_ARGUMENTS, launch_arguments(settings, os.environ)):
         start_jvm(heard)
-    spark = builder.getOrCreate()
+    with same_interrupts():
+        spark = builder.getOrCreate()
     # PySpark leaves this setting to programs that spark-submit starts.
     named = spark.sparkContext.getConf().get("spark.pyspark.python")
     if named is not None and not in_one_jvm(spark.sparkContext.master or ""):
