@@ -134,7 +134,7 @@ def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level:
         shown = producer_state(world.logs[key, broker_id]).values()
         offset = min([p.start_offset for p in shown if p.start_offset >= 0] + [mark])
     return SimpleNamespace(
-        partition_index=key[1], error_code=int(code), offset=-1 if code is not ErrorCode.NONE else offset
+        partition_index=key[1], error_code=int(code), offset=-1 if code is not ErrorCode.NONE else offset, timestamp=-1
     )
 
 
