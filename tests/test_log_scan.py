@@ -23,12 +23,12 @@ from tests.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compa
 from txnscan.kafka import fetch as fetching
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import Batch, fetch
-from txnscan.log_scan import Records, pieces, read_log
+from txnscan.log_scan import Records, _of_ids, _of_producers, pieces, read_log
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import LogBatch, LogRow, RawRecord
 from txnscan.sim.encode import batch, transaction_log_key, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
-from txnscan.transaction_log import producer_id_bytes, transactional_id_key
+from txnscan.transaction_log import peeked, producer_id_bytes, transactional_id_key
 
 RECORDS_COUNT_AT = 57
 Record = tuple[bytes | None, bytes | None]
@@ -134,8 +134,10 @@ def test_a_log_is_read_for_its_keys_and_then_once_more_where_there_is_an_id(deco
         ("across a key and a value", [(b"\x00\x09" + producer_id_bytes(WANTED)[:5], producer_id_bytes(WANTED)[5:])]),
     ],
 )
-def test_a_batch_that_holds_the_number_elsewhere_is_decoded_for_nothing(name: str, data: list[Record]) -> None:
-    assert kept(row_of(log_of(batch(0, data)))) == [], name
+def test_a_number_that_stands_elsewhere_is_no_producer_id(name: str, data: list[Record]) -> None:
+    cluster = log_of(batch(0, data))
+    assert kept(row_of(cluster)) == [], name
+    assert offsets_asked(cluster) == [0], "there is no id to read it once more for"
 
 
 def test_compressed_batches_are_decoded_whatever_their_bytes_hold(decoded: list[int]) -> None:
@@ -190,8 +192,8 @@ def test_what_expired_before_is_not_kept() -> None:
 
 
 def test_records_from_before_the_logs_start_are_left_out_though_their_batch_is_given() -> None:
-    row = row_of(log_of(batch(0, [record("X"), record("X", state="PrepareCommit"), record("X", OTHER)]), log_start=2))
-    assert kept(row) == []
+    cluster = log_of(batch(0, [record("X"), record("X", state="PrepareCommit"), record("X", OTHER)]), log_start=2)
+    assert (kept(row_of(cluster)), offsets_asked(cluster)) == ([], [2])
     row = row_of(log_of(batch(0, [record("X"), record("X", OTHER), record("X")]), log_start=1))
     assert kept(row) == [(1, "X"), (2, "X")]
     assert [one.whole_from for one in row.records] == [1, 1]
@@ -207,7 +209,20 @@ def test_records_from_before_the_logs_start_are_left_out_though_their_batch_is_g
     ids=["a control batch", "no key", "a key of another kind"],
 )
 def test_what_is_no_record_of_an_id_is_passed_over(data: bytes) -> None:
-    assert kept(row_of(log_of(data, *numbered([], [record("Y", OTHER)])[1:]))) == []
+    cluster = log_of(data, batch(1, [record("X")]))
+    assert kept(row_of(cluster)) == [(1, "X")]
+    everything = Records(frozenset({WANTED}))
+    for piece in pieces(cluster.send, LOG, 0, None, None):
+        everything.take_all(piece.batches, piece.offset, None)
+    assert [(one.offset, one.transactional_id) for one in everything.kept] == [(1, "X")]
+
+
+def test_of_ids_that_are_not_asked_for_nothing_is_kept() -> None:
+    """Ids are asked for by what the first pass found. What came since is for whoever reads on."""
+    both = Batch(0, 1, -1, -1, -1, False, False, records=_records(0, [record("X"), record("Y")]))
+    records = Records(frozenset({WANTED}))
+    records.take_all([both], 0, {"X"})
+    assert [one.transactional_id for one in records.kept] == ["X"]
 
 
 # --- bounds and errors ------------------------------------------------------------------------------------------------
@@ -318,9 +333,7 @@ def test_a_log_that_grows_all_the_time_is_read_to_where_it_ended_at_first() -> N
     for_ever = itertools.count(1)
 
     def grows(broker_id: int, answer: Any) -> Any:
-        n = next(for_ever)
-        if n > 1:
-            cluster.partitions[STATE, 0].write(batch(n - 1, [record("X", OTHER)]))
+        cluster.partitions[STATE, 0].write(batch(next(for_ever), [record("X", OTHER)]))
         return answer
 
     cluster.edit["Fetch"] = grows
@@ -413,13 +426,15 @@ def test_a_thinned_batch_is_what_compaction_leaves() -> None:
 def test_a_chain_is_whole_only_where_no_offset_is_missing_in_what_was_passed_over(
     between: list[tuple[list[int], int, frozenset[int]]], whole: bool, decoded: list[int]
 ) -> None:
-    batches, at = [batch(0, [record("X")])], 1
+    batches, at, passed_over = [batch(0, [record("X")])], 1, set()
     for producers, gap, missing in between:
         at += gap
         batches.append(thinned([record("Y", one) for one in producers], at, missing))
+        if len(producers) == 1:
+            passed_over.add(at)
         at += len(producers)
     one, two = row_of(log_of(*batches, batch(at, [record("X")]))).records
-    assert decoded.count(0) == 2 and set(decoded) == {0, at}
+    assert {0, at} <= set(decoded) and not passed_over & set(decoded)
     assert (two.whole_from <= one.offset) is whole
 
 
@@ -500,7 +515,7 @@ def test_searched_batches_are_told_as_decoded_ones_are(
     cluster.edit["Fetch"] = cut_off
     strings = {producer_id_bytes(one) for one in wanted}
     every = fetch(cluster.send, LOG, 0, 1 << 20, records=True)
-    searched = fetch(cluster.send, LOG, 0, 1 << 20, records=True, holding=strings)
+    searched = fetch(cluster.send, LOG, 0, 1 << 20, records=True, wanted=_of_producers(wanted))
     assert (searched.high_watermark, searched.size_bytes) == (every.high_watermark, every.size_bytes)
     assert [replace(one, records=None) for one in searched.batches] == [
         replace(one, records=None) for one in every.batches
@@ -514,6 +529,49 @@ def test_a_damaged_batch_raises_the_same_searched_or_decoded() -> None:
     good = batch(0, [record("Y", OTHER)])
     cluster = log_of(good)
     cluster.partitions[STATE, 0].log[0] = flipped(good, len(good) - 2)
-    for holding in (None, {producer_id_bytes(WANTED)}, {producer_id_bytes(OTHER)}, {transactional_id_key("Y")}):
+    for wanted in (None, _of_producers([WANTED]), _of_producers([OTHER]), _of_ids(["X"]), _of_ids(["Y"])):
         with pytest.raises(RequestFailed, match="the batch at offset 0 fails its checksum"):
-            fetch(cluster.send, LOG, 0, 1 << 20, records=True, holding=holding)
+            fetch(cluster.send, LOG, 0, 1 << 20, records=True, wanted=wanted)
+
+
+# --- a look at a batch without decoding it ----------------------------------------------------------------------------
+
+NAMES = st.one_of(st.text(max_size=8), st.integers(1, 300).map("n".__mul__), st.just("é" * 40), st.just("n" * 9_000))
+
+
+@given(NAMES, st.sampled_from([0, 1, WANTED, 2**63 - 1]), st.integers(0, 60), st.booleans(), st.integers(0, 2**40))
+def test_a_peek_shows_the_key_and_the_producer_id_that_decoding_shows(
+    name: str, producer_id: int, partitions: int, gone: bool, offset: int
+) -> None:
+    held = frozenset((f"topic-{n}", n) for n in range(partitions))
+    value = transaction_log_value(TransactionMetadata(producer_id, 3, "Ongoing", held), 1_700_000_000_000)
+    found = peeked(batch(offset, [(transaction_log_key(name), None if gone else value)]))
+    seen = (transactional_id_key(name), b"" if gone else producer_id_bytes(producer_id))
+    assert found == seen or (found is None and (len(name) > 8_000 or len(value) > 8_000))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (batch(0, [record("X"), record("Y")]), "two records"),
+        (thinned([record("X"), record("Y")], 0, frozenset({0})), "a record that was the second"),
+        (batch(0, []), "no record"),
+        (batch(0, [(None, record("X")[1])]), "no key"),
+        (batch(0, [(transaction_log_key("X"), b"\x00\x02" + producer_id_bytes(WANTED))]), "a later version"),
+        (batch(0, [(transaction_log_key("X"), b"\x01\x00" + producer_id_bytes(WANTED))]), "a much later version"),
+        (batch(0, [(transaction_log_key("X"), b"")]), "an empty value"),
+        (batch(0, [(transaction_log_key("X"), b"\x00\x01" + producer_id_bytes(WANTED)[:7])]), "a value cut short"),
+        (batch(0, [record("X")])[: HEADER_BYTES + 3], "a batch cut short"),
+        (batch(0, [record("X")])[:HEADER_BYTES], "a header alone"),
+        (b"", "nothing"),
+    ],
+)
+def test_a_peek_tells_nothing_of_what_coordinators_do_not_write(data: bytes, why: str) -> None:
+    """It is decoded then, which says what is wrong with it."""
+    assert peeked(data) is None, why
+
+
+def test_a_record_of_a_later_version_makes_the_log_unreadable_whoevers_it_is() -> None:
+    later = transaction_log_key("Y"), b"\x00\x02" + producer_id_bytes(OTHER) + bytes(20)
+    row = row_of(log_of(*numbered([record("X")], [later])))
+    assert row.error is not None and row.records == ()

@@ -25,7 +25,7 @@ from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import CoordinatorView, Key, OpenProducer, WideRow
 from txnscan.observe import HELD
-from txnscan.scan import Identity, Incident, NoHistory
+from txnscan.scan import Identity, Incident, NoHistory, Sighting
 from txnscan.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 
 LEADERS = (1, 2, 3, 1)
@@ -482,13 +482,13 @@ class Remembers(NoHistory):
     """Incidents that are open."""
 
     incidents: tuple[Identity, ...] = ()
-    first_seen_ms: dict[Identity, int] = field(default_factory=dict)
+    sightings: dict[Identity, Sighting] = field(default_factory=dict)
 
     def unresolved(self, cluster_id: str) -> Callable[[], dict[Identity, Incident]]:
         return lambda: {which: Incident(1_600_000_000_000, None) for which in self.incidents}
 
-    def last_seen(self, cluster_id: str) -> Callable[[], dict[Identity, int]]:
-        return lambda: self.first_seen_ms
+    def last_seen(self, cluster_id: str) -> Callable[[], dict[Identity, Sighting]]:
+        return lambda: self.sightings
 
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -597,8 +597,9 @@ def test_a_held_transaction_is_as_old_as_this_scanner_knows_and_another_at_anoth
         fake.own(index, coordinator=1 + index)
     plain = {j.observation.partition: j.observation for j in swept_fake(fake).transactions}
     topic_id = plain[0].topic_id
-    seen = {incident(0, 100, 100, topic_id): 1_600_000_000_000, incident(1, 101, 99, topic_id): 1_600_000_000_000}
-    found = swept_fake(fake, history=Remembers(first_seen_ms=seen))
+    long_ago = Sighting(1_600_000_000_000, 3)
+    seen = {incident(0, 100, 100, topic_id): long_ago, incident(1, 101, 99, topic_id): long_ago}
+    found = swept_fake(fake, history=Remembers(sightings=seen))
     first_seen = {j.observation.partition: j.observation.first_seen_ms for j in found.transactions}
     assert first_seen == {0: 1_600_000_000_000, 1: plain[1].first_seen_ms, 2: plain[2].first_seen_ms}
 

@@ -74,6 +74,8 @@ TARGETS = (
 # By file, function and change: why it changes nothing that anybody could see.
 Key = tuple[str, str, str]
 _BOTH_OR_NEITHER = "a row of the wide read names a partition by topic and number, or is a count and has neither"
+_PIECES = "a log is the same in pieces of any size"
+_FIRST_RECORD = "the first record or batch that is taken sets it"
 EXPLAINED: dict[Key, str] = {
     ("txnscan/rules.py", "", "marker_owed, two_phase_commit_and_late → two_phase_commit_and_late, marker_owed"): (
         "of what is late, marker_owed_and_late stands before both"
@@ -111,6 +113,23 @@ EXPLAINED: dict[Key, str] = {
         "`read_rules` comes first, and sets it whatever happens"
     ),
     ("txnscan/visibility.py", "_continued", "len(name) + 1 → len(name) + 2"): "a slice ends where the name ends",
+    ("txnscan/log_scan.py", "", "8 * 1024 * 1024 → 8 * 1024"): _PIECES,
+    ("txnscan/log_scan.py", "", "8 * 1024 → 1024"): _PIECES,
+    ("txnscan/log_scan.py", "", "8 * 1024 → 9 * 1024"): _PIECES,
+    ("txnscan/log_scan.py", "", "8 * 1024 → 7 * 1024"): _PIECES,
+    ("txnscan/log_scan.py", "read_log", "reached = start → pass"): "there is always a first piece, or an error",
+    ("txnscan/log_scan.py", "Records", "-1 → -2"): _FIRST_RECORD,
+    ("txnscan/log_scan.py", "Records", "-1 → -0"): _FIRST_RECORD,
+    ("txnscan/log_scan.py", "Records", "-1 → -2 #2"): "no offset is below 0",
+    (
+        "txnscan/log_scan.py",
+        "Records._take",
+        "producer_id(value) in self.producer_ids and (name not in self._names) → "
+        "producer_id(value) in self.producer_ids",
+    ): "an id that is kept has no last record beside",
+    ("txnscan/log_scan.py", "Records._take", "self._last.pop(name, None) → self._last.pop(name, 'mutant')"): (
+        "nobody looks at what is thrown away"
+    ),
     ("txnscan/snapshot.py", "_views", "described is None or describe_error is not → describe_error is not"): (
         "an id without a description always has an error; the types cannot say so"
     ),
