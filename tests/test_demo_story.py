@@ -62,7 +62,8 @@ def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_ka
     for name, (verdict, kafka) in expected.items():
         (block,) = [part for part in told if part.startswith(f"{name}: ")]
         assert verdict in block and kafka in block, block
-        assert "blocks 5 records from read_committed consumers" in block
+        # What its coordinator will end is not looked at further.
+        assert ("blocks 5 records from read_committed consumers" in block) is (name != "backfill-0")
     assert "get 5 of 5 records of payments-fine and 0 of 5 of payments-solo" in said
     assert re.search(r"Healthy traffic: [1-9]\d* transactions ended during the sweep, 0 of them", said)
     assert "COMMIT payments-solo-0; needs --complete-commits" in said

@@ -71,7 +71,7 @@ MORE = (
         if r not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED, Reason.LIVE_EPOCH)
     ),
     row("unknown_reason", {"reason": "of a later version"}, "'of a later version'"),
-    row("low_threshold", {"max_timeout_ms": LATE_AFTER_MS + 1}, "1200001 ms: sweep with a longer one"),
+    row("low_threshold", {"max_timeout_ms": LATE_AFTER_MS + 1}, "of 20 min: sweep with a longer one"),
     row("low_threshold", {"late_after_ms": 0}, "0 ms"),
     row("too_young", {"first_seen_ms": NOW_MS - LATE_AFTER_MS}, "seen it open for 20 min"),
     row("too_young", {"first_seen_ms": NOW_MS + 1}, "-1 ms"),

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.builders import NOW_MS, context, observation, view
+from tests.builders import NOW_MS, context, judged, observation, view
 from tests.fakes import producer
-from txnscan.model import Held, NarrowRow, Observation, OpenProducer, Reason, Verdict, WideRow
-from txnscan.observe import HELD, held_observation, observe, suspects, with_history
-from txnscan.rules import judge_observation
+from txnscan.model import Held, NarrowRow, Observation, OffsetsRow, OpenProducer, Reason, Verdict, WideRow
+from txnscan.observe import HELD, held_observation, observe, suspects, with_history, with_offsets
+from txnscan.rules import judge, judge_observation
 
 KEY = ("p", 0)
 FIRST_MS, SECOND_MS = NOW_MS - 2_000, NOW_MS - 1_000
@@ -243,3 +243,12 @@ def test_what_is_held_names_its_partition(field: str, value: object) -> None:
     assert getattr(held(), field) == value
     one = producer(7)
     assert Held(wide(one, topic=None, partition=None), one, HOLDER).key == ("", -1)
+
+
+def test_what_is_held_and_overdue_says_what_it_blocks_and_keeps_its_verdict() -> None:
+    held = judged(view("Ongoing", 3, ("p-0",)), first_error=HELD, second_error=HELD, second_high_watermark=None)
+    row = OffsetsRow("p", 0, high_watermark=120, last_stable_offset=100)
+    told = with_offsets(held, row)
+    assert (told.observation.second_high_watermark, told.observation.second_last_stable_offset) == (120, 100)
+    assert told.judgement == held.judgement == judge(told.evidence)
+    assert with_offsets(held, None) is held

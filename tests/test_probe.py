@@ -10,7 +10,7 @@ from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind,
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, lacks
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import NarrowRow, ReadBatch, WideBatch, WideRow
-from txnscan.probe import failed_partitions, read_narrow, read_wide
+from txnscan.probe import failed_partitions, read_narrow, read_offsets, read_wide
 
 READ_AT_MS = 1_700_000_000_123
 LEFT_OUT = "the broker left this partition out of its answer"
@@ -339,3 +339,16 @@ def test_a_step_of_the_narrow_read_that_is_refused_names_the_acl_that_it_needs(
     cluster.partitions["t", 0].last_stable = 160
     (row,) = read_narrow(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS, "User:bob")
     assert row.error == f"TOPIC_AUTHORIZATION_FAILED: {lacks(Permission(operation, 'Topic', 't'), 'User:bob')}"
+
+
+def test_where_partitions_stand_is_told_by_their_leaders_without_proof(cluster: FakeCluster) -> None:
+    rows = list(read_offsets(batch(cluster, ("t", 0), ("u", 0)), cluster.send))
+    assert [(row.topic, row.partition) for row in rows] == [("t", 0), ("u", 0)]
+    assert all(row.last_stable_offset <= row.high_watermark for row in rows)
+    assert {name for _, name in cluster.asked} == {"ListOffsets"}
+
+
+def test_where_a_partition_stands_is_left_out_when_its_leader_does_not_say(cluster: FakeCluster) -> None:
+    planned = batch(cluster, ("t", 0))
+    cluster.fail_when = lambda *_: True
+    assert list(read_offsets(planned, cluster.send)) == []

@@ -205,6 +205,16 @@ class NarrowRow:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsRow:
+    """Where a partition's high watermark and last stable offset are, by whoever leads it: no proof."""
+
+    topic: str
+    partition: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogBatch:
     """A partition of `__transaction_state` to read from its leader, for the ids that ever had one of these producer
     ids. `lane` numbers the queue that this batch waits in.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from txnscan.model import Held, Key, NarrowRow, Observation, OpenProducer, WideRow
+from txnscan.model import Held, Judged, Key, NarrowRow, Observation, OffsetsRow, OpenProducer, WideRow
 
 
 def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:
@@ -106,6 +106,18 @@ def held_observation(topic_id: str, held: Held, now_ms: int) -> Observation:
         second_error=HELD,
         first_seen_ms=now_ms,
     )
+
+
+def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:
+    """A transaction that the sieve kept, with where its partition stands: what it blocks. No verdict rests on it."""
+    if row is None:
+        return judged
+    o = replace(
+        judged.observation,
+        second_high_watermark=row.high_watermark,
+        second_last_stable_offset=row.last_stable_offset,
+    )
+    return replace(judged, evidence=replace(judged.evidence, observation=o))
 
 
 def with_history(

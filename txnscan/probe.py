@@ -22,7 +22,7 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import DescribedPartition, by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_offsets import ListedOffset, Offset, list_offsets
-from txnscan.model import Key, NarrowRow, Partition, ReadBatch, WideBatch, WideRow
+from txnscan.model import Key, NarrowRow, OffsetsRow, Partition, ReadBatch, WideBatch, WideRow
 
 
 def read_wide(batch: WideBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) -> Iterator[WideRow]:
@@ -89,6 +89,18 @@ def read_narrow(
             open_producers=described[key].open_producers,
             error=_unproven(partition.topic, before[key], described[key], after[key], start, principal),
         )
+
+
+def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
+    """A row for each partition whose offsets its leader tells: what a transaction that is held blocks."""
+    try:
+        high = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
+        stable = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
+    except RequestFailed:
+        return
+    for key in (partition.key for partition in batch.partitions):
+        if high[key].error is None and stable[key].error is None:
+            yield OffsetsRow(*key, high_watermark=high[key].offset, last_stable_offset=stable[key].offset)
 
 
 def narrow_failed(partition: Partition, error: str, read_at_ms: int) -> NarrowRow:

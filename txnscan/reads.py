@@ -7,6 +7,7 @@ that. What still fails is a row with its error.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from txnscan.agreement import Agreement, Unagreed
@@ -18,6 +19,7 @@ from txnscan.model import (
     ClusterView,
     Key,
     NarrowRow,
+    OffsetsRow,
     Partition,
     ScanError,
     Topic,
@@ -25,7 +27,7 @@ from txnscan.model import (
 )
 from txnscan.plan import plan_narrow, plan_wide
 from txnscan.probe import failed_partitions, narrow_failed
-from txnscan.remote import ReadNarrow, ReadWide, wall_clock_ms
+from txnscan.remote import ReadNarrow, ReadOffsets, ReadWide, wall_clock_ms
 
 NARROW_TRIES = 3
 _RETRY_WAIT_S = 0.25
@@ -139,6 +141,17 @@ class Reader:
             *unknown,
             *self._engine.read(ReadNarrow(self._cluster.connect), batches, NarrowRow, on_progress),
         ]
+
+    def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
+        """Where these partitions stand, as far as their leaders by one broker's word tell. No verdict rests on it."""
+        believed = Agreement(views=(view,), errors=())
+        known = []
+        for key in keys:
+            with suppress(Unagreed):
+                known.append(believed.partition(*key))
+        batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
+        rows = self._engine.read(ReadOffsets(self._cluster.connect), batches, OffsetsRow, lambda done, total: None)
+        return {(row.topic, row.partition): row for row in rows}
 
 
 def _failed_and_led(topic: str, failed: Collection[tuple[str | None, int | None]]) -> Callable[[int, int], bool]:

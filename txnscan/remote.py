@@ -15,8 +15,8 @@ from typing import ClassVar
 from txnscan.kafka.client import Client
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.log_scan import read_log
-from txnscan.model import Broker, LogBatch, LogRow, NarrowRow, ReadBatch, WideBatch, WideRow
-from txnscan.probe import read_narrow, read_wide
+from txnscan.model import Broker, LogBatch, LogRow, NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
+from txnscan.probe import read_narrow, read_offsets, read_wide
 
 _CLIENTS_MAX = 8
 
@@ -75,6 +75,16 @@ class ReadNarrow:
 
     def __call__(self, batch: ReadBatch) -> Iterable[NarrowRow]:
         return read_narrow(batch, self.connect.client().send, wall_clock_ms, self.connect.settings.principal)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOffsets:
+    """Picklable: where the partitions of one batch stand."""
+
+    connect: Connect
+
+    def __call__(self, batch: ReadBatch) -> Iterable[OffsetsRow]:
+        return read_offsets(batch, self.connect.client().send)
 
 
 @dataclass(frozen=True, slots=True)

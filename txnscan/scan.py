@@ -34,7 +34,7 @@ from txnscan.model import (
     Verdict,
     duration,
 )
-from txnscan.observe import held_observation, observe, suspects, with_history
+from txnscan.observe import held_observation, observe, suspects, with_history, with_offsets
 from txnscan.outcome import OutcomeEvidence, best_known, outcome, with_outcome
 from txnscan.reads import Reader
 from txnscan.rules import judge, judge_observation
@@ -224,10 +224,13 @@ def scan(
     seen = _earliest(incidents, last_seen())
     observations = with_history(observe(topic_ids, sieve.left, first, second), seen)
     context = _context(snapshot, now_ms(), late_after_ms)
-    held = zip(with_history(unproven, seen), sieve.held, strict=True)
+    of_held = zip(with_history(unproven, seen), sieve.held, strict=True)
+    held = [judge_observation(o, (h.holder,), context) for o, h in of_held]
+    # What is overdue blocks somebody, though nothing about it need be proven.
+    offsets = reader.offsets({_key(one) for one in held if not one.healthy}, view)
     judged = [
         *engine.judge(observations, snapshot.views, context),
-        *(judge_observation(o, (h.holder,), context) for o, h in held),
+        *(with_offsets(one, offsets.get(_key(one))) for one in held),
     ]
     progress("judge", 1, 1)
     if reads_log:
@@ -334,6 +337,10 @@ def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observati
 def identity(o: Observation) -> Identity:
     """What makes a transaction on a partition the same one in another sweep."""
     return (o.topic, o.topic_id, o.partition, o.producer_id, o.start_offset)
+
+
+def _key(judged: Judged) -> Key:
+    return (judged.observation.topic, judged.observation.partition)
 
 
 def _order(o: Observation) -> tuple[str, int, int, int]:

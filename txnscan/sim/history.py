@@ -19,7 +19,18 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.frames import api_name
 from txnscan.log_scan import read_log
-from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, Judged, Key, LogRow, NarrowRow, ReadBatch, Snapshot, Verdict
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    Broker,
+    Judged,
+    Key,
+    LogRow,
+    NarrowRow,
+    OffsetsRow,
+    ReadBatch,
+    Snapshot,
+    Verdict,
+)
 from txnscan.observe import HELD
 from txnscan.probe import read_narrow, read_wide
 from txnscan.scan import History as ScanHistory
@@ -118,6 +129,9 @@ class SimulatedEngine(ThreadsEngine):
         """See Engine."""
         if row_type is NarrowRow:
             return self.read_narrow(batches)  # type: ignore[arg-type, return-value]
+        if row_type is OffsetsRow:
+            # No verdict rests on these.
+            return []
         if row_type is LogRow:
             return [row for batch in batches for row in read_log(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
         return [row for batch in batches for row in read_wide(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
