@@ -147,6 +147,7 @@ def plan(*transactions: Stored, limits: Limits | None = None) -> Plan:
         limits or Limits(),
         cluster_id="cluster-1",
         sweep_id="sweep-1",
+        swept_at_ms=NOW_MS - MINUTE_MS,
         planned_at_ms=NOW_MS,
         version="0.1.0",
     )

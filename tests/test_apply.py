@@ -261,7 +261,7 @@ def test_a_rehearsal_proves_and_sends_and_journals_nothing(
     journal = FakeJournal(calls)
     (result,) = apply(FakeBrokers(calls, proof), journal, execute=False, on_step=lambda *_: calls.append("step"))
     assert result.status == status and said in result.detail
-    assert calls == ["prove"] and journal.kept == []
+    assert calls == ["step", "prove"] and journal.kept == []
 
 
 def test_a_rehearsal_refuses_what_an_apply_would() -> None:
@@ -629,12 +629,12 @@ EARLIER: tuple[tuple[str | None, int, Status, str], ...] = (
     ("resolved", NOW_MS, Status.GONE, "an earlier apply has resolved it"),
     ("resolved", AFTER_MS, Status.GONE, "an earlier apply has resolved it"),
     ("not_resolved", BEFORE_MS, Status.RESOLVED, "the marker was written"),
-    ("not_resolved", NOW_MS, Status.REFUSED, "its marker was sent before (not resolved): sweep and plan again"),
-    ("not_resolved", AFTER_MS, Status.REFUSED, "its marker was sent before (not resolved): sweep and plan again"),
+    ("not_resolved", NOW_MS, Status.REFUSED, "an earlier apply has tried it (not resolved): sweep and plan again"),
+    ("not_resolved", AFTER_MS, Status.REFUSED, "an earlier apply has tried it (not resolved): sweep and plan again"),
     ("unknown", BEFORE_MS, Status.RESOLVED, "the marker was written"),
-    ("unknown", NOW_MS, Status.REFUSED, "its marker was sent before (unknown): sweep and plan again"),
-    ("unknown", AFTER_MS, Status.REFUSED, "its marker was sent before (unknown): sweep and plan again"),
-    ("of a later version", AFTER_MS, Status.REFUSED, "its marker was sent before (of a later version)"),
+    ("unknown", NOW_MS, Status.REFUSED, "an earlier apply has tried it (unknown): sweep and plan again"),
+    ("unknown", AFTER_MS, Status.REFUSED, "an earlier apply has tried it (unknown): sweep and plan again"),
+    ("of a later version", AFTER_MS, Status.REFUSED, "an earlier apply has tried it (of a later version)"),
     *(
         (status, at_ms, Status.RESOLVED, "the marker was written")
         for status in ("refused", "gone", "failed", "raced")
@@ -684,7 +684,7 @@ def test_a_planners_clock_that_is_ahead_does_not_make_a_plan_send_twice() -> Non
     ("look", "status", "kept", "said"),
     [
         (GONE, Status.RESOLVED, "resolved", "an earlier apply was interrupted; the transaction is gone"),
-        (OPEN, Status.NOT_RESOLVED, "not_resolved", "is still open, and may have been sent its marker: sweep and plan"),
+        (OPEN, Status.NOT_RESOLVED, "not_resolved", "so that nobody knows whether it sent its marker"),
         (UNREADABLE, Status.UNKNOWN, None, "and the partition cannot be read: broker 1 cannot be reached"),
     ],
 )

@@ -186,7 +186,7 @@ CASES = (
     ),
     Case("denied-the-offsets", (*LISTED, deny("Describe", "Topic", OFFSETS)), {"offsets": None}, (), complete=True),
     Case("no-acls", (*TOPICS, *IDS, *CONFIGS), hides("clicks-0"), ("needs Describe on Cluster",)),
-    Case("no-configs", (*TOPICS, *IDS, *ACLS), {}, ("needs DescribeConfigs on Cluster",), complete=True),
+    Case("no-configs", (*TOPICS, *IDS, *ACLS), {}, ("needs DescribeConfigs on Cluster",), complete=False),
     Case(
         "no-coordinators",
         (*only(*"cbsfol", "__c"), *IDS, *ACLS, *CONFIGS),

@@ -17,14 +17,16 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from tests.builders import scan
+from tests.builders import plan, scan, stored
 from tests.test_sweep import ROOT, run
 from txnscan import cli
 from txnscan.cli import app
@@ -32,7 +34,10 @@ from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
 from txnscan.jvm import _listen
+from txnscan.remote import wall_clock_ms
 from txnscan.report.progress import TerminalProgress
+from txnscan.resolve.apply import ApplyRunning
+from txnscan.resolve.plan import to_json
 
 
 class Listener:
@@ -69,6 +74,10 @@ SWEEP = ("sweep", *AT)
 CLUSTER = ("simulate", "--cluster")
 NO_ADDRESS = "is not host:port (an IPv6 address stands in brackets)"
 NO_DURATION = "is not a duration; write a number above 0 with a unit, such as 20m"
+NO_LOCATION = (
+    "is neither a path nor catalog.schema; write ./main.tx-scan for a directory, or main.`tx-scan` for a schema of a "
+    "catalog"
+)
 NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
 NO_MASTER = "is no Spark master; use local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
 NO_PATTERN = "is not a regular expression: missing ), unterminated subpattern at position 0"
@@ -129,19 +138,29 @@ USAGE = [
     ((*SWEEP, "--in-flight", "-1"), "--in-flight: -1 is out of range; use 1 to 64"),
     ((*SWEEP, "--in-flight", "65"), "--in-flight: 65 is out of range; use 1 to 64"),
     ((*SWEEP, "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
+    *(
+        ((*command, "--tables", "main.tx-scan"), f"--tables: 'main.tx-scan' {NO_LOCATION}")
+        for command in (
+            *(SWEEP, ("check", *AT), ("show",), ("history",), ("plan", "--out", "plan.json"), ("demo",)),
+            ("apply", "plan.json", *AT),
+        )
+    ),
+    (("show", "--tables", "./t", "--max-age", "15"), f"--max-age: '15' {NO_DURATION}"),
+    (("plan", "--tables", "./t", "--out", "plan.json", "--max-age", "x"), f"--max-age: 'x' {NO_DURATION}"),
+    (("history", "--tables", "./t", "--incident", "x'y"), "--incident: 'x'y' is no id of an incident"),
     (
         (*SWEEP, "--engine", "flink"),
         "invalid value for '--engine': 'flink' is not one of 'spark', 'threads'; see txnscan sweep --help",
     ),
     (("show",), "missing option '--tables'; see txnscan show --help"),
-    (("plan", "--tables", "t"), "missing option '--out'; see txnscan plan --help"),
+    (("plan", "--tables", "./t"), "missing option '--out'; see txnscan plan --help"),
     (
-        ("plan", "--tables", "t", "--out", "/nowhere/plan.json"),
+        ("plan", "--tables", "./t", "--out", "/nowhere/plan.json"),
         "--out: /nowhere/plan.json cannot be written; name a file in a folder that is there",
     ),
-    (("plan", "--tables", "t", "--out", "plan.json", "--topic", "("), f"--topic: '(' {NO_PATTERN}"),
+    (("plan", "--tables", "./t", "--out", "plan.json", "--topic", "("), f"--topic: '(' {NO_PATTERN}"),
     (
-        ("plan", "--tables", "t", "--out", "plan.json", "--limit", "0"),
+        ("plan", "--tables", "./t", "--out", "plan.json", "--limit", "0"),
         "invalid value for '--limit': Input should be greater than or equal to 1; see txnscan plan --help",
     ),
     ((*CLUSTER, "fifty"), "--cluster: 'fifty' is no size; use BROKERSxPARTITIONS, such as 50x100000"),
@@ -149,16 +168,12 @@ USAGE = [
     ((*CLUSTER, "3x10", "--open", "11"), "--open: there are 10 partitions"),
     ((*CLUSTER, "3x10", "--latency-ms", "nan"), "--latency-ms: must be 0 or more"),
     ((*CLUSTER, "3x10", "--producers", "-1"), "--producers: must be 0 or more"),
-    (("apply", *AT, "--tables", "t"), "missing argument 'PLAN'; see txnscan apply --help"),
+    (("apply", *AT, "--tables", "./t"), "missing argument 'PLAN'; see txnscan apply --help"),
     (
-        ("apply", "/nowhere/plan.json", *AT, "--tables", "t"),
+        ("apply", "/nowhere/plan.json", *AT, "--tables", "./t"),
         "PLAN: /nowhere/plan.json cannot be read: No such file or directory",
     ),
-    (
-        ("apply", "pyproject.toml", *AT, "--tables", "t"),
-        "plan: the file is not JSON; make one with `txnscan plan --out`",
-    ),
-    (("apply", "x", *AT, "--tables", "t", "--max-plan-age", "1"), f"--max-plan-age: '1' {NO_DURATION}"),
+    (("apply", "x", *AT, "--tables", "./t", "--max-plan-age", "1"), f"--max-plan-age: '1' {NO_DURATION}"),
     (("check",), "missing option '--bootstrap-server'; see txnscan check --help"),
     (("check", *AT, "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
     (
@@ -176,6 +191,43 @@ def test_a_wrong_option_is_named_in_one_sentence_and_exits_with_2_before_anythin
     ran = CliRunner().invoke(app, [word.format(at=listener.address) for word in arguments])
     assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"txnscan: {says}\n")
     assert listener.connections == 0
+
+
+MADE = plan(stored(), stored(incident_id="incident-2", partition=1, reason="live_epoch"))
+FRESH = replace(MADE, planned_at_ms=wall_clock_ms())
+EXPIRED = "old, and at most 1 h is allowed; sweep and plan again"
+# A plan, more words, the status and what is said; nothing is sent and Spark does not start.
+REFUSED = [
+    ("nothing", (), 6, "plan: the file is not JSON; make one with `txnscan plan --out`"),
+    ("{}", (), 6, "plan: the file is not a plan of txnscan; make one with `txnscan plan --out`"),
+    (to_json(MADE), (), 6, EXPIRED),
+    (
+        to_json(FRESH).replace("ABORT", "COMMIT"),
+        (),
+        6,
+        "plan: it was edited since it was made, or cut short; plan again",
+    ),
+    (to_json(FRESH), ("--only", "p-9"), 2, "--only: 'p-9' is not among the markers of the plan: p-0"),
+    (to_json(FRESH), ("--only", "p-1"), 2, "--only: the plan refuses p-1 (live_owner): "),
+]
+
+
+@pytest.mark.parametrize(("text", "more", "status", "says"), REFUSED)
+def test_a_plan_that_is_not_to_be_done_is_refused_before_anything_starts(
+    listener: Listener, tmp_path: Path, text: str, more: tuple[str, ...], status: int, says: str
+) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    words = ["apply", str(tmp_path / "plan.json"), "--bootstrap-server", listener.address, "--tables", "./t", *more]
+    ran = CliRunner().invoke(app, words)
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (status, "", 1)
+    assert ran.stderr.startswith("txnscan: ") and says in ran.stderr
+    assert listener.connections == 0
+
+
+def test_another_apply_is_a_status_of_its_own() -> None:
+    with pytest.raises(typer.Exit) as ended, cli._errors_in_one_line():
+        raise ApplyRunning("--tables", "another apply is under way")
+    assert ended.value.exit_code == 7
 
 
 LOGIN = "sasl.mechanism=PLAIN\nsasl.jaas.config=hunter2\n"

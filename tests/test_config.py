@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, parse_duration_ms, printable
+from txnscan.config import (
+    ConfigError,
+    ScanConfig,
+    parse_bootstrap_servers,
+    parse_duration_ms,
+    parse_location,
+    printable,
+)
 
 LONGEST = "x" * 249
 
@@ -229,3 +237,37 @@ def test_escaped_text_is_always_printable_on_one_line_and_can_be_encoded(text: s
     escaped = printable(text)
     assert escaped.isprintable() and len(escaped.splitlines()) <= 1
     assert escaped.encode("utf-8").decode("utf-8") == escaped
+
+
+LOCATIONS = [
+    ("/data/txnscan", "/data/txnscan"),
+    ("./main.tx-scan", "{cwd}/main.tx-scan"),
+    ("../tables", "{cwd}/../tables"),
+    ("demo/tables", "{cwd}/demo/tables"),
+    ("~/tables", "{home}/tables"),
+    ("s3a://bucket/x", "s3a://bucket/x"),
+    ("file:/data/x", "file:/data/x"),
+    ("dbfs:/x", "dbfs:/x"),
+    ("main.txnscan", "main.txnscan"),
+    ("`my-catalog`.`tx-scan`", "`my-catalog`.`tx-scan`"),
+]
+
+
+@pytest.mark.parametrize(("text", "location"), LOCATIONS)
+def test_a_location_is_a_path_a_scheme_or_a_catalog_by_its_looks(text: str, location: str) -> None:
+    assert parse_location(text) == location.format(cwd=Path.cwd(), home=Path.home())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("main.tx-scan", "write ./main.tx-scan for a directory, or main.`tx-scan` for a schema of a catalog"),
+        ("main.a.b", "write ./main.a.b for a directory, or catalog.schema"),
+        ("tables", "write ./tables for a directory, or catalog.schema"),
+        ("main.", "write ./main. for a directory, or catalog.schema"),
+    ],
+)
+def test_what_looks_like_neither_is_refused_with_what_to_write(text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_location(text)
+    assert str(error.value) == f"--tables: '{text}' is neither a path nor catalog.schema; {says}"

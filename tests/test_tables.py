@@ -294,6 +294,53 @@ def test_a_table_of_another_make_is_refused(spark: SparkSession, location: str) 
         Tables(spark, location).create()
 
 
+def test_tables_of_an_earlier_version_get_the_columns_that_are_new_and_that_is_said(
+    spark: SparkSession, tables: Tables, location: str
+) -> None:
+    tables.write(scan(ORPHAN))
+    old = f"{location}-old"
+    for table in TABLES:
+        columns = [c.name for c in table.columns if c.name not in ("warnings", "os_user", "principal")]
+        spark.table(tables.name(table)).select(*columns).write.format("delta").save(f"{old}/{table.name}")
+    said: list[str] = []
+    upgraded = Tables(spark, old)
+    upgraded.create(said.append)
+    assert sorted(said) == [
+        f"delta.`{old}/resolutions` is of an earlier version of txnscan: added os_user, principal",
+        f"delta.`{old}/sweeps` is of an earlier version of txnscan: added warnings",
+    ]
+    upgraded.write(next_sweep(2, ORPHAN, warnings=("w",)))
+    rows = spark.table(upgraded.name(SWEEPS)).orderBy("started_at").collect()
+    assert [row["warnings"] for row in rows] == [None, ["w"]]
+    upgraded.create(said.append)
+    assert len(said) == 2
+
+
+def test_tables_of_a_later_schema_are_refused(spark: SparkSession, tables: Tables, location: str) -> None:
+    spark.sql(f"ALTER TABLE {tables.name(SWEEPS)} ADD COLUMNS (later STRING)")
+    tables.create()
+    spark.sql(f"ALTER TABLE {tables.name(SWEEPS)} SET TBLPROPERTIES ('txnscan.schemaVersion' = '2')")
+    with pytest.raises(ConfigError, match="has tables of schema version 2, and this txnscan writes 1; use the version"):
+        tables.create()
+
+
+def test_a_creation_that_broke_off_is_taken_up_again(tables: Tables, location: str) -> None:
+    for name in ("candidates", "sweeps"):
+        shutil.rmtree(f"{location}/{name}")
+    tables.create()
+    tables.write(scan(ORPHAN))
+    assert tables.read(CANDIDATES, "sweep-1").count() == 1
+
+
+def test_the_rest_is_not_made_anew_where_the_table_of_sweeps_is_gone(tables: Tables, location: str) -> None:
+    tables.write(scan(ORPHAN))
+    shutil.rmtree(f"{location}/sweeps")
+    with pytest.raises(ConfigError, match=r"sweeps of .* is gone or without a _delta_log"):
+        tables.create()
+    with pytest.raises(ConfigError, match=r"sweeps of .* is gone"):
+        tables.last_sweep()
+
+
 def test_a_place_without_tables_says_so(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no tables of txnscan"):
         Tables(spark, str(tmp_path / "nowhere")).last_sweep()

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     __version__: str
-    from txnscan.api import SweepResult, find_hanging, sweep
+    from txnscan.api import NotStored, SweepResult, find_hanging, sweep
     from txnscan.config import ConfigError, ScanConfig
 
-__all__ = ["ConfigError", "ScanConfig", "SweepResult", "__version__", "find_hanging", "sweep"]
+__all__ = ["ConfigError", "NotStored", "ScanConfig", "SweepResult", "__version__", "find_hanging", "sweep"]
 
 _HOMES = {
     "ConfigError": "txnscan.config",
+    "NotStored": "txnscan.api",
     "ScanConfig": "txnscan.config",
     "SweepResult": "txnscan.api",
     "find_hanging": "txnscan.api",

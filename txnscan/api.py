@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from txnscan.cluster import Cluster
-from txnscan.config import ScanConfig, parse_bootstrap_servers
+from txnscan.config import ScanConfig, parse_bootstrap_servers, printable
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.connection import ConnectionSettings
@@ -50,30 +50,53 @@ class SweepResult:
         return sweep_summary(self.scan)
 
 
+class NotStored(Exception):
+    """The sweep is done, and the tables could not be written. `str()` is one sentence that names `--tables` and the
+    cause. result: what the sweep found, which is in no table.
+    """
+
+    def __init__(self, why: str, result: SweepResult) -> None:
+        super().__init__(why)
+        self.result = result
+
+
 def quiet(stage: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
-def sweep(spark: SparkSession, config: ScanConfig, *, progress: Progress = quiet) -> SweepResult:
+def sweep(
+    spark: SparkSession,
+    config: ScanConfig,
+    *,
+    progress: Progress = quiet,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> SweepResult:
     """Sweeps the cluster and stores the result in the tables of `config.tables`, where that is given.
 
-    The tables are created before anything is sent to the cluster. Raises ConfigError for an option that cannot be used,
-    and ClusterUnreachable when no bootstrap server answers.
+    The tables are created before anything is sent to the cluster. say: told where tables of an earlier version got
+    columns. Raises ConfigError for an option that cannot be used, ClusterUnreachable when no bootstrap server answers,
+    and NotStored, which has the result, when the tables cannot be written.
     """
-    from txnscan.tables import Tables, unstored
+    from txnscan.tables import Tables, unstored, why_failed
 
     settings = config.connection()
     engine = _spark_engine(spark) if config.engine == "spark" else ThreadsEngine()
     tables = Tables(spark, config.tables) if config.tables is not None else None
     if tables is not None:
         progress("open tables", 0, 1)
-        tables.create()
+        tables.create(say)
     found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress)
+    result = SweepResult(found, partial(unstored, spark, found))
     if tables is not None:
         progress("write tables", 0, 1)
-        tables.write(found)
+        try:
+            tables.write(found)
+        except Exception as error:
+            # Storage fails in as many ways as there are kinds of it. What was found must not be lost with it.
+            said = f"the sweep was not stored, as {config.tables} cannot be written: {why_failed(error)}"
+            raise NotStored(f"--tables: {printable(said)}", result) from error
         progress("write tables", 1, 1)
-    return SweepResult(found, partial(unstored, spark, found))
+    return result
 
 
 def _spark_engine(spark: SparkSession) -> Engine:

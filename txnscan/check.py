@@ -12,12 +12,20 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from txnscan.cluster import Cluster, ClusterUnreachable
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
+from txnscan.config import (
+    ConfigError,
+    ScanConfig,
+    is_catalog_schema,
+    parse_bootstrap_servers,
+    parse_location,
+    printable,
+)
 from txnscan.java import DELTA, JavaError, find_java, is_fetched, major_version
 from txnscan.kafka.acls import Permission, explained, lacks
 from txnscan.kafka.api_versions import API_KEYS, api_versions
@@ -296,8 +304,9 @@ def check_java(needed: bool) -> Iterator[Finding]:
 
 def check_tables(location: str, spark: Callable[[], SparkSession]) -> Iterator[Finding]:
     """Whether tables are there or can be, and whether one of two applies at once would be kept out."""
+    location = parse_location(location)
     scheme = scheme_of(location)
-    if is_local(scheme) and not _is_catalog(location):
+    if is_local(scheme) and not is_catalog_schema(location):
         path = Path(location.removeprefix("file:"))
         yield _local_tables(path)
         yield from _space(path)
@@ -306,11 +315,6 @@ def check_tables(location: str, spark: Callable[[], SparkSession]) -> Iterator[F
         yield _tables_by_spark(location, spark())
     except ConfigError as error:
         yield Finding("tables", Level.FAILED, str(error))
-
-
-def _is_catalog(location: str) -> bool:
-    catalog, _, schema = location.partition(".")
-    return catalog.isidentifier() and schema.isidentifier()
 
 
 def _local_tables(path: Path) -> Finding:
@@ -361,15 +365,14 @@ def _tables_by_spark(location: str, spark: SparkSession) -> Finding:
     shown = printable(location)
     try:
         last = Tables(spark, location).last_sweep()
-        there = (
-            f"{shown} has tables, of which the last sweep is of {last['started_at']:%Y-%m-%d %H:%M} UTC" if last else ""
-        )
+        at = last["started_at"].astimezone(UTC) if last is not None else None
+        there = f"{shown} has tables, of which the last sweep is of {at:%Y-%m-%d %H:%M} UTC" if at is not None else ""
     except ConfigError:
         there = ""
     except Exception as error:
         return Finding("tables", Level.FAILED, f"{shown} cannot be read: {in_one_line(error)}")
     there = there or f"{shown} has none yet; the first sweep makes them"
-    why = None if _is_catalog(location) else why_not_exclusive(scheme_of(location), application_setting(spark))
+    why = None if is_catalog_schema(location) else why_not_exclusive(scheme_of(location), application_setting(spark))
     if why is not None:
         return Finding("tables", Level.NOTE, f"{there}; apply --execute is refused, as {why}")
     return Finding("tables", Level.OK, there)

@@ -1,7 +1,11 @@
 """The command line: parse, call, exit status.
 
 0 done; 1 failed; 2 usage; with --fail-on hanging 3 when there are candidates; with --fail-on incomplete, and of
-`check`, 4 when not everything was or could be observed; 5 when an apply was only partly done; 130 when interrupted.
+`check`, 4 when not everything was or could be observed, and with --max-age when the stored sweep is too old; 5 when an
+apply was only partly done; 6 when a plan is refused as a whole; 7 when another apply is under way; 130 when
+interrupted.
+A sweep that was found and could not be stored is 1, unless --fail-on hanging makes it 3: what hangs is what somebody
+has to act on, and the line on stderr says that it was not stored.
 JSON goes to stdout alone; progress, warnings and errors go to stderr. A reader of stdout that goes away (`| head -1`)
 changes nothing about the status; a stdout that cannot be written (a full disk) is a failure.
 """
@@ -17,6 +21,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -26,7 +31,7 @@ from rich.console import Console
 
 from txnscan import __version__
 from txnscan.cluster import ClusterUnreachable
-from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_pattern, printable
+from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location, parse_pattern, printable
 from txnscan.files import check_writable, read_text, write_whole
 from txnscan.report.help import HELP_OPTIONS, OneCommand, OneGroup, examples
 from txnscan.report.output import OutputFailed, discard_stdout, stdout_console, write_line
@@ -37,6 +42,8 @@ EXIT_USAGE = 2
 EXIT_HANGING = 3
 EXIT_INCOMPLETE = 4
 EXIT_PARTLY_DONE = 5
+EXIT_REFUSED = 6
+EXIT_BUSY = 7
 # 128 + SIGINT, as shells have it.
 EXIT_INTERRUPTED = 130
 # What writing fails with where there is no room.
@@ -107,6 +114,11 @@ FailOnOption = Annotated[
         "May be repeated.",
     ),
 ]
+MaxAge = Annotated[
+    str | None,
+    typer.Option("--max-age", metavar="DURATION", help="Exit with 4 when the stored sweep began longer ago."),
+]
+SparkMaster = Annotated[str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")]
 EveryTransaction = Annotated[bool, typer.Option("--all", help="Show healthy transactions too.")]
 
 
@@ -137,7 +149,9 @@ def sweep(
     bootstrap_server: BootstrapServer,
     tables: Annotated[
         str | None,
-        typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are: a path, or catalog.schema."),
+        typer.Option(
+            "--tables", metavar="LOCATION", help="Where the Delta tables are: a path (with a slash), or catalog.schema."
+        ),
     ] = None,
     command_config: CommandConfig = None,
     topic: Annotated[
@@ -166,7 +180,11 @@ def sweep(
     ] = False,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Sweep the whole cluster through Spark, and keep the result in Delta tables."""
+    """Sweep the whole cluster through Spark, and keep the result in Delta tables.
+
+    Exit status: 0 done, 1 failed, and the --fail-on statuses. Where the tables cannot be written, what was found is
+    printed all the same, a line on stderr says why, and the status is 1, or 3 by --fail-on hanging.
+    """
     with _errors_in_one_line():
         config = ScanConfig(
             bootstrap_servers=bootstrap_server,
@@ -180,15 +198,26 @@ def sweep(
             store_all=store_all,
         )
         _warn(config)
+        from txnscan.api import NotStored
         from txnscan.api import sweep as run_sweep
         from txnscan.session import spark_session
 
+        not_stored: str | None = None
         with _progress() as progress:
             progress("start Spark", 0, 1)
             spark = spark_session(master, say=progress.say, heard=progress.say)
-            found = run_sweep(spark, config, progress=progress).scan
-        _print(found, format, every)
+            try:
+                found = run_sweep(spark, config, progress=progress, say=_note).scan
+            except NotStored as error:
+                found, not_stored = error.result.scan, str(error)
+        try:
+            _print(found, format, every)
+        finally:
+            if not_stored is not None:
+                _complain(f"txnscan: {not_stored}")
         _advise(config.engine, found)
+    if not_stored is not None:
+        raise typer.Exit(EXIT_HANGING if FailOn.HANGING in (fail_on or ()) and found.candidates else EXIT_FAILED)
     _exit(found, fail_on)
 
 
@@ -323,22 +352,30 @@ def show(
         typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are.", show_default=False),
     ],
     sweep_id: Annotated[
-        str | None, typer.Option("--sweep-id", metavar="ID", help="This sweep. Default: the last one.")
+        str | None,
+        typer.Option("--sweep-id", metavar="ID", help="This sweep. Default: the last one of the whole cluster."),
     ] = None,
     cluster_id: Annotated[
         str | None, typer.Option("--cluster-id", metavar="ID", help="The last sweep of this cluster.")
     ] = None,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")
-    ] = None,
+    max_age: MaxAge = None,
+    master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Show what a sweep left in the tables."""
+    """Show what the last sweep of the whole cluster left in the tables.
+
+    A sweep of some topics is shown where it is named, or where there is no other.
+    """
     with _errors_in_one_line():
+        parse_location(tables)
+        max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
+        from txnscan.remote import wall_clock_ms
         from txnscan.report.json import stored_object
+        from txnscan.report.table import print_stored
         from txnscan.session import spark_session
+        from txnscan.stored import find_sweep, stale
 
         with _progress() as progress:
             progress("start Spark", 0, 1)
@@ -348,17 +385,77 @@ def show(
 
             progress("read tables", 0, 1)
             stored = Tables(spark, tables)
-            last = stored.last_sweep(cluster_id, sweep_id)
-            if last is None:
-                raise ConfigError("--tables", "no finished sweep is there that fits")
+            chosen = find_sweep(stored, cluster_id, sweep_id)
+            last = chosen.sweep
             transactions = stored.read(OPEN_TRANSACTIONS, last["sweep_id"]).drop("evidence")
             found = stored_object(
                 last,
                 [row.asDict() for row in transactions.orderBy("topic", "partition", "start_offset").collect()],
                 [row.asDict() for row in stored.read(SCAN_ERRORS, last["sweep_id"]).collect()],
             )
+        for note in chosen.notes:
+            _note(note)
+        if format is Format.TABLE:
+            print_stored(stdout_console(), found["sweep"], wall_clock_ms())
         _print_object(found, format, every)
-    _exit_status(found["sweep"]["candidates"], found["sweep"]["complete"], fail_on)
+        too_old = stale(last, max_age_ms, wall_clock_ms())
+        if too_old is not None:
+            _complain(f"txnscan: {too_old}")
+    # What tables of an earlier version call complete may have errors beside it.
+    complete = found["sweep"]["complete"] and not found["errors"]
+    _exit_status(found["sweep"]["candidates"], complete, fail_on)
+    if too_old is not None:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan history --tables /data/txnscan",
+        "txnscan history --tables /data/txnscan --incident 3f9a --format json",
+    ),
+)
+def history(
+    tables: Annotated[
+        str,
+        typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are.", show_default=False),
+    ],
+    incident: Annotated[
+        str | None,
+        typer.Option("--incident", metavar="ID", help="The life of this incident; the beginning of its id will do."),
+    ] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", metavar="ID", help="Of this cluster alone. Default: of all.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="NUMBER", min=1, max=100_000, help="Of each, show so many at most.")
+    ] = 20,
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Show what the tables remember: the last sweeps, the incidents, the journal of apply; or one incident's life."""
+    with _errors_in_one_line():
+        parse_location(tables)
+        if incident is not None and not incident.isalnum():
+            raise ConfigError("--incident", f"'{printable(incident)}' is no id of an incident")
+        from txnscan.report.history import print_history, print_life
+        from txnscan.session import spark_session
+
+        with _progress() as progress:
+            progress("start Spark", 0, 1)
+            spark = spark_session(master, say=progress.say, heard=progress.say)
+            progress("read tables", 0, 1)
+            from txnscan.history import life, remembered
+            from txnscan.tables import Tables
+
+            stored = Tables(spark, tables)
+            found: dict[str, Any] = (
+                asdict(remembered(stored, cluster_id, limit)) if incident is None else asdict(life(stored, incident))
+            )
+        if format is Format.JSON:
+            _write_json(found)
+        else:
+            (print_history if incident is None else print_life)(stdout_console(), **found)
 
 
 @app.command(
@@ -374,7 +471,8 @@ def plan(
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the plan.", show_default=False)],
     sweep_id: Annotated[
-        str | None, typer.Option("--sweep-id", metavar="ID", help="Of this sweep. Default: the last one.")
+        str | None,
+        typer.Option("--sweep-id", metavar="ID", help="Of this sweep. Default: the last one of the whole cluster."),
     ] = None,
     cluster_id: Annotated[
         str | None, typer.Option("--cluster-id", metavar="ID", help="Of this cluster's last sweep.")
@@ -389,9 +487,8 @@ def plan(
     limit: Annotated[
         int, typer.Option("--limit", metavar="NUMBER", min=1, max=1_000, help="Markers in one plan, at most.")
     ] = 20,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")
-    ] = None,
+    max_age: MaxAge = None,
+    master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Plan what to do about what hangs: a file of markers to write, and of what is refused and why."""
@@ -399,8 +496,10 @@ def plan(
         patterns = tuple(topic or ())
         for pattern in patterns:
             parse_pattern(pattern)
+        max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
+        parse_location(tables)
         check_writable(out, "--out")
-        from txnscan.report.resolution import plan_object, print_plan
+        from txnscan.report.resolution import print_plan
         from txnscan.resolve.guard import Limits
         from txnscan.resolve.plan import to_json
         from txnscan.resolve.run import plan_sweep
@@ -411,12 +510,13 @@ def plan(
             spark = spark_session(master, say=progress.say, heard=progress.say)
             progress("plan", 0, 1)
             limits = Limits(topics=patterns, consumer_offsets=include_consumer_offsets, actions_max=limit)
-            made = plan_sweep(spark, tables, limits, sweep_id=sweep_id, cluster_id=cluster_id)
+            made = plan_sweep(
+                spark, tables, limits, sweep_id=sweep_id, cluster_id=cluster_id, max_age_ms=max_age_ms, say=_note
+            )
         write_whole(out, to_json(made), "--out")
         if format is Format.JSON:
-            from txnscan.report.json import dumps
-
-            write_line(dumps(plan_object(made)))
+            # What `apply` takes, to the letter.
+            write_line(to_json(made).rstrip("\n"))
         else:
             print_plan(stdout_console(), made, str(out))
 
@@ -448,6 +548,10 @@ def apply(
         bool,
         typer.Option("--accept-unknown-outcome", help="Write ABORT markers where nothing tells of a commit or abort."),
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="TOPIC-PARTITION", help="Only the markers of this partition. May be repeated."),
+    ] = None,
     max_plan_age: Annotated[
         str, typer.Option("--max-plan-age", metavar="DURATION", help="An older plan is refused.")
     ] = "1h",
@@ -456,39 +560,57 @@ def apply(
     ] = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Do a plan and nothing else: prove each transaction again, write its marker, look. Sends nothing by default."""
+    """Do a plan and nothing else: prove each transaction again, write its marker, look. Sends nothing by default.
+
+    Exit status: 0 done, 1 failed, 2 usage, 5 when something of the plan is left to do, 6 when the plan is refused as a
+    whole (expired, edited, of another cluster or other tables), 7 when another apply is under way.
+    """
     with _errors_in_one_line():
+        from txnscan.report.resolution import LiveReport, applied_object, print_count
+        from txnscan.resolve.apply import chosen
         from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
         from txnscan.resolve.plan import from_json
-        from txnscan.resolve.run import apply_to
+        from txnscan.resolve.run import Applied, apply_to, check_before_spark
 
         config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
         max_age_ms = parse_duration_ms(max_plan_age, "--max-plan-age")
         made = from_json(read_text(plan_file, "PLAN"))
         _warn(config)
         given = {COMPLETE_COMMITS: complete_commits, ACCEPT_UNKNOWN: accept_unknown_outcome}
+        wanted = tuple(only or ())
+        check_before_spark(config, made, max_age_ms=max_age_ms, only=wanted)
         from txnscan.session import spark_session
 
         with _progress() as progress:
             progress("start Spark", 0, 1)
             spark = spark_session(master, say=progress.say, heard=progress.say)
             progress("apply" if execute else "rehearse", 0, 1)
-            applied = apply_to(
-                spark,
-                config,
-                made,
-                execute=execute,
-                options=[option for option, wanted in given.items() if wanted],
-                max_age_ms=max_age_ms,
-            )
-        from txnscan.report.resolution import applied_object, print_applied
-
-        if format is Format.JSON:
-            from txnscan.report.json import dumps
-
-            write_line(dumps(applied_object(applied)))
+            console = stdout_console() if format is Format.TABLE else None
+            report = LiveReport(len(chosen(made, wanted)), progress, console)
+            try:
+                applied = apply_to(
+                    spark,
+                    config,
+                    made,
+                    execute=execute,
+                    options=[option for option, given_now in given.items() if given_now],
+                    max_age_ms=max_age_ms,
+                    only=wanted,
+                    on_step=report.on_step,
+                    on_result=report.on_result,
+                    on_settled=report.on_settled,
+                )
+            except BaseException:
+                if report.has_begun:
+                    with progress.paused():
+                        _note(report.so_far(executed=execute))
+                        if console is None:
+                            _write_json(applied_object(Applied(execute, tuple(report.results), tuple(report.settled))))
+                raise
+        if console is None:
+            _write_json(applied_object(applied))
         else:
-            print_applied(stdout_console(), applied)
+            print_count(console, applied)
     if execute and not applied.complete:
         raise typer.Exit(EXIT_PARTLY_DONE)
 
@@ -570,6 +692,7 @@ def demo(
 ) -> None:
     """Start three real brokers, make transactions hang on them, and sweep."""
     with _errors_in_one_line():
+        parse_location(tables)
         from txnscan.demo.story import run_demo
 
         run_demo(tables, base_port=port, hold=hold, console=stdout_console(), progress=_progress)
@@ -585,6 +708,16 @@ def _progress() -> Iterator[Any]:
 
     with TerminalProgress(_stderr()) as progress:
         yield progress
+
+
+def _write_json(found: dict[str, Any]) -> None:
+    from txnscan.report.json import dumps
+
+    write_line(dumps(found))
+
+
+def _note(sentence: str) -> None:
+    _complain(f"note: {sentence}")
 
 
 def _print(found: Scan, format: Format, every: bool) -> None:
@@ -630,8 +763,10 @@ def _warn(config: ScanConfig) -> None:
 def _errors_in_one_line() -> Iterator[None]:
     """Every failure that a user can do something about is one line on stderr."""
     from txnscan.demo.errors import DemoError
-    from txnscan.resolve.apply import JournalLost
+    from txnscan.resolve.apply import ApplyRunning, JournalLost
+    from txnscan.resolve.plan import PlanRefused
     from txnscan.session import SparkUnavailable, in_one_line, is_of_spark
+    from txnscan.stored import Stale
 
     with _interruptible() as interrupted:
         try:
@@ -639,8 +774,14 @@ def _errors_in_one_line() -> Iterator[None]:
             if interrupted:
                 # What was interrupted has swallowed it.
                 raise KeyboardInterrupt
+        except PlanRefused as error:
+            _fail(str(error), EXIT_REFUSED)
+        except ApplyRunning as error:
+            _fail(str(error), EXIT_BUSY)
         except ConfigError as error:
             _fail(str(error), EXIT_USAGE)
+        except Stale as error:
+            _fail(str(error), EXIT_INCOMPLETE)
         except ClusterUnreachable as error:
             _fail(f"--bootstrap-server: {error}", EXIT_FAILED)
         except (SparkUnavailable, DemoError, JournalLost, OutputFailed) as error:

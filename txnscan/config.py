@@ -18,6 +18,10 @@ LATE_BUFFER_MS = 300_000
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/.*")
+# A name of Spark SQL: plain, or within backquotes whatever it is.
+_SQL_NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
+_CATALOG_SCHEMA = re.compile(rf"{_SQL_NAME}\.{_SQL_NAME}", re.ASCII)
 
 
 class ConfigError(ValueError):
@@ -32,7 +36,7 @@ class ScanConfig:
     """What to sweep and how, with the names and meanings of the command line's options.
 
     bootstrap_servers: host:port, several with commas. command_config: path of a Kafka client.properties.
-    tables: where the Delta tables are, a path or catalog.schema; None keeps nothing.
+    tables: where the Delta tables are, a path (with a slash in it) or catalog.schema; None keeps nothing.
     topic: regular expressions that a topic's whole name must match, any of them; empty is every topic.
     late_after: age from which a transaction is late, such as "20m"; None is the brokers' longest
     `transaction.max.timeout.ms` and five minutes. engine: "spark" reads on executors, "threads" in this process.
@@ -67,8 +71,8 @@ class ScanConfig:
             parse_duration_ms(self.late_after, "--late-after")
         if self.engine not in ENGINES:
             raise ConfigError("--engine", f"'{self.engine}' is unknown; use one of {', '.join(ENGINES)}")
-        if self.tables is not None and not self.tables.strip():
-            raise ConfigError("--tables", "is empty; give a path or catalog.schema")
+        if self.tables is not None:
+            parse_location(self.tables)
         for option, value, most in (
             ("--batch-size", self.batch_size, 10_000),
             ("--in-flight", self.lanes_per_leader, 64),
@@ -131,6 +135,31 @@ class ScanConfig:
             return read_properties(Path(self.command_config))
         except PropertiesError as error:
             raise ConfigError("--command-config", str(error)) from None
+
+
+def is_catalog_schema(location: str) -> bool:
+    """Whether a location is a schema of a catalog: `catalog.schema`, each plain or within backquotes."""
+    return _CATALOG_SCHEMA.fullmatch(location) is not None
+
+
+def parse_location(text: str) -> str:
+    """Where tables are: catalog.schema as it is, a location with a scheme as it is, a path as an absolute one.
+
+    A path has a slash in it, so that a mistyped name of a catalog becomes no directory. Raises ConfigError.
+    """
+    if not text.strip():
+        raise ConfigError("--tables", "is empty; give a path or catalog.schema")
+    if is_catalog_schema(text) or _URL.fullmatch(text):
+        return text
+    if "/" in text or text in (".", "..", "~"):
+        return str(Path(text).expanduser().absolute())
+    shown = printable(text)
+    parts = text.split(".")
+    quoted = ".".join(part if re.fullmatch(r"[A-Za-z_]\w*", part, re.ASCII) else f"`{part}`" for part in parts)
+    name = f"{printable(quoted)} for a schema of a catalog" if len(parts) == 2 and all(parts) else "catalog.schema"
+    raise ConfigError(
+        "--tables", f"'{shown}' is neither a path nor catalog.schema; write ./{shown} for a directory, or {name}"
+    )
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:

@@ -8,6 +8,7 @@ plain values in this process before the next begins.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Protocol
 
 from txnscan import __version__
 from txnscan.cluster import Cluster
-from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig
+from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, printable
 from txnscan.engine import Engine
 from txnscan.kafka.errors import API_SINCE, unsupported_api
 from txnscan.log_reads import read_outcomes
@@ -151,10 +152,11 @@ class Scan:
     @property
     def complete(self) -> bool:
         """Whether everything in scope was observed: every partition answered, every coordinator proven, no
-        transactional id hidden, and nothing indeterminate.
+        transactional id hidden, and nothing indeterminate. What is listed as not observed is not.
         """
         return (
-            self.partitions_failed == 0
+            not self.errors
+            and self.partitions_failed == 0
             and self.coordinators_proven == self.coordinators_planned
             and self.visibility_error is None
             and self.counts[Verdict.INDETERMINATE] == 0
@@ -185,7 +187,7 @@ def scan(
     topics = reader.in_scope(view)
     # Where all topics are asked for, those that are not shown would be missed without a word.
     hidden_topics = cluster.hidden_topics() if config.scope == "all" else None
-    _check_scope(config, view)
+    _check_scope(config, view, topics)
     max_timeout_ms, config_errors = cluster.max_timeout_ms()
     late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
 
@@ -274,6 +276,7 @@ def scan(
         transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
         errors=errors,
         warnings=(
+            *_idle_patterns(config, view),
             *_early_threshold(late_after_ms, max_timeout_ms),
             *_old_brokers(errors),
             *undelivered_warning(sieve.prepared, judged, now_ms(), late_after_ms),
@@ -368,7 +371,8 @@ def _topic_ids(topics: Iterable[Topic], keys: Collection[Key]) -> dict[Key, str]
     return {(name, index): by_name[name].topic_id for name, index in keys if index in indexes.get(name, ())}
 
 
-def _check_scope(config: ScanConfig, view: ClusterView) -> None:
+def _check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) -> None:
+    """That a scope is of something: of nothing, a sweep would say that nothing hangs. topics: those in scope."""
     for name in config.topic_names:
         indexes = {index for topic in view.topics if topic.name == name for index in topic.indexes}
         if not indexes:
@@ -380,6 +384,21 @@ def _check_scope(config: ScanConfig, view: ClusterView) -> None:
     for broker_id in config.broker_ids:
         if broker_id not in broker_ids:
             raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {broker_ids}")
+    if config.scope == "all" or any(topic.indexes for topic in topics):
+        return
+    if config.topic and not any(config.wants_topic(topic.name) for topic in view.topics):
+        patterns = " or ".join(f"'{printable(pattern)}'" for pattern in config.topic)
+        raise ConfigError(
+            "--topic",
+            f"{patterns} matches no topic that this principal may describe; a whole name has to match",
+        )
+    raise ConfigError("--broker-id", f"no partition in scope is led by {' or '.join(map(str, config.broker_ids))} now")
+
+
+def _idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
+    """Of several patterns, those that matched nothing."""
+    idle = [p for p in config.topic if not any(re.fullmatch(p, topic.name) for topic in view.topics)]
+    return tuple(f"--topic '{printable(pattern)}' matches no topic" for pattern in idle)
 
 
 def _narrow_errors(first: Mapping[Key, NarrowRow], second: Mapping[Key, NarrowRow]) -> list[ScanError]:

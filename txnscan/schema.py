@@ -498,6 +498,7 @@ SWEEPS = Table(
             "and gone",
             lambda s, _: s.healthy,
         ),
+        Column("warnings", "ARRAY<STRING>", "What the sweep warned of", lambda s, _: list(s.warnings)),
     ),
     (
         ("partitions_add_up", "partitions_answered + partitions_failed = partitions_planned"),
@@ -586,6 +587,13 @@ RESOLUTIONS = Table(
         Column("detail", "STRING", "What came of it, in one sentence", _of("detail")),
         Column("actor", "STRING", "Process that did it: host, and process id", _of("actor"), True),
         Column("txnscan_version", "STRING", "Version of txnscan that did it", _of("version"), True),
+        Column("os_user", "STRING", "The user of the operating system that did it", _of("os_user")),
+        Column(
+            "principal",
+            "STRING",
+            "Who that is to Kafka, by SASL; null without it, and of a plan, which asks no broker",
+            _of("principal"),
+        ),
     ),
     (("step_known", "step IN ('planned', 'intent', 'outcome')"), ("marker_known", "marker IN ('COMMIT', 'ABORT')")),
 )

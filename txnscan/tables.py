@@ -20,7 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.config import ConfigError
+from txnscan.config import ConfigError, is_catalog_schema, parse_location, printable
+from txnscan.damage import cause, damaged_commit
 from txnscan.engine.rows import arrow_type, from_row, plain, spark_type
 from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, Verdict
 from txnscan.outcome import TOGETHER
@@ -47,7 +48,8 @@ from txnscan.session import in_one_line
 
 Answer = TypeVar("Answer")
 
-_CATALOG_SCHEMA = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
+# What Spark and Delta say where there is no table.
+_ABSENT = ("DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 _ARROW = {
     "STRING": pa.string(),
     "INT": pa.int32(),
@@ -59,6 +61,7 @@ _ARROW = {
 }
 _IDENTITY = ("topic", "topic_id", "partition", "producer_id", "start_offset")
 _FIRST_SEEN_MS = "unix_millis(first_seen_at) AS first_seen_ms"
+_VERSION_PROPERTY = "txnscan.schemaVersion"
 CONFLICT_TRIES = 5
 # Commits from one checkpoint of a table's log to the next. Delta's own 10 makes every tenth sweep take twice as long,
 # and fifty small commits are read as quickly as ten.
@@ -68,51 +71,129 @@ OF_SWEEPS = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
 
 class Tables:
-    """The tables of one location: a path, or catalog.schema.
-
-    Raises ConfigError from `create` when the location cannot be written.
-    """
+    """The tables of one location: a path, or catalog.schema (`config.parse_location`). Raises ConfigError."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._spark = spark
-        self._location = location if "://" in location or _CATALOG_SCHEMA.fullmatch(location) else _absolute(location)
+        self._location = parse_location(location)
         # Open incidents, by cluster, as the sweep under way found them.
         self._unresolved: dict[str, list[Row]] = {}
         self._begun: set[str] = set()
 
     def name(self, table: Table) -> str:
         """The table's name in SQL."""
-        if _CATALOG_SCHEMA.fullmatch(self._location):
+        if is_catalog_schema(self._location):
             return f"{self._location}.{table.name}"
         path = f"{self._location.rstrip('/')}/{table.name}".replace("`", "``")
         return f"delta.`{path}`"
 
-    def create(self) -> None:
-        """Creates what is missing, before anything is asked of the cluster."""
+    def create(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """Creates what is missing, and adds columns that are new, before anything is asked of the cluster.
+
+        say: told in one sentence of each table that got columns. Raises ConfigError when the location cannot be
+        written, when a table is damaged or of another make, and when one is gone while the others are in use: made
+        anew in silence, it would tell of nothing where there was something.
+        """
+        self._check_commits()
         try:
-            _at_once(partial(self._create, table) for table in TABLES)
+            absent = [table for table in _at_once(partial(self._absent, table, say) for table in TABLES) if table]
+            if absent and len(absent) < len(TABLES):
+                self._check_unused(absent)
+            if absent:
+                _at_once(partial(self._create, table) for table in absent)
         except ConfigError:
             raise
         except Exception as error:
             # Storage fails in as many ways as there are kinds of it, and Py4J passes most of them on as they are.
-            raise ConfigError("--tables", f"{self._location} cannot be written: {in_one_line(error)}") from None
+            raise ConfigError("--tables", f"{self._shown} cannot be written: {why_failed(error)}") from None
 
     def _create(self, table: Table) -> None:
-        if not self._exists(table):
-            self._spark.sql(_create_statement(self.name(table), table))
+        self._spark.sql(_create_statement(self.name(table), table))
 
-    def _exists(self, table: Table) -> bool:
-        try:
-            columns = set(self._spark.table(self.name(table)).columns)
-        except PySparkException:
-            return False
-        missing = [column.name for column in table.columns if column.name not in columns]
+    def _absent(self, table: Table, say: Callable[[str], None]) -> Table | None:
+        """The table, where it is not there; where it is, it has all columns from now on."""
+        columns = self._columns(table)
+        if columns is None:
+            return table
+        missing = [column for column in table.columns if column.name not in columns]
+        if table is SWEEPS:
+            self._check_version(columns)
+        if any(column.required for column in missing):
+            name = next(column.name for column in missing if column.required)
+            raise ConfigError(
+                "--tables", f"{self.name(table)} has no column {name}; it is not of this version of txnscan"
+            )
         if missing:
+            self._add(table, missing)
+            names = ", ".join(column.name for column in missing)
+            say(f"{self.name(table)} is of an earlier version of txnscan: added {names}")
+        return None
+
+    def _columns(self, table: Table) -> frozenset[str] | None:
+        found = self._table(table)
+        return None if found is None else frozenset(found.columns)
+
+    def _table(self, table: Table) -> DataFrame | None:
+        """The table, None where it is not there. Raises ConfigError where it is damaged."""
+        try:
+            return self._spark.table(self.name(table))
+        except Exception as error:
+            if any(name in str(error) for name in _ABSENT):
+                return None
+            raise ConfigError(
+                "--tables", f"the table {table.name} of {self._shown} cannot be read: {why_failed(error)}"
+            ) from None
+
+    def _add(self, table: Table, columns: Sequence[Column]) -> None:
+        added = ", ".join(_column_definition(column) for column in columns)
+        try:
+            self._spark.sql(f"ALTER TABLE {self.name(table)} ADD COLUMNS ({added})")
+        except PySparkException:
+            # Another sweep may have done so at the same time.
+            if not {column.name for column in columns} <= (self._columns(table) or frozenset()):
+                raise
+
+    def _check_version(self, columns: frozenset[str]) -> None:
+        """That the tables are not of a later schema. One has columns that are not known here."""
+        if columns <= {column.name for column in SWEEPS.columns}:
+            return
+        (row, *_) = self._spark.sql(f"SHOW TBLPROPERTIES {self.name(SWEEPS)} ('{_VERSION_PROPERTY}')").collect()
+        if row["value"].isdecimal() and int(row["value"]) > SCHEMA_VERSION:
             raise ConfigError(
                 "--tables",
-                f"{self.name(table)} has no column {missing[0]}; it is not of this version of txnscan",
+                f"{self._shown} has tables of schema version {row['value']}, and this txnscan writes {SCHEMA_VERSION}; "
+                "use the version of txnscan that made them, or a newer one",
             )
-        return True
+
+    def _check_unused(self, absent: Sequence[Table]) -> None:
+        """That the tables that are there hold nothing: then their creation broke off, or goes on elsewhere."""
+        for table in TABLES:
+            if table not in absent and self._spark.table(self.name(table)).take(1):
+                raise self._gone(absent)
+
+    def _gone(self, absent: Sequence[Table]) -> ConfigError:
+        names = " and ".join(table.name for table in absent)
+        verb = "is" if len(absent) == 1 else "are"
+        return ConfigError(
+            "--tables",
+            f"{names} of {self._shown} {verb} gone or without a _delta_log, though other tables are there; restore "
+            "what is missing, or name another location",
+        )
+
+    def _check_commits(self) -> None:
+        """That the logs of tables on this machine are whole. Raises ConfigError that names the file."""
+        for table in TABLES:
+            broken = damaged_commit(Path(re.sub(r"^file:/+", "/", self._location)) / table.name)
+            if broken is not None:
+                raise ConfigError(
+                    "--tables",
+                    f"the table {table.name} cannot be read: the file {printable(str(broken))} is damaged; restore it "
+                    "from a backup, or name another location",
+                )
+
+    @property
+    def _shown(self) -> str:
+        return printable(self._location)
 
     # --- what a sweep needs to know (`scan.History`)
 
@@ -135,11 +216,11 @@ class Tables:
         rows = self._spark.table(self.name(INCIDENTS))
         unresolved = rows.where((F.col("cluster_id") == cluster_id) & F.col("resolved_at").isNull())
         known = (column.name for column in KNOWN)
-        return unresolved.selectExpr("incident_id", *_IDENTITY, _FIRST_SEEN_MS, *known).collect()
+        return self._collected(unresolved.selectExpr("incident_id", *_IDENTITY, _FIRST_SEEN_MS, *known))
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
         rows = self._spark.table(self.name(FIRST_SEEN)).where(F.col("cluster_id") == cluster_id)
-        return rows.selectExpr(*_IDENTITY, "producer_epoch", _FIRST_SEEN_MS).collect()
+        return self._collected(rows.selectExpr(*_IDENTITY, "producer_epoch", _FIRST_SEEN_MS))
 
     # --- what a sweep leaves
 
@@ -206,7 +287,7 @@ class Tables:
 
     def _save(self, table: Table, writer: DataFrameWriter, mode: str = "append") -> None:
         writer = writer.format("delta").mode(mode)
-        if _CATALOG_SCHEMA.fullmatch(self._location):
+        if is_catalog_schema(self._location):
             writer.saveAsTable(self.name(table))
         else:
             writer.save(f"{self._location.rstrip('/')}/{table.name}")
@@ -292,11 +373,15 @@ class Tables:
         return {row["incident_id"]: row["marker"] for row in written.select("incident_id", "marker").collect()}
 
     def rows(self, table: Table) -> DataFrame:
-        """The table. Raises ConfigError when there are no tables at the location."""
-        try:
-            return self._spark.table(self.name(table))
-        except PySparkException:
-            raise ConfigError("--tables", f"there are no tables of txnscan at {self._location}") from None
+        """The table. Raises ConfigError when there are no tables at the location, when this one is gone, and when its
+        log is damaged.
+        """
+        found = self._table(table)
+        if found is not None:
+            return found
+        if any(self._table(other) is not None for other in TABLES):
+            raise self._gone([table])
+        raise ConfigError("--tables", f"there are no tables of txnscan at {self._shown}")
 
     @property
     def spark(self) -> SparkSession:
@@ -306,22 +391,41 @@ class Tables:
 
     def read(self, table: Table, sweep_id: str) -> DataFrame:
         """The rows of one finished sweep; none when it is not finished."""
-        finished = self._spark.table(self.name(SWEEPS)).where(F.col("sweep_id") == sweep_id).select("sweep_id")
-        rows = self._spark.table(self.name(table)).where(F.col("sweep_id") == sweep_id)
+        finished = self.rows(SWEEPS).where(F.col("sweep_id") == sweep_id).select("sweep_id")
+        rows = self.rows(table).where(F.col("sweep_id") == sweep_id)
         return rows.join(F.broadcast(finished), "sweep_id", "left_semi")
 
-    def last_sweep(self, cluster_id: str | None = None, sweep_id: str | None = None) -> Mapping[str, Any] | None:
-        """The row of the last finished sweep, of a cluster or at all, or of the one named; None when there is none.
+    def sweep(self, sweep_id: str) -> Mapping[str, Any] | None:
+        """The row of a finished sweep; None where there is none of this id."""
+        rows = self._collected(self.rows(SWEEPS).where(F.col("sweep_id") == sweep_id).limit(1))
+        return rows[0].asDict() if rows else None
 
-        Raises ConfigError when there are no tables at the location.
+    def last_sweeps(self, cluster_id: str | None = None) -> list[Mapping[str, Any]]:
+        """Of each cluster, or this one, the row of the last finished sweep of everything, and of the last one of a part
+        of it. Raises ConfigError when there are no tables at the location, or they are damaged.
         """
+        self._check_commits()
         sweeps = self.rows(SWEEPS)
         if cluster_id is not None:
             sweeps = sweeps.where(F.col("cluster_id") == cluster_id)
-        if sweep_id is not None:
-            sweeps = sweeps.where(F.col("sweep_id") == sweep_id)
-        rows = sweeps.orderBy(F.desc("started_at")).limit(1).collect()
-        return rows[0].asDict() if rows else None
+        last = sweeps.groupBy("cluster_id", F.col("scope") == "all").agg(F.max("started_at").alias("started_at"))
+        rows = self._collected(sweeps.join(F.broadcast(last), ["cluster_id", "started_at"], "left_semi"))
+        return [row.asDict() for row in rows]
+
+    def last_sweep(self, cluster_id: str | None = None) -> Mapping[str, Any] | None:
+        """The row of the last finished sweep, whatever its scope; None where there is none. Raises as `last_sweeps`."""
+        return max(self.last_sweeps(cluster_id), key=lambda row: row["started_at"], default=None)
+
+    def _collected(self, rows: DataFrame) -> list[Row]:
+        try:
+            return rows.collect()
+        except Exception as error:
+            raise ConfigError("--tables", f"{self._shown} cannot be read: {why_failed(error)}") from None
+
+
+def why_failed(error: BaseException) -> str:
+    """Why tables cannot be written or read, in one line that says what to do where that is known."""
+    return cause(str(error)) or in_one_line(error)
 
 
 def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[Any]) -> DataFrame:
@@ -422,19 +526,14 @@ def _begun(call: Callable[[], Answer]) -> Callable[[], Answer]:
     return answer.result
 
 
-def _at_once(calls: Iterable[Callable[[], None]]) -> None:
+def _at_once(calls: Iterable[Callable[[], Answer]]) -> list[Answer]:
     """Makes all the calls, each in a thread of its own: a small table is written in steps that wait for one another,
     and tables do not wait for other tables. Raises what one of them raised, after all have ended.
     """
     waiting = tuple(calls)
     with ThreadPoolExecutor(len(waiting), thread_name_prefix="txnscan-tables") as pool:
         running = [pool.submit(call) for call in waiting]
-    for one in running:
-        one.result()
-
-
-def _absolute(location: str) -> str:
-    return str(Path(location).absolute())
+    return [one.result() for one in running]
 
 
 def _sql_type(column: Column) -> str:
@@ -445,15 +544,18 @@ def _arrow(column: Column) -> pa.DataType:
     return _ARROW[column.type] if isinstance(column.type, str) else arrow_type(column.type)
 
 
+def _column_definition(column: Column) -> str:
+    required = " NOT NULL" if column.required else ""
+    return f"{column.name} {_sql_type(column)}{required} COMMENT '{_quoted(column.meaning)}'"
+
+
 def _create_statement(name: str, table: Table) -> str:
     def quoted(text: str) -> str:
         return f"'{_quoted(text)}'"
 
-    columns = ", ".join(
-        f"{c.name} {_sql_type(c)}{' NOT NULL' if c.required else ''} COMMENT {quoted(c.meaning)}" for c in table.columns
-    )
+    columns = ", ".join(map(_column_definition, table.columns))
     properties = {
-        "txnscan.schemaVersion": str(SCHEMA_VERSION),
+        _VERSION_PROPERTY: str(SCHEMA_VERSION),
         "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
         **{f"delta.constraints.{check}": condition for check, condition in table.checks},
     }

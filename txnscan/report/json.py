@@ -67,7 +67,7 @@ def stored_object(
             "candidates": sweep["candidates"],
             "scope": sweep["scope"],
             "late_after_ms": sweep["late_after_ms"],
-            "warnings": [],
+            "warnings": list(sweep.get("warnings") or ()),
         },
         "transactions": [{column.name: row[column.name] for column in TRANSACTION} for row in transactions],
         "errors": [{name: row[name] for name in ("stage", "broker", "topic", "partition", "error")} for row in errors],

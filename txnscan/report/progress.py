@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
 
 from rich.console import Console
@@ -67,6 +68,15 @@ class TerminalProgress:
     def say(self, sentence: str) -> None:
         """A sentence on stderr, above the line."""
         self._console.print(Text(sentence), soft_wrap=True)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The line is away meanwhile, so that stdout can be written to the same terminal."""
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
 
     def __enter__(self) -> TerminalProgress:
         self._progress.start()

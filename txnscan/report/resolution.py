@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.report.table import print_text
+from txnscan.model import duration
+from txnscan.report.progress import TerminalProgress
+from txnscan.report.table import plural, print_text, utc
 from txnscan.resolve.apply import DONE, Result, Status
 from txnscan.resolve.plan import Action, Plan, Refusal
 from txnscan.resolve.run import Applied
@@ -25,12 +27,15 @@ _STYLES = {
 
 def print_plan(console: Console, plan: Plan, path: str) -> None:
     """What would be done, and what is refused and why."""
+    narrow = plan.scope != "all"
+    of = f"sweep {printable(plan.sweep_id)}" + (f" of {printable(plan.scope)} alone" if narrow else "")
+    swept = f"begun {utc(plan.swept_at_ms)}, {duration(plan.planned_at_ms - plan.swept_at_ms)} before the plan"
     print_text(
-        console,
-        Text(f"Plan {plan.digest[:12]} of sweep {printable(plan.sweep_id)}, cluster {printable(plan.cluster_id)}:"),
+        console, Text(f"Plan {plan.digest[:12]} of {of}, cluster {printable(plan.cluster_id)} (the sweep {swept}):")
     )
     if not plan.actions:
-        print_text(console, Text("nothing is to be done."), indent=2)
+        rest = " in this scope; all else was not looked at" if narrow else ""
+        print_text(console, Text(f"nothing is to be done{rest}."), indent=2)
     for action in plan.actions:
         _print_action(console, action)
     if plan.refused:
@@ -42,6 +47,8 @@ def print_plan(console: Console, plan: Plan, path: str) -> None:
         )
         print_text(console, title, indent=2)
         print_text(console, Text(f"{refusal.guard}: {printable(refusal.why)}."), indent=4)
+    for warning in plan.warnings:
+        print_text(console, Text(f"warning of the sweep: {printable(warning)}", style="yellow"))
     print_text(console, Text())
     print_text(
         console, Text(f"Written to {printable(path)}; `txnscan apply` rehearses it, and with --execute does it.")
@@ -70,6 +77,11 @@ def print_applied(console: Console, applied: Applied) -> None:
         _print_result(console, result, "before: ")
     for result in applied.results:
         _print_result(console, result)
+    print_count(console, applied)
+
+
+def print_count(console: Console, applied: Applied) -> None:
+    """How much of a plan is done."""
     done = sum(result.status in DONE for result in applied.results)
     verb = "done" if applied.executed else "would be done; nothing was sent (--execute sends)"
     print_text(console, Text(f"{done} of {len(applied.results)} {verb}."))
@@ -87,11 +99,6 @@ def _print_result(console: Console, result: Result, prefix: str = "") -> None:
     print_text(console, Text(f"{printable(result.detail)}."), indent=2)
 
 
-def plan_object(plan: Plan) -> dict[str, Any]:
-    """The plan as one JSON object."""
-    return {**asdict(plan), "digest": plan.digest}
-
-
 def applied_object(applied: Applied) -> dict[str, Any]:
     """What came of a plan as one JSON object."""
     return {
@@ -103,3 +110,78 @@ def applied_object(applied: Applied) -> dict[str, Any]:
 
 def _result_object(result: Result) -> dict[str, Any]:
     return {**asdict(result.action), "status": result.status.value, "detail": result.detail}
+
+
+# What is being done at a step, for the one line of progress.
+_STEPS = {
+    "intend": "Noting the intent for {}",
+    "prove": "Proving {} again",
+    "look": "Looking at {} once more",
+    "send": "Sending the {marker} marker to {}",
+    "conclude": "Noting what came of {}",
+}
+
+
+class LiveReport:
+    """Tells what an apply does while it does it: the step under way as progress, each result as it is known. And where
+    it breaks off, what was done so far.
+
+    progress: of the terminal. console: where results are printed; None where they are told as a whole, at the end.
+    """
+
+    def __init__(self, actions: int, progress: TerminalProgress, console: Console | None) -> None:
+        self._actions = actions
+        self._progress = progress
+        self._console = console
+        self._under_way: tuple[str, Action] | None = None
+        self.results: list[Result] = []
+        self.settled: list[Result] = []
+
+    def on_step(self, step: str, action: Action) -> None:
+        """See `apply_plan`."""
+        self._under_way = (step, action)
+        doing = _STEPS[step].format(printable(action.where), marker=action.marker)
+        self._progress(doing, len(self.results), self._actions)
+
+    def on_result(self, result: Result) -> None:
+        """See `apply_plan`."""
+        self.results.append(result)
+        self._under_way = None
+        self._print(result, "")
+
+    def on_settled(self, result: Result) -> None:
+        """See `settle_interrupted`."""
+        self.settled.append(result)
+        self._print(result, "before: ")
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self._under_way or self.results or self.settled)
+
+    def so_far(self, *, executed: bool) -> str:
+        """What was done up to now, in one sentence."""
+        done = sum(result.status in DONE for result in self.results)
+        left = self._actions - len(self.results)
+        said = f"{len(self.results)} of {plural(self._actions, 'marker')} gone through, {done} done"
+        if not executed:
+            return f"{said}; nothing was sent"
+        if self._under_way is None:
+            return f"{said}; {left} not begun"
+        step, action = self._under_way
+        where = f"{action.marker} {printable(action.where)}"
+        if step == "conclude":
+            return (
+                f"{said}; what came of {where} may not be in the journal, and the next apply --execute looks at it; "
+                f"{left} not begun"
+            )
+        state = (
+            "its marker may have been sent, and the next apply --execute looks at it first"
+            if step == "send"
+            else "its marker was not sent"
+        )
+        return f"{said}; {where} was under way: {state}; {left - 1} not begun"
+
+    def _print(self, result: Result, prefix: str) -> None:
+        if self._console is not None:
+            with self._progress.paused():
+                _print_result(self._console, result, prefix)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.model import duration
+from txnscan.schema import timestamp
 
 _STYLES = {
     "hanging": "bold red",
@@ -56,6 +57,19 @@ def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = Fal
         print_text(console, Text(f"warning: {printable(warning)}", style="yellow"))
 
 
+def print_stored(console: Console, sweep: Mapping[str, Any], now_ms: int) -> None:
+    """Which stored sweep this is: its id, its scope, its time and its age."""
+    began_ms = round(_time(sweep["started_at"]).timestamp() * 1_000)
+    of = "everything" if sweep["scope"] == "all" else f"{printable(sweep['scope'])} alone"
+    when = f"begun {utc(began_ms)}, {duration(now_ms - began_ms)} ago"
+    print_text(console, Text(f"Sweep {printable(sweep['sweep_id'])} of {of}, {when}."))
+
+
+def utc(epoch_ms: int) -> str:
+    """A time for people, to the second."""
+    return f"{timestamp(epoch_ms):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def print_text(console: Console, text: Text, indent: int = 0) -> None:
     """Prints a sentence: on a terminal wrapped under its indentation, in a pipe whole on one line."""
     width = max(console.width - indent, 20)
@@ -81,6 +95,8 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
     partitions, coordinators = sweep["partitions"], sweep["coordinators"]
     open_count = sum(sweep["counts"].values()) - sweep["counts"]["gone"]
     ended = sweep["counts"]["gone"]
+    narrow = sweep["scope"] != "all"
+    only = f", {printable(sweep['scope'])} alone" if narrow else ""
     said = [
         f"{count} {verdict.replace('_', ' ')}"
         for verdict, count in sweep["counts"].items()
@@ -90,11 +106,11 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
         Text.assemble(
             ("Cluster ", ""),
             (printable(sweep["cluster_id"]), "bold"),
-            f": {partitions['answered']} of {partitions['planned']} partitions answered, "
+            f"{only}: {partitions['answered']} of {partitions['planned']} partitions answered, "
             f"{coordinators['proven']} of {coordinators['planned']} coordinator partitions proven.",
         ),
         Text(
-            f"{_plural(open_count, 'open transaction')}"
+            f"{plural(open_count, 'open transaction')}"
             + (f": {', '.join(said)}." if said else ".")
             + (f" {ended} more ended while the sweep was looking." if ended else "")
         ),
@@ -103,6 +119,8 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
     if hanging:
         late = sweep["candidates"]
         lines.append(Text(f"{hanging} hanging, of which {late} late (KIP-664 candidates).", style="bold red"))
+    elif sweep["complete"] and narrow:
+        lines.append(Text("Nothing hangs in this scope; all else was not looked at.", style="green"))
     elif sweep["complete"]:
         lines.append(Text("Nothing hangs.", style="green"))
     else:
@@ -133,7 +151,7 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
     for transaction in group[:_PARTITIONS_SHOWN]:
         print_text(console, where(transaction, started_at), indent=2)
     if len(group) > _PARTITIONS_SHOWN:
-        print_text(console, Text(f"and {_plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"), indent=2)
+        print_text(console, Text(f"and {plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"), indent=2)
 
 
 def where(t: Mapping[str, Any], started_at: Any) -> Text:
@@ -145,7 +163,7 @@ def where(t: Mapping[str, Any], started_at: Any) -> Text:
     )
     if t["blocked_records"]:
         line.append(
-            f"; blocks {_plural(t['blocked_records'], 'record')} from read_committed consumers "
+            f"; blocks {plural(t['blocked_records'], 'record')} from read_committed consumers "
             f"(last stable offset {t['last_stable_offset']}, high watermark {t['high_watermark']})"
         )
     return line
@@ -188,5 +206,6 @@ def _place(error: Mapping[str, Any]) -> str:
     return f"broker {error['broker']}" if error["broker"] is not None else "cluster"
 
 
-def _plural(count: int, what: str) -> str:
+def plural(count: int, what: str) -> str:
+    """A count of things, such as "1 record" and "2 records"."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from txnscan.config import ConfigError, printable
 from txnscan.kafka.acls import Permission, explained
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.write_txn_markers import MarkerToWrite
@@ -93,13 +94,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An intent in the journal, and what came of it: None when that was never written down."""
+    """An intent in the journal, and what came of it, with its sentence: None when that was never written down."""
 
     attempt_id: str
     plan_digest: str
     intent_at_ms: int
     action: Action
     status: str | None
+    detail: str | None = None
 
 
 class Brokers(Protocol):
@@ -164,26 +166,58 @@ class Journal(Protocol):
 
 
 class JournalLost(Exception):
-    """Another apply has taken over: this one sends nothing more."""
+    """Another apply has taken over, or the journal cannot be written: this one sends nothing more."""
 
 
-def settle_interrupted(cluster_id: str, plan: Plan, brokers: Brokers, journal: Journal) -> list[Result]:
-    """Looks at what became of attempts that an earlier apply left without an outcome, and writes that down."""
-    results = []
+class ApplyRunning(ConfigError):
+    """Another apply is under way on the cluster."""
+
+
+def _nothing(result: Result) -> None:
+    """What is told to nobody."""
+
+
+def settle_interrupted(
+    cluster_id: str,
+    plan: Plan,
+    brokers: Brokers,
+    journal: Journal,
+    on_result: Callable[[Result], None] = _nothing,
+) -> list[Result]:
+    """Looks at what became of attempts that an earlier apply left without an outcome, and writes that down.
+
+    on_result: told each result as soon as it is known.
+    """
+    results: list[Result] = []
+
+    def told(result: Result) -> Result:
+        results.append(result)
+        on_result(result)
+        return result
+
     for attempt in journal.attempts(cluster_id):
         if attempt.status is not None:
             continue
         look = brokers.look(attempt.action)
         if look.error is not None:
             detail = f"an earlier apply was interrupted, and the partition cannot be read: {look.error}"
-            results.append(Result(attempt.action, Status.UNKNOWN, detail))
+            told(Result(attempt.action, Status.UNKNOWN, detail))
             continue
-        status = Status.NOT_RESOLVED if look.is_open else Status.RESOLVED
-        said = "is still open, and may have been sent its marker: sweep and plan again" if look.is_open else "is gone"
-        result = Result(attempt.action, status, f"an earlier apply was interrupted; the transaction {said}")
-        journal.conclude(plan, attempt.attempt_id, attempt.action, status, result.detail)
-        results.append(result)
+        result = told(_interrupted(attempt.action, look))
+        journal.conclude(plan, attempt.attempt_id, attempt.action, result.status, result.detail)
     return results
+
+
+def _interrupted(action: Action, look: Look) -> Result:
+    """What an intent without an outcome can mean, by what its partition shows now."""
+    if not look.is_open:
+        return Result(action, Status.RESOLVED, "an earlier apply was interrupted; the transaction is gone")
+    return Result(
+        action,
+        Status.NOT_RESOLVED,
+        "an earlier apply was interrupted after it had noted its intent, so that nobody knows whether it sent its "
+        "marker; the transaction is still open: sweep and plan again",
+    )
 
 
 def apply_plan(
@@ -195,27 +229,46 @@ def apply_plan(
     options: Collection[str],
     sleep: Callable[[float], None],
     on_step: Callable[[str, Action], None] = lambda step, action: None,
+    on_result: Callable[[Result], None] = _nothing,
+    only: Collection[str] = (),
 ) -> list[Result]:
     """Does the plan's actions in order; without `execute` everything up to the sending. One result for each.
 
-    options: those given of the ones that actions need. sleep: waits, in seconds. on_step: called before each step. A
-    refusal for want of an ACL stops it: the actions that were not tried are refused. Raises JournalLost.
+    options: those given of the ones that actions need. sleep: waits, in seconds. on_step: called before each step.
+    on_result: told each result as soon as it is known, before it is written down. only: the partitions to act on, as
+    "topic-partition"; empty is all of the plan. A refusal for want of an ACL stops it: the actions that were not tried
+    are refused. Raises JournalLost.
     """
     attempts = journal.attempts(plan.cluster_id)
     results: list[Result] = []
     stopped: str | None = None
-    run = _Run(plan, brokers, journal, on_step, sleep)
-    for action in plan.actions:
-        if stopped is not None:
-            results.append(Result(action, Status.REFUSED, stopped))
+    run = _Run(plan, brokers, journal, on_step, on_result, sleep)
+    for action in chosen(plan, only):
+        untried = (
+            _not_to_try(plan, action, options, attempts) if stopped is None else Result(action, Status.REFUSED, stopped)
+        )
+        if untried is not None:
+            on_result(untried)
+            results.append(untried)
             continue
-        result = _not_to_try(plan, action, options, attempts)
-        if result is None:
-            result = run.execute(action) if execute else run.rehearse(action)
+        result = run.execute(action) if execute else run.rehearse(action)
         results.append(result)
         if result.status is Status.FAILED and ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name in result.detail:
             stopped = "not tried, because the one before it was refused for want of an ACL"
     return results
+
+
+def chosen(plan: Plan, only: Collection[str]) -> list[Action]:
+    """The plan's actions on these partitions, or all of them. Raises ConfigError for a partition that it has not."""
+    known = {action.where for action in plan.actions}
+    refused = {refusal.where: refusal for refusal in plan.refused}
+    for where in only:
+        if where in refused and where not in known:
+            raise ConfigError("--only", f"the plan refuses {where} ({refused[where].guard}): {refused[where].why}")
+        if where not in known:
+            markers = ", ".join(sorted(known)) or "none"
+            raise ConfigError("--only", f"'{printable(where)}' is not among the markers of the plan: {markers}")
+    return [action for action in plan.actions if not only or action.where in only]
 
 
 def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: Sequence[Attempt]) -> Result | None:
@@ -234,7 +287,8 @@ def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: 
         if attempt.status == Status.RESOLVED:
             return Result(action, Status.GONE, "an earlier apply has resolved it")
         said = attempt.status.replace("_", " ")
-        return Result(action, Status.REFUSED, f"its marker was sent before ({said}): sweep and plan again")
+        why = attempt.detail or "sweep and plan again"
+        return Result(action, Status.REFUSED, f"an earlier apply has tried it ({said}): {why}")
     if action.needs is not None and action.needs not in options:
         outcome = action.outcome.replace("_", " ")
         why = f"its outcome is {outcome}: give {action.needs} to write this {action.marker} marker"
@@ -250,14 +304,17 @@ class _Run:
     brokers: Brokers
     journal: Journal
     on_step: Callable[[str, Action], None]
+    on_result: Callable[[Result], None]
     sleep: Callable[[float], None]
 
     def rehearse(self, action: Action) -> Result:
         """Everything up to the sending."""
+        self.on_step("prove", action)
         proven = self._prove(action)
-        if isinstance(proven, Result):
-            return proven
-        return Result(action, Status.WOULD_SEND, f"proven again; with --execute its {action.marker} marker is sent")
+        would = f"proven again; with --execute its {action.marker} marker is sent"
+        result = proven if isinstance(proven, Result) else Result(action, Status.WOULD_SEND, would)
+        self.on_result(result)
+        return result
 
     def execute(self, action: Action) -> Result:
         """From the intent to the outcome in the journal."""
@@ -272,6 +329,7 @@ class _Run:
         else:
             self.journal.hold()
             result = self._send(action, proven.observation.leader)
+        self.on_result(result)
         self.on_step("conclude", action)
         self.journal.conclude(self.plan, attempt_id, action, result.status, result.detail)
         return result

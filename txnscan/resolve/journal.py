@@ -5,6 +5,7 @@ Rows are only ever appended, each in a transaction of its own that is done befor
 
 from __future__ import annotations
 
+import getpass
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -21,7 +22,7 @@ from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
-from txnscan.tables import Tables, known_outcome
+from txnscan.tables import Tables, known_outcome, why_failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +37,39 @@ class _Entry:
     action: Action
     detail: str | None
     actor: str
+    os_user: str | None
+    principal: str | None
     version: str = __version__
 
 
 class TablesJournal:
-    """See `apply.Journal`. lock: of the one apply on the cluster, entered by the caller; None where nothing is sent."""
+    """See `apply.Journal`. lock: of the one apply on the cluster, entered by the caller; None where nothing is sent.
+    principal: who applies, to Kafka; None where no broker is asked.
+    """
 
-    def __init__(self, tables: Tables, lock: Lock | None = None, *, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        lock: Lock | None = None,
+        *,
+        principal: str | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
         self._tables = tables
         self._lock = lock
+        self._principal = principal
         self._now_ms = now_ms
 
     def hold(self) -> None:
         """See Journal."""
         if self._lock is None:
             raise JournalLost("this apply does not hold the lock")
-        self._lock.hold()
+        try:
+            self._lock.hold()
+        except JournalLost:
+            raise
+        except Exception as error:
+            raise JournalLost(_lost("this apply's turn cannot be renewed", error)) from error
 
     def planned(self, plan: Plan) -> None:
         """Stores that this plan was made from these tables."""
@@ -69,9 +87,15 @@ class TablesJournal:
         rows = self._rows().where(F.col("cluster_id") == cluster_id)
         steps = rows.where(F.col("step") != "planned").withColumn("at_ms", F.unix_millis("at")).orderBy("at")
         found = [row.asDict() for row in steps.collect()]
-        outcomes = {row["attempt_id"]: row["status"] for row in found if row["step"] == "outcome"}
+        outcomes = {row["attempt_id"]: (row["status"], row["detail"]) for row in found if row["step"] == "outcome"}
         return [
-            Attempt(row["attempt_id"], row["plan_digest"], row["at_ms"], _action(row), outcomes.get(row["attempt_id"]))
+            Attempt(
+                row["attempt_id"],
+                row["plan_digest"],
+                row["at_ms"],
+                _action(row),
+                *outcomes.get(row["attempt_id"], (None, None)),
+            )
             for row in found
             if row["step"] == "intent"
         ]
@@ -96,7 +120,11 @@ class TablesJournal:
         self._append(self._entry(plan, action, "outcome", attempt_id, status.value, detail))
 
     def _append(self, entry: _Entry) -> None:
-        self._tables.append(RESOLUTIONS, [entry], once=f"{entry.attempt_id}-{entry.step}")
+        try:
+            self._tables.append(RESOLUTIONS, [entry], once=f"{entry.attempt_id}-{entry.step}")
+        except Exception as error:
+            said = f"the {entry.step} for {entry.action.where} cannot be written to the journal"
+            raise JournalLost(_lost(said, error)) from error
 
     def _rows(self) -> DataFrame:
         return self._tables.rows(RESOLUTIONS)
@@ -119,7 +147,21 @@ class TablesJournal:
             action=action,
             detail=detail,
             actor=str(this_process()),
+            os_user=_os_user(),
+            principal=self._principal,
         )
+
+
+def _lost(said: str, error: Exception) -> str:
+    return f"--tables: {said}: {why_failed(error)}; nothing more is sent"
+
+
+def _os_user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run as a number without a name.
+        return None
 
 
 def _action(row: dict[str, Any]) -> Action:

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError
 from txnscan.remote import wall_clock_ms
-from txnscan.resolve.apply import JournalLost
+from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.resolve.exclusive import Setting, is_local, scheme_of, why_not_exclusive
 from txnscan.schema import APPLY_LOCKS, RESOLUTIONS, Table, timestamp
 from txnscan.tables import CONFLICT_TRIES, Tables, frame, is_conflict
@@ -41,10 +41,6 @@ except ImportError:
     fcntl = None  # type: ignore[assignment]
 
 LEASE_MS = 300_000
-
-
-class ApplyRunning(ConfigError):
-    """Another apply is under way on the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +117,8 @@ class Lock:
 
     def __exit__(self, *exc_info: object) -> None:
         row = _Row(self._cluster_id, self._now_ms(), None, str(this_process()), self._now_ms())
-        with self._open:
+        # Where it broke off, why it did is what counts; a lease that cannot be given back runs out.
+        with self._open, contextlib.suppress(*(() if exc_info[0] is None else (Exception,))):
             self._merge(row, over=self._me)
 
     def hold(self) -> None:

@@ -18,7 +18,7 @@ from txnscan.config import ConfigError
 from txnscan.model import Outcome, Reason, duration
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
 
-FORMAT = 1
+FORMAT = 2
 MAX_AGE_MS = 3_600_000
 _PLAN_BYTES_MAX = 64 * 1024 * 1024
 _EPOCH_MAX = 32_767
@@ -77,10 +77,17 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done about the hanging transactions of one sweep. Times are epoch milliseconds."""
+    """What is to be done about the hanging transactions of one sweep. Times are epoch milliseconds.
+
+    scope: of the sweep, "all" or what it was limited to; nothing is planned about the rest. swept_at_ms: when the sweep
+    began. warnings: what it warned of.
+    """
 
     cluster_id: str
     sweep_id: str
+    scope: str
+    swept_at_ms: int
+    warnings: tuple[str, ...]
     planned_at_ms: int
     late_after_ms: int
     version: str
@@ -94,13 +101,25 @@ class Plan:
 
 
 def make_plan(
-    stored: Sequence[Stored], limits: Limits, *, cluster_id: str, sweep_id: str, planned_at_ms: int, version: str
+    stored: Sequence[Stored],
+    limits: Limits,
+    *,
+    cluster_id: str,
+    sweep_id: str,
+    swept_at_ms: int,
+    planned_at_ms: int,
+    version: str,
+    scope: str = "all",
+    warnings: Sequence[str] = (),
 ) -> Plan:
     """The plan for the hanging transactions of a sweep."""
     decided = list(zip(stored, guarded_together(stored, limits), strict=True))
     return Plan(
         cluster_id=cluster_id,
         sweep_id=sweep_id,
+        scope=scope,
+        swept_at_ms=swept_at_ms,
+        warnings=tuple(warnings),
         planned_at_ms=planned_at_ms,
         late_after_ms=max((one.late_after_ms for one in stored), default=0),
         version=version,
@@ -185,6 +204,10 @@ def from_json(text: str) -> Plan:
 def _whole(found: Mapping[str, Any]) -> Plan:
     """Every field there, of its type, and none besides."""
     head = {name: value for name, value in found.items() if name != "txnscan_plan"}
+    if "warnings" in head:
+        if not isinstance(head["warnings"], list) or not all(isinstance(one, str) for one in head["warnings"]):
+            raise PlanRefused("it holds no list of warnings; plan again")
+        head["warnings"] = tuple(head["warnings"])
     rows = {"actions": Action, "refused": Refusal}
     for name, row_type in rows.items():
         if not isinstance(head.get(name), list):
@@ -199,6 +222,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
     "str | None": (str, type(None)),
     "int | None": (int, type(None)),
+    "tuple[str, ...]": (tuple,),
     "tuple[Action, ...]": (tuple,),
     "tuple[Refusal, ...]": (tuple,),
 }

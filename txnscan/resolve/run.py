@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from txnscan import __version__
 from txnscan.config import ConfigError, ScanConfig
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
 from txnscan.remote import wall_clock_ms
-from txnscan.resolve.apply import DONE, Result, apply_plan, settle_interrupted
+from txnscan.resolve.apply import DONE, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
+from txnscan.stored import Stale, began_ms, find_sweep, stale
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,24 +42,35 @@ def plan_sweep(
     *,
     sweep_id: str | None = None,
     cluster_id: str | None = None,
+    max_age_ms: int | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> Plan:
-    """Plans what to do about what the last finished sweep found hanging, or the one named. Asks nothing of the brokers.
+    """Plans what to do about what the last finished sweep of everything found hanging, or the one named. Asks nothing
+    of the brokers.
 
-    The plan is noted in the tables, and `apply_to` takes no other. Raises ConfigError.
+    The plan is noted in the tables, and `apply_to` takes no other. say: told what to know about the choice of the
+    sweep. Raises ConfigError, and Stale when the sweep is older than this.
     """
     from txnscan.resolve.journal import TablesJournal, stored_hanging
     from txnscan.tables import Tables
 
     opened = Tables(spark, tables)
-    last = opened.last_sweep(cluster_id, sweep_id)
-    if last is None:
-        raise ConfigError("--tables", "no finished sweep is there that fits")
-    opened.create()
+    chosen_sweep = find_sweep(opened, cluster_id, sweep_id)
+    for note in chosen_sweep.notes:
+        say(note)
+    last = chosen_sweep.sweep
+    too_old = stale(last, max_age_ms, wall_clock_ms())
+    if too_old is not None:
+        raise Stale(too_old)
+    opened.create(say)
     made = make_plan(
         stored_hanging(opened, last["sweep_id"]),
         limits,
         cluster_id=last["cluster_id"],
         sweep_id=last["sweep_id"],
+        scope=last["scope"],
+        swept_at_ms=began_ms(last),
+        warnings=tuple(last.get("warnings") or ()),
         planned_at_ms=wall_clock_ms(),
         version=__version__,
     )
@@ -73,12 +86,16 @@ def apply_to(
     execute: bool = False,
     options: Collection[str] = (),
     max_age_ms: int = MAX_AGE_MS,
+    only: Collection[str] = (),
     on_step: Callable[[str, Action], None] = lambda step, action: None,
+    on_result: Callable[[Result], None] = lambda result: None,
+    on_settled: Callable[[Result], None] = lambda result: None,
 ) -> Applied:
     """Does the plan on the cluster of `config`; without `execute` everything up to the sending.
 
-    options: see `guard.COMPLETE_COMMITS`, `guard.ACCEPT_UNKNOWN`. Raises ConfigError, PlanRefused and ApplyRunning
-    before anything is sent, and JournalLost when its turn ran out.
+    options: see `guard.COMPLETE_COMMITS`, `guard.ACCEPT_UNKNOWN`. only: see `apply_plan`. on_step, on_result,
+    on_settled: told of each step before it, and of each result as soon as it is known. Raises ConfigError, PlanRefused
+    and ApplyRunning before anything is sent, and JournalLost when its turn ran out or the journal cannot be written.
     """
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import Lock, check_exclusive
@@ -93,11 +110,40 @@ def apply_to(
     cluster_id = brokers.cluster_id()
     check_plan(plan, cluster_id=cluster_id, now_ms=wall_clock_ms(), max_age_ms=max_age_ms)
     TablesJournal(tables).check_planned(plan)
+
+    def done_by(journal: TablesJournal) -> tuple[Result, ...]:
+        return tuple(
+            apply_plan(
+                plan,
+                brokers,
+                journal,
+                execute=execute,
+                options=options,
+                sleep=time.sleep,
+                on_step=on_step,
+                on_result=on_result,
+                only=only,
+            )
+        )
+
     if not execute:
-        rehearsed = apply_plan(plan, brokers, TablesJournal(tables), execute=False, options=options, sleep=time.sleep)
-        return Applied(False, tuple(rehearsed), ())
+        return Applied(False, done_by(TablesJournal(tables)), ())
+    # Columns that are new since the plan was made.
+    tables.create()
     with Lock(tables, cluster_id) as lock:
-        journal = TablesJournal(tables, lock)
-        settled = settle_interrupted(cluster_id, plan, brokers, journal)
-        results = apply_plan(plan, brokers, journal, execute=True, options=options, sleep=time.sleep, on_step=on_step)
-    return Applied(True, tuple(results), tuple(settled))
+        # Without SASL the brokers make up their own name for a client, which it is not told.
+        principal = None if brokers.principal == UNKNOWN_PRINCIPAL else brokers.principal
+        journal = TablesJournal(tables, lock, principal=principal)
+        settled = settle_interrupted(cluster_id, plan, brokers, journal, on_settled)
+        return Applied(True, done_by(journal), tuple(settled))
+
+
+def check_before_spark(config: ScanConfig, plan: Plan, *, max_age_ms: int, only: Collection[str] = ()) -> None:
+    """What can be known of a plan without its tables: that it is fresh, of this cluster, and has these partitions.
+
+    Raises PlanRefused, ConfigError, and ClusterUnreachable.
+    """
+    # What is too old is so whatever the brokers are.
+    check_plan(plan, cluster_id=plan.cluster_id, now_ms=wall_clock_ms(), max_age_ms=max_age_ms)
+    chosen(plan, only)
+    check_plan(plan, cluster_id=LiveBrokers(config).cluster_id(), now_ms=wall_clock_ms(), max_age_ms=max_age_ms)

@@ -203,6 +203,7 @@ class Apply:
             Limits(),
             cluster_id=CLUSTER_ID,
             sweep_id="simulated",
+            swept_at_ms=NOW_MS,
             planned_at_ms=NOW_MS,
             version="",
         )
