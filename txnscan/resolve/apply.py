@@ -5,7 +5,7 @@
                       outcome
 
 What is slow comes before the last look: tables, the log, siblings, the connection. Between the last look's second read
-of the partition and the marker stand two rounds of Metadata and the judging, and then one request on a connection that
+of the partition and the marker stand one round of Metadata and the judging, and then one request on a connection that
 is open already: as long as the slowest broker takes to answer, and no longer than `request.timeout.ms`.
 
 The last look waits until no owner of the producer id is in the middle of a transaction. A marker at another epoch than
