@@ -40,7 +40,6 @@ def test_a_planted_transaction_may_be_hanging_or_indeterminate_or_unread(
     [
         ([], {}, "absent"),
         ([], {"partitions_failed": 1}, "absent"),
-        ([], {"errors": (UNREAD,)}, "absent"),
         ([judged(second_start_offset=None)], {}, "gone"),
         ([judged(second_start_offset=None)], {"partitions_failed": 1}, "gone"),
         ([judged(view("Ongoing", partitions=("p-0",)))], {"partitions_failed": 1}, "ongoing"),

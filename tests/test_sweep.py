@@ -208,7 +208,7 @@ def test_a_short_late_after_is_allowed_with_a_warning(planted: Planted) -> None:
 
 def test_sweep_and_show_print_the_same_object(planted: Planted, location: str) -> None:
     options = ("--tables", location, "--format", "json", "--master", "local[1]")
-    swept = run("sweep", "--bootstrap-server", planted.bootstrap_servers, *options)
+    swept = run("sweep", "--bootstrap-server", planted.bootstrap_servers, "--store-all", *options)
     shown = run("show", *options, "--fail-on", "hanging", "--fail-on", "incomplete")
     assert (swept.returncode, shown.returncode) == (0, 3), swept.stderr + shown.stderr
     assert json.loads(swept.stdout) == json.loads(shown.stdout)

@@ -258,11 +258,22 @@ def test_every_column_says_what_it_means_and_every_row_keeps_its_table_s_checks(
         ).write.format("delta").mode("append").save(tables.name(OPEN_TRANSACTIONS)[len("delta.`") : -1])
 
 
-def test_tables_are_clustered_by_cluster_and_date_or_else_partitioned(spark: SparkSession, tables: Tables) -> None:
+def test_tables_need_no_writer_feature_that_only_spark_has(spark: SparkSession, tables: Tables) -> None:
     for table in TABLES:
         (detail,) = spark.sql(f"DESCRIBE DETAIL {tables.name(table)}").collect()
-        clustered = [] if table.partitioned_by else ["cluster_id", "sweep_date"]
-        assert (detail["clusteringColumns"], detail["partitionColumns"]) == (clustered, list(table.partitioned_by))
+        assert set(detail["tableFeatures"]) <= {"appendOnly", "checkConstraints", "invariants"}
+        assert (detail["clusteringColumns"], detail["partitionColumns"]) == ([], list(table.partitioned_by))
+
+
+def test_ages_that_are_lost_are_begun_anew_and_nothing_else_is(tables: Tables, location: str) -> None:
+    """Tables of a version before there were ages have none, and need not be refused for it."""
+    tables.write(scan(ORPHAN, ONGOING))
+    shutil.rmtree(f"{location}/first_seen")
+    said: list[str] = []
+    tables.create(said.append)
+    assert [line.partition(" is made anew")[0] for line in said] == [tables.name(FIRST_SEEN)]
+    assert tables.last_seen("cluster-1")() == {}
+    assert set(tables.unresolved("cluster-1")()) == {identity(ORPHAN.observation)}
 
 
 def test_creating_twice_changes_nothing(spark: SparkSession, tables: Tables) -> None:

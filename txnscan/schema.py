@@ -37,9 +37,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by: by none, its
-    rows are clustered by cluster and date.
-    """
+    """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by, if any."""
 
     name: str
     meaning: str

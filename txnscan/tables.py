@@ -97,7 +97,9 @@ class Tables:
         self._check_commits()
         try:
             absent = [table for table in _at_once(partial(self._absent, table, say) for table in TABLES) if table]
-            if absent and len(absent) < len(TABLES):
+            if absent == [FIRST_SEEN]:
+                say(f"{self.name(FIRST_SEEN)} is made anew: what is open and does not hang counts its age from now on")
+            elif absent and len(absent) < len(TABLES):
                 self._check_unused(absent)
             if absent:
                 _at_once(partial(self._create, table) for table in absent)
@@ -136,7 +138,10 @@ class Tables:
     def _table(self, table: Table) -> DataFrame | None:
         """The table, None where it is not there. Raises ConfigError where it is damaged."""
         try:
-            return self._spark.table(self.name(table))
+            found = self._spark.table(self.name(table))
+            # Spark Connect looks for it no sooner than this.
+            _ = found.columns
+            return found
         except Exception as error:
             if any(name in str(error) for name in _ABSENT):
                 return None
@@ -560,14 +565,11 @@ def _create_statement(name: str, table: Table) -> str:
         **{f"delta.constraints.{check}": condition for check, condition in table.checks},
     }
     listed = ", ".join(f"{quoted(key)} = {quoted(value)}" for key, value in properties.items())
-    layout = (
-        f"PARTITIONED BY ({', '.join(table.partitioned_by)})"
-        if table.partitioned_by
-        else "CLUSTER BY (cluster_id, sweep_date)"
-    )
+    # Not clustered: that takes writer features which not every writer of Delta has, and which cannot be dropped again.
+    layout = f"PARTITIONED BY ({', '.join(table.partitioned_by)}) " if table.partitioned_by else ""
     return (
         f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING DELTA COMMENT {quoted(table.meaning)} "
-        f"{layout} TBLPROPERTIES ({listed})"
+        f"{layout}TBLPROPERTIES ({listed})"
     )
 
 
