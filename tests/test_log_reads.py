@@ -25,9 +25,9 @@ from txnscan.outcome import OutcomeEvidence
 from txnscan.remote import Connect
 from txnscan.rules import judge
 from txnscan.scan import Identity, identity, with_outcomes
-from txnscan.sim.encode import batch, transaction_log_key, transaction_log_value
+from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
-from txnscan.transaction_log import State
+from txnscan.transaction_log import State, transactional_id_key
 
 LEADERS = (1, 2, 3)
 ENGINE, LANES = ThreadsEngine(1), 1
@@ -97,7 +97,7 @@ def id_for(k: int, prefix: str = "app") -> str:
 
 def record(name: str, state: State, epoch: int = 3, producer_id: int = 7, partitions: tuple[Key, ...] = ()) -> Record:
     metadata = TransactionMetadata(producer_id, epoch, state.value, frozenset(partitions))
-    return transaction_log_key(name), transaction_log_value(metadata, 1_700_000_000_000)
+    return transactional_id_key(name), transaction_log_value(metadata, 1_700_000_000_000)
 
 
 def history(name: str, producer_id: int = 7) -> list[Record]:
@@ -282,14 +282,14 @@ def test_what_is_no_record_of_an_id_is_passed_over(cluster: FakeLogs, passed: by
 
 
 def test_a_tombstone_of_an_id_that_is_kept_is_its_last_record(cluster: FakeLogs) -> None:
-    cluster.write(1, *history(id_for(1)), (transaction_log_key(id_for(1)), None))
+    cluster.write(1, *history(id_for(1)), (transactional_id_key(id_for(1)), None))
     found = read(cluster, judged())
     assert states(found) == [*numbered(0, 1, 2, 3), (4, State.DEAD)]
 
 
 def test_the_tombstone_of_an_id_is_no_record_of_who_has_the_name_after_it(cluster: FakeLogs) -> None:
     name = id_for(1)
-    cluster.write(1, *history(name, producer_id=5), (transaction_log_key(name), None), *history(name))
+    cluster.write(1, *history(name, producer_id=5), (transactional_id_key(name), None), *history(name))
     assert [(one.offset, one.producer_id) for one in read(cluster).logged] == [(offset, 7) for offset in range(5, 9)]
 
 
@@ -385,7 +385,7 @@ def test_an_orphan_whose_producer_id_the_log_gives_to_an_id_is_none(cluster: Fak
 @pytest.mark.parametrize(
     "after",
     [
-        (transaction_log_key("hidden"), None),
+        (transactional_id_key("hidden"), None),
         record("hidden", State.EMPTY, 0, producer_id=8),
     ],
     ids=["expired", "has another producer id"],
@@ -409,11 +409,11 @@ LATER = b"\x00\x02" + history("x")[0][1][2:]  # type: ignore[index]
 @pytest.mark.parametrize(
     ("key", "value", "error"),
     [
-        (transaction_log_key(id_for(1)), LATER, "a value of version 2 is not known"),
-        (transaction_log_key("another"), LATER, "a value of version 2 is not known"),
-        (transaction_log_key(id_for(1)), b"\x00\x01", "a record is cut short"),
-        (transaction_log_key(id_for(1)), history("x")[1][1], None),
-        (transaction_log_key(id_for(1)), history("x")[1][1][:-1], "a record is cut short"),  # type: ignore[index]
+        (transactional_id_key(id_for(1)), LATER, "a value of version 2 is not known"),
+        (transactional_id_key("another"), LATER, "a value of version 2 is not known"),
+        (transactional_id_key(id_for(1)), b"\x00\x01", "a record is cut short"),
+        (transactional_id_key(id_for(1)), history("x")[1][1], None),
+        (transactional_id_key(id_for(1)), history("x")[1][1][:-1], "a record is cut short"),  # type: ignore[index]
         (b"\x00\x00\x00\x09x", history("x")[0][1], "a record is cut short"),
         (b"\x00", history("x")[0][1], "a record is cut short"),
     ],

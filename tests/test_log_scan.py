@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.record._crc32c import crc as crc32c_py
+from kafka.record.util import calc_crc32c
 
 import txnscan.log_scan
 from tests.fakes import FakeCluster, FakePartition, partition
@@ -26,7 +28,7 @@ from txnscan.kafka.fetch import Batch, fetch
 from txnscan.log_scan import Records, _of_ids, _of_producers, pieces, read_log
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import LogBatch, LogRow, RawRecord
-from txnscan.sim.encode import batch, transaction_log_key, transaction_log_value
+from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 from txnscan.transaction_log import peeked, producer_id_bytes, transactional_id_key
 
@@ -39,11 +41,11 @@ LOG = partition(STATE, 0)
 
 def record(name: str, producer_id: int = WANTED, state: str = "Ongoing") -> Record:
     metadata = TransactionMetadata(producer_id, 3, state, frozenset({("p", 0)}))
-    return transaction_log_key(name), transaction_log_value(metadata, 1_700_000_000_000)
+    return transactional_id_key(name), transaction_log_value(metadata, 1_700_000_000_000)
 
 
 def tombstone(name: str) -> Record:
-    return transaction_log_key(name), None
+    return transactional_id_key(name), None
 
 
 def compressed(data: bytes) -> bytes:
@@ -129,7 +131,7 @@ def test_a_log_is_read_for_its_keys_and_then_once_more_where_there_is_an_id(deco
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("in another id's name", [(transaction_log_key("\x01\x02\x03\x04\x05\x06\x07\x08"), record("", OTHER)[1])]),
+        ("in another id's name", [(transactional_id_key("\x01\x02\x03\x04\x05\x06\x07\x08"), record("", OTHER)[1])]),
         ("in a key of another kind", [(struct.pack(">h", 9) + producer_id_bytes(WANTED), b"")]),
         ("across a key and a value", [(b"\x00\x09" + producer_id_bytes(WANTED)[:5], producer_id_bytes(WANTED)[5:])]),
     ],
@@ -249,11 +251,13 @@ def test_a_batch_that_fails_its_checksum_makes_the_log_unreadable_decoded_or_not
     assert f"the batch at offset {which} fails its checksum" in row.error
 
 
-def test_without_a_fast_checksum_what_is_decoded_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "calc_crc32c", None)
+def test_without_a_fast_checksum_every_batch_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor may have nothing but Spark's Python; what it passes over tells that nobody owns a transaction."""
+    monkeypatch.setattr(fetching, "calc_crc32c", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
     one, two = numbered([record("Y", OTHER)], [record("X")])
     assert kept(row_of(log_of(one, two))) == [(1, "X")]
     assert "fails its checksum" in str(row_of(log_of(one, flipped(two, len(two) - 2))).error)
+    assert "fails its checksum" in str(row_of(log_of(flipped(one, len(one) - 2), two)).error)
 
 
 @pytest.mark.parametrize(
@@ -545,7 +549,7 @@ def test_a_peek_shows_the_key_and_the_producer_id_that_decoding_shows(
 ) -> None:
     held = frozenset((f"topic-{n}", n) for n in range(partitions))
     value = transaction_log_value(TransactionMetadata(producer_id, 3, "Ongoing", held), 1_700_000_000_000)
-    found = peeked(batch(offset, [(transaction_log_key(name), None if gone else value)]))
+    found = peeked(batch(offset, [(transactional_id_key(name), None if gone else value)]))
     seen = (transactional_id_key(name), b"" if gone else producer_id_bytes(producer_id))
     assert found == seen or (found is None and (len(name) > 8_000 or len(value) > 8_000))
 
@@ -557,10 +561,10 @@ def test_a_peek_shows_the_key_and_the_producer_id_that_decoding_shows(
         (thinned([record("X"), record("Y")], 0, frozenset({0})), "a record that was the second"),
         (batch(0, []), "no record"),
         (batch(0, [(None, record("X")[1])]), "no key"),
-        (batch(0, [(transaction_log_key("X"), b"\x00\x02" + producer_id_bytes(WANTED))]), "a later version"),
-        (batch(0, [(transaction_log_key("X"), b"\x01\x00" + producer_id_bytes(WANTED))]), "a much later version"),
-        (batch(0, [(transaction_log_key("X"), b"")]), "an empty value"),
-        (batch(0, [(transaction_log_key("X"), b"\x00\x01" + producer_id_bytes(WANTED)[:7])]), "a value cut short"),
+        (batch(0, [(transactional_id_key("X"), b"\x00\x02" + producer_id_bytes(WANTED))]), "a later version"),
+        (batch(0, [(transactional_id_key("X"), b"\x01\x00" + producer_id_bytes(WANTED))]), "a much later version"),
+        (batch(0, [(transactional_id_key("X"), b"")]), "an empty value"),
+        (batch(0, [(transactional_id_key("X"), b"\x00\x01" + producer_id_bytes(WANTED)[:7])]), "a value cut short"),
         (batch(0, [record("X")])[: HEADER_BYTES + 3], "a batch cut short"),
         (batch(0, [record("X")])[:HEADER_BYTES], "a header alone"),
         (b"", "nothing"),
@@ -572,6 +576,6 @@ def test_a_peek_tells_nothing_of_what_coordinators_do_not_write(data: bytes, why
 
 
 def test_a_record_of_a_later_version_makes_the_log_unreadable_whoevers_it_is() -> None:
-    later = transaction_log_key("Y"), b"\x00\x02" + producer_id_bytes(OTHER) + bytes(20)
+    later = transactional_id_key("Y"), b"\x00\x02" + producer_id_bytes(OTHER) + bytes(20)
     row = row_of(log_of(*numbered([record("X")], [later])))
     assert row.error is not None and row.records == ()

@@ -9,9 +9,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from txnscan.model import Key
-from txnscan.sim.encode import transaction_log_key, transaction_log_value
+from txnscan.sim.encode import transaction_log_value
 from txnscan.sim.records import TransactionMetadata
-from txnscan.transaction_log import LoggedTransaction, State, UnknownRecord, decode, producer_id, transactional_id
+from txnscan.transaction_log import (
+    LoggedTransaction,
+    State,
+    UnknownRecord,
+    decode,
+    producer_id,
+    transactional_id,
+    transactional_id_key,
+)
 
 KEY = bytes.fromhex("0000000474782d30")
 START_MS, UPDATED_MS = 1_700_000_000_000, 1_700_000_001_000
@@ -221,8 +229,8 @@ PARTITIONS = st.frozensets(st.tuples(NAMES, st.integers(0, 2**31 - 1)), max_size
 
 
 @given(NAMES)
-def test_a_key_that_the_simulator_writes_is_read_back(name: str) -> None:
-    assert transactional_id(transaction_log_key(name)) == name
+def test_a_key_that_is_written_is_read_back(name: str) -> None:
+    assert transactional_id(transactional_id_key(name)) == name
 
 
 @given(
@@ -254,7 +262,7 @@ def test_a_value_that_the_simulator_writes_is_read_back(
 
 
 def test_the_simulators_bytes_are_those_of_the_vectors() -> None:
-    assert transaction_log_key("tx-0") == KEY
+    assert transactional_id_key("tx-0") == KEY
     written = transaction_log_value(
         TransactionMetadata(1000, 4, "PrepareCommit", frozenset({("t", 5)}), client_version=2), UPDATED_MS
     )

@@ -60,7 +60,7 @@ from txnscan.sim.wire.shape import (
     ClusterShape,
 )
 from txnscan.sim.wire.world import HOST, World
-from txnscan.transaction_log import decode, transactional_id
+from txnscan.transaction_log import decode, transactional_id, transactional_id_key
 
 SHAPE = ClusterShape(
     brokers=3,
@@ -545,7 +545,7 @@ def test_a_real_transaction_log_is_what_the_wire_clusters_would_be_for_the_same_
             times = (told.updated_ms, told.start_time_ms)
             producer = (told.producer_id, told.producer_epoch)
             value = state_log.value(told.state.value, *producer, held, *times, told.client_version)
-            expected.append(batch(record.offset, [(state_log.key(name), value)], timestamp_ms=record.timestamp))
+            expected.append(batch(record.offset, [(transactional_id_key(name), value)], timestamp_ms=record.timestamp))
             seen.add(told.state.value)
         assert b"".join(expected).hex() == data.hex()
     assert seen == {"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"}

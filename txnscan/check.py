@@ -22,6 +22,7 @@ from txnscan.config import (
     ConfigError,
     ScanConfig,
     is_catalog_schema,
+    local_path,
     parse_bootstrap_servers,
     parse_location,
     printable,
@@ -307,7 +308,7 @@ def check_tables(location: str, spark: Callable[[], SparkSession]) -> Iterator[F
     location = parse_location(location)
     scheme = scheme_of(location)
     if is_local(scheme) and not is_catalog_schema(location):
-        path = Path(location.removeprefix("file:"))
+        path = local_path(location)
         yield _local_tables(path)
         yield from _space(path)
         return
@@ -341,11 +342,11 @@ def _local_tables(path: Path) -> Finding:
         return Finding("tables", Level.FAILED, f"{shown} cannot be used: {why}")
     if not present:
         return Finding("tables", Level.OK, f"{shown} has none yet; the first sweep makes them")
-    absent = [table.name for table in TABLES if table.name not in present]
+    absent = [table.name for table in TABLES if table.name not in present and not table.made_anew]
     if absent:
         why = f"{_named(absent)} is not there, though others are: restore it, or name another directory"
         return Finding("tables", Level.FAILED, f"{shown} is not whole: {why}")
-    return Finding("tables", Level.OK, f"all {len(TABLES)} are in {shown}; an apply there keeps others out by a lock")
+    return Finding("tables", Level.OK, f"all {len(present)} are in {shown}; an apply there keeps others out by a lock")
 
 
 def _space(path: Path) -> Iterator[Finding]:

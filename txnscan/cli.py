@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -33,12 +33,16 @@ from txnscan import __version__
 from txnscan.cluster import ClusterUnreachable
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location, parse_pattern, printable
 from txnscan.files import check_writable, read_text, write_whole
-from txnscan.report.help import HELP_OPTIONS, OneCommand, OneGroup, examples
+from txnscan.report.help import EXIT_USAGE, HELP_OPTIONS, OneCommand, OneGroup, examples
 from txnscan.report.output import OutputFailed, discard_stdout, stdout_console, write_line
 from txnscan.scan import Scan
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txnscan.report.progress import TerminalProgress
+
 EXIT_FAILED = 1
-EXIT_USAGE = 2
 EXIT_HANGING = 3
 EXIT_INCOMPLETE = 4
 EXIT_PARTLY_DONE = 5
@@ -200,12 +204,10 @@ def sweep(
         _warn(config)
         from txnscan.api import NotStored
         from txnscan.api import sweep as run_sweep
-        from txnscan.session import spark_session
 
         not_stored: str | None = None
         with _progress() as progress:
-            progress("start Spark", 0, 1)
-            spark = spark_session(master, say=progress.say, heard=progress.say)
+            spark = _started_spark(master, progress)
             try:
                 found = run_sweep(spark, config, progress=progress, say=_note).scan
             except NotStored as error:
@@ -300,9 +302,7 @@ def check(
         str | None,
         typer.Option("--tables", metavar="LOCATION", help="Also whether the tables can be there, and Spark run."),
     ] = None,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")
-    ] = None,
+    master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes nothing.
@@ -321,17 +321,14 @@ def check(
         with _progress() as progress:
             progress("check", 0, 1)
 
-            def spark() -> Any:
-                from txnscan.session import spark_session
-
-                progress("start Spark", 0, 1)
-                return spark_session(master, say=progress.say, heard=progress.say)
-
-            checked = run_check(config, now_ms=wall_clock_ms, sweep_id=new_sweep_id(wall_clock_ms), spark=spark)
+            checked = run_check(
+                config,
+                now_ms=wall_clock_ms,
+                sweep_id=new_sweep_id(wall_clock_ms),
+                spark=lambda: _started_spark(master, progress),
+            )
         if format is Format.JSON:
-            from txnscan.report.json import dumps
-
-            write_line(dumps(check_object(checked)))
+            _write_json(check_object(checked))
         else:
             print_check(stdout_console(), checked)
     statuses = {Level.FAILED: EXIT_FAILED, Level.INCOMPLETE: EXIT_INCOMPLETE}
@@ -374,12 +371,10 @@ def show(
         from txnscan.remote import wall_clock_ms
         from txnscan.report.json import stored_object
         from txnscan.report.table import print_stored
-        from txnscan.session import spark_session
         from txnscan.stored import find_sweep, stale
 
         with _progress() as progress:
-            progress("start Spark", 0, 1)
-            spark = spark_session(master, say=progress.say, heard=progress.say)
+            spark = _started_spark(master, progress)
             from txnscan.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
             from txnscan.tables import Tables
 
@@ -439,11 +434,9 @@ def history(
         if incident is not None and not incident.isalnum():
             raise ConfigError("--incident", f"'{printable(incident)}' is no id of an incident")
         from txnscan.report.history import print_history, print_life
-        from txnscan.session import spark_session
 
         with _progress() as progress:
-            progress("start Spark", 0, 1)
-            spark = spark_session(master, say=progress.say, heard=progress.say)
+            spark = _started_spark(master, progress)
             progress("read tables", 0, 1)
             from txnscan.history import life, remembered
             from txnscan.tables import Tables
@@ -503,11 +496,9 @@ def plan(
         from txnscan.resolve.guard import Limits
         from txnscan.resolve.plan import to_json
         from txnscan.resolve.run import plan_sweep
-        from txnscan.session import spark_session
 
         with _progress() as progress:
-            progress("start Spark", 0, 1)
-            spark = spark_session(master, say=progress.say, heard=progress.say)
+            spark = _started_spark(master, progress)
             progress("plan", 0, 1)
             limits = Limits(topics=patterns, consumer_offsets=include_consumer_offsets, actions_max=limit)
             made = plan_sweep(
@@ -555,9 +546,7 @@ def apply(
     max_plan_age: Annotated[
         str, typer.Option("--max-plan-age", metavar="DURATION", help="An older plan is refused.")
     ] = "1h",
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")
-    ] = None,
+    master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Do a plan and nothing else: prove each transaction again, write its marker, look. Sends nothing by default.
@@ -579,11 +568,9 @@ def apply(
         given = {COMPLETE_COMMITS: complete_commits, ACCEPT_UNKNOWN: accept_unknown_outcome}
         wanted = tuple(only or ())
         check_before_spark(config, made, max_age_ms=max_age_ms, only=wanted)
-        from txnscan.session import spark_session
 
         with _progress() as progress:
-            progress("start Spark", 0, 1)
-            spark = spark_session(master, say=progress.say, heard=progress.say)
+            spark = _started_spark(master, progress)
             progress("apply" if execute else "rehearse", 0, 1)
             console = stdout_console() if format is Format.TABLE else None
             report = LiveReport(len(chosen(made, wanted)), progress, console)
@@ -703,11 +690,19 @@ def _stderr() -> Console:
 
 
 @contextmanager
-def _progress() -> Iterator[Any]:
+def _progress() -> Iterator[TerminalProgress]:
     from txnscan.report.progress import TerminalProgress
 
     with TerminalProgress(_stderr()) as progress:
         yield progress
+
+
+def _started_spark(master: str | None, progress: TerminalProgress) -> SparkSession:
+    """A session; what Spark's own process says goes above the line of progress."""
+    from txnscan.session import spark_session
+
+    progress("start Spark", 0, 1)
+    return spark_session(master, say=progress.say, heard=progress.say)
 
 
 def _write_json(found: dict[str, Any]) -> None:
@@ -728,9 +723,7 @@ def _print(found: Scan, format: Format, every: bool) -> None:
 
 def _print_object(found: dict[str, Any], format: Format, every: bool) -> None:
     if format is Format.JSON:
-        from txnscan.report.json import dumps
-
-        write_line(dumps(found))
+        _write_json(found)
         for warning in found["sweep"]["warnings"]:
             _complain(f"warning: {warning}")
     else:

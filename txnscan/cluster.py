@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from txnscan.agreement import Agreement, read_agreement
+from txnscan.engine import OnProgress
 from txnscan.kafka.acls import DESCRIBE_CONFIGS, Permission, explained, lacks
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import probe_ids
@@ -25,8 +26,6 @@ from txnscan.remote import Connect
 from txnscan.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 
-# Called with how many brokers were asked, of how many.
-OnProgress = Callable[[int, int], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -142,6 +142,11 @@ def is_catalog_schema(location: str) -> bool:
     return _CATALOG_SCHEMA.fullmatch(location) is not None
 
 
+def local_path(location: str) -> Path:
+    """The path of a location on this machine, with `file:` or without: Hadoop writes it as it is, without escapes."""
+    return Path(re.sub(r"^file:/+", "/", location))
+
+
 def parse_location(text: str) -> str:
     """Where tables are: catalog.schema as it is, a location with a scheme as it is, a path as an absolute one.
 

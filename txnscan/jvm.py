@@ -76,7 +76,7 @@ def start_jvm(heard: Callable[[str], None]) -> None:
 
     Does nothing where this process has one already. Raises JvmFailed.
     """
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
     if SparkContext._gateway is not None:
@@ -87,7 +87,7 @@ def start_jvm(heard: Callable[[str], None]) -> None:
     listening = threading.Thread(target=_listen, args=(reader, said, started, heard), name="txnscan-jvm", daemon=True)
     listening.start()
     try:
-        gateway = _launched(SparkConf(loadDefaults=False), writer)
+        gateway = _launched(writer)
         started.set()
     except PySparkException:
         os.close(writer)
@@ -111,11 +111,11 @@ def same_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
 
 
-def _launched(conf: Any, writer: int) -> Any:
+def _launched(writer: int) -> Any:
     """PySpark's gateway to a new JVM. Where it is interrupted, the JVM is ended: it has no ear yet for the end of this
     process, and would stay for ever.
     """
-    from pyspark import java_gateway
+    from pyspark import SparkConf, java_gateway
 
     launched: list[subprocess.Popen[bytes]] = []
 
@@ -126,7 +126,7 @@ def _launched(conf: Any, writer: int) -> Any:
     original = getattr(java_gateway, "Popen")  # noqa: B009
     setattr(java_gateway, "Popen", launch)  # noqa: B010
     try:
-        return java_gateway.launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
+        return java_gateway.launch_gateway(SparkConf(loadDefaults=False), {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
     except BaseException:
         for process in launched:
             process.kill()

@@ -81,31 +81,9 @@ HELD = "its coordinator holds the transaction, so it was not read again"
 
 def held_observation(topic_id: str, held: Held, now_ms: int) -> Observation:
     """A transaction that the sieve kept, as the wide read saw it at about this time: nothing of it is proven."""
-    (topic, index), producer = held.key, held.producer
-    return Observation(
-        topic=topic,
-        topic_id=topic_id,
-        partition=index,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        coordinator_epoch=producer.coordinator_epoch,
-        start_offset=producer.start_offset,
-        last_timestamp_ms=producer.last_timestamp_ms,
-        last_sequence=producer.last_sequence,
-        leader=held.row.leader,
-        leader_epoch=-1,
-        first_read_at_ms=now_ms,
-        first_high_watermark=None,
-        first_error=HELD,
-        second_read_at_ms=now_ms,
-        second_high_watermark=None,
-        second_last_stable_offset=None,
-        second_start_offset=None,
-        second_producer_epoch=None,
-        second_last_sequence=None,
-        second_error=HELD,
-        first_seen_ms=now_ms,
-    )
+    (topic, index), leader = held.key, held.row.leader
+    unread = NarrowRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, error=HELD)
+    return _observation(topic_id, unread, unread, held.producer)
 
 
 def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:

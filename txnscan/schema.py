@@ -37,13 +37,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by, if any."""
+    """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by, if any.
+
+    made_anew: nothing is lost with it but ages, which begin anew; so it is made again where it is gone.
+    """
 
     name: str
     meaning: str
     columns: tuple[Column, ...]
     checks: tuple[tuple[str, str], ...] = ()
     partitioned_by: tuple[str, ...] = ()
+    made_anew: bool = False
 
     def rows(self, scan: Scan | None, items: Any) -> list[dict[str, Any]]:
         """The rows of these items, of a sweep where they are of one."""
@@ -529,6 +533,7 @@ FIRST_SEEN = Table(
         ),
     ),
     partitioned_by=("cluster_id", "scope_key"),
+    made_anew=True,
 )
 
 

@@ -23,7 +23,7 @@ proves nothing about its partition: it closes no incident, and no outcome is tak
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnscan.agreement import Agreement
@@ -102,12 +102,13 @@ def holders(answers: Iterable[HolderAnswers], latest: Agreement | None) -> Holde
     by_producer_id: dict[int, list[CoordinatorView | None]] = defaultdict(list)
     names: set[str] = set()
     prepared: list[CoordinatorView] = []
+    leaders = None if latest is None else _leaders(latest)
     for answer in answers:
         names.update(answer.listed)
         for name, listing in answer.listed.items():
             described = answer.described.get(name)
             view = described.view(name, answer.broker_id) if described is not None and not described.error else None
-            if view is not None and latest is not None and not _leads(latest, view):
+            if view is not None and leaders is not None and not _leads(leaders, view):
                 view = None
             by_producer_id[listing.producer_id].append(view)
             if view is not None and view.state in PREPARED:
@@ -120,13 +121,15 @@ def holders(answers: Iterable[HolderAnswers], latest: Agreement | None) -> Holde
     return Holders(claims, tuple(sorted(prepared, key=lambda view: view.transactional_id)), len(names))
 
 
-def _leads(latest: Agreement, view: CoordinatorView) -> bool:
+def _leaders(latest: Agreement) -> list[int | None]:
+    """Who leads each partition of the log."""
+    indexes = latest.indexes(TRANSACTION_STATE_TOPIC)
+    return [latest.latest_leader(TRANSACTION_STATE_TOPIC, k) for k in range(len(indexes))]
+
+
+def _leads(leaders: Sequence[int | None], view: CoordinatorView) -> bool:
     """Whether the broker leads the id's partition of the log."""
-    count = len(latest.indexes(TRANSACTION_STATE_TOPIC))
-    if count == 0:
-        return False
-    k = coordinator_partition(view.transactional_id, count)
-    return latest.latest_leader(TRANSACTION_STATE_TOPIC, k) == view.broker_id
+    return bool(leaders) and leaders[coordinator_partition(view.transactional_id, len(leaders))] == view.broker_id
 
 
 def sift(

@@ -79,7 +79,7 @@ def ask_coordinators(
         sight.read_rules()
         before.update(sight.probe())
         found = list_transactions(send, broker_id, producer_ids=open_producer_ids)
-        # A broker that does not know the filter gives all.
+        # Nobody has to rely on the filter: what else a broker gives is not asked for.
         listed = {name: one for name, one in found.items() if one.producer_id in open_producer_ids}
         described.update(describe_transactions(send, broker_id, sorted(listed)))
         after.update(sight.probe())

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.config import ConfigError, is_catalog_schema, parse_location, printable
+from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
 from txnscan.damage import cause, damaged_commit
 from txnscan.engine.rows import arrow_type, from_row, plain, spark_type
 from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, Verdict
@@ -97,9 +96,10 @@ class Tables:
         self._check_commits()
         try:
             absent = [table for table in _at_once(partial(self._absent, table, say) for table in TABLES) if table]
-            if absent == [FIRST_SEEN]:
-                say(f"{self.name(FIRST_SEEN)} is made anew: what is open and does not hang counts its age from now on")
-            elif absent and len(absent) < len(TABLES):
+            if all(table.made_anew for table in absent):
+                for table in absent:
+                    say(f"{self.name(table)} is made anew: what is open and does not hang counts its age from now on")
+            elif len(absent) < len(TABLES):
                 self._check_unused(absent)
             if absent:
                 _at_once(partial(self._create, table) for table in absent)
@@ -188,7 +188,7 @@ class Tables:
     def _check_commits(self) -> None:
         """That the logs of tables on this machine are whole. Raises ConfigError that names the file."""
         for table in TABLES:
-            broken = damaged_commit(Path(re.sub(r"^file:/+", "/", self._location)) / table.name)
+            broken = damaged_commit(local_path(self._location) / table.name)
             if broken is not None:
                 raise ConfigError(
                     "--tables",

@@ -81,7 +81,7 @@ def transactional_id(key: bytes) -> str | None:
 
 
 def transactional_id_key(name: str) -> bytes:
-    """The key of an id's records."""
+    """The key of an id's records (`TransactionLogKey.json`)."""
     encoded = name.encode()
     return struct.pack(">hh", _KEY_VERSION, len(encoded)) + encoded
 

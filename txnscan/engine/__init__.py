@@ -13,7 +13,7 @@ from txnscan.model import Context, CoordinatorView, Judged, LogBatch, Observatio
 
 Row = TypeVar("Row")
 Batch = TypeVar("Batch", ReadBatch, WideBatch, LogBatch)
-# Told how many batches are done, of how many.
+# Called with how many are done, of how many.
 OnProgress = Callable[[int, int], None]
 
 

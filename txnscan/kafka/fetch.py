@@ -17,17 +17,11 @@ from typing import Any
 from kafka.errors import CorruptRecordError, KafkaError
 from kafka.protocol.consumer import FetchRequest
 from kafka.record import MemoryRecords
+from kafka.record.util import calc_crc32c
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.model import Partition
-
-try:
-    from crc32c import crc32c as calc_crc32c
-except ImportError:
-    # An executor may have nothing but Spark's Python. kafka-python then works checksums out in Python, a megabyte in a
-    # second: for what is decoded, which is little.
-    calc_crc32c = None  # type: ignore[assignment]
 
 _MIN_VERSION = 9
 _MAX_VERSION = 10
@@ -161,7 +155,7 @@ def _scanned(data: bytes, wanted: Callable[[bytes], bool]) -> Iterator[Batch]:
         if magic != _MAGIC or attributes & (_COMPRESSED | _CONTROL) or wanted(whole):
             yield from _batches(whole, records=True)
         else:
-            if calc_crc32c is not None and calc_crc32c(memoryview(whole)[_CRC_FROM:]) != crc:
+            if calc_crc32c(memoryview(whole)[_CRC_FROM:]) != crc:
                 raise RequestFailed(
                     f"a record batch cannot be decoded (the batch at offset {base_offset} fails its checksum)"
                 )

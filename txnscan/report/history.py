@@ -54,8 +54,8 @@ def _incident(row: Row) -> str:
     return (
         f"{row['incident_id']}  {printable(row['topic'])}-{row['partition']}  {row['reason']}, producer id "
         f"{row['producer_id']}, epoch {row['producer_epoch']}, from offset {row['start_offset']}: first seen "
-        f"{_time(row['first_seen_at'])}, last {_time(row['last_seen_at'])}, in {row['sweeps']} "
-        f"{'sweep' if row['sweeps'] == 1 else 'sweeps'}; {state}"
+        f"{_time(row['first_seen_at'])}, last {_time(row['last_seen_at'])}, in "
+        f"{plural(row['sweeps'], 'sweep')}; {state}"
     )
 
 

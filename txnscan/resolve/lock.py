@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.config import ConfigError
+from txnscan.config import ConfigError, local_path
 from txnscan.remote import wall_clock_ms
 from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.resolve.exclusive import Setting, is_local, scheme_of, why_not_exclusive
@@ -108,7 +108,9 @@ class Lock:
         with contextlib.ExitStack() as until_taken:
             location = location_of(self._tables, APPLY_LOCKS)
             if is_local(scheme_of(location)):
-                until_taken.enter_context(_file_lock(_path(location) / f"_{quote(self._cluster_id, safe='')}.lock"))
+                until_taken.enter_context(
+                    _file_lock(local_path(location) / f"_{quote(self._cluster_id, safe='')}.lock")
+                )
             other = self._take()
             if other is not None:
                 raise ApplyRunning("--tables", other)
@@ -204,11 +206,6 @@ def application_setting(spark: SparkSession) -> Setting:
         return spark.sparkContext.getConf().get
     except PySparkException:
         return of_session
-
-
-def _path(location: str) -> Path:
-    """The path of a local location, which Hadoop writes as it is, without escapes."""
-    return Path(re.sub(r"^file:/+", "/", location))
 
 
 @contextlib.contextmanager

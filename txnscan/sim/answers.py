@@ -18,6 +18,7 @@ from txnscan.sim import encode
 from txnscan.sim.codec import Reader
 from txnscan.sim.records import Data, Image, Log, Marker, TransactionLogRecord, producer_state
 from txnscan.sim.world import World
+from txnscan.transaction_log import transactional_id_key
 
 CLUSTER_ID = "simulated"
 # The times in answers mean nothing: timeouts are events.
@@ -174,7 +175,7 @@ def _stored(log: Log, start: int) -> Iterator[bytes]:
         elif isinstance(record, TransactionLogRecord):
             held = record.metadata
             value = encode.transaction_log_value(held, _LONG_AGO_MS) if held is not None else None
-            yield encode.batch(offset, [(encode.transaction_log_key(record.transactional_id), value)])
+            yield encode.batch(offset, [(transactional_id_key(record.transactional_id), value)])
 
 
 def _list_transactions(world: World, broker_id: int, request: Any) -> Any:

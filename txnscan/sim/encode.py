@@ -71,12 +71,6 @@ def marker(offset: int, written: Marker, timestamp_ms: int = 0) -> bytes:
     return bytes(data)
 
 
-def transaction_log_key(name: str) -> bytes:
-    """`TransactionLogKey.json`."""
-    encoded = name.encode()
-    return struct.pack(">hh", 0, len(encoded)) + encoded
-
-
 def transaction_log_value(metadata: TransactionMetadata, time_ms: int) -> bytes:
     """`TransactionLogValue.json`, version 1."""
     status = [state.value for state in State].index(metadata.state)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from txnscan.agreement import Agreement
-from txnscan.cluster import OnProgress
+from txnscan.engine import OnProgress
 from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import (

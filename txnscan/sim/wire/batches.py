@@ -13,8 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from crc32c import crc32c
+
+from txnscan.kafka.compact import unsigned
+
 _POLYNOMIAL = 0x82F63B78
-_FULL = 0xFFFFFFFF
 _MAGIC = 2
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 # From the attributes on a batch is covered by its checksum.
@@ -39,14 +42,6 @@ def _table() -> tuple[int, ...]:
 _TABLE = _table()
 
 
-def crc32c(data: bytes) -> int:
-    """The checksum."""
-    crc, table = _FULL, _TABLE
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ _FULL
-
-
 @cache
 def _changes(behind: int) -> tuple[int, ...]:
     """What a checksum changes by where a byte with so many bytes behind it changes by 0, 1, ... 255."""
@@ -62,13 +57,7 @@ def _changes(behind: int) -> tuple[int, ...]:
 
 def _varint(value: int) -> bytes:
     """A signed number, zigzag."""
-    left = value << 1 ^ value >> 63
-    written = bytearray()
-    while left > 0x7F:
-        written.append(left & 0x7F | 0x80)
-        left >>= 7
-    written.append(left)
-    return bytes(written)
+    return unsigned(value << 1 ^ value >> 63)
 
 
 def _bytes(data: bytes | None) -> bytes:

@@ -20,6 +20,7 @@ from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.model import Key
 from txnscan.sim.wire.batches import TIMESTAMPS_AT, Layout, Rows, batch
 from txnscan.sim.wire.shape import NAME_DIGITS, RECENT_AGE_MS, REST_EPOCH, ClusterShape, TransactionalId
+from txnscan.transaction_log import transactional_id_key
 
 TIMEOUT_MS = 900_000
 _STATUS = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -34,12 +35,6 @@ _TAGS_BYTES = 1 + (2 + 8) + (2 + 2)
 _ROWS_BYTES_MAX = 96 * 1024 * 1024
 # Ongoing, Prepare* and Complete*.
 _TRANSACTION_RECORDS = 3
-
-
-def key(name: str) -> bytes:
-    """`TransactionLogKey.json`."""
-    encoded = name.encode()
-    return struct.pack(">hh", 0, len(encoded)) + encoded
 
 
 def value(
@@ -84,7 +79,7 @@ class _Record:
     @staticmethod
     def of(state: str, one: TransactionalId, held: Iterable[Key], leader_epoch: int) -> _Record:
         written = value(state, one.producer_id, 0, held, 0, 0)
-        data = batch(0, [(key(one.name), written)], timestamp_ms=0, leader_epoch=leader_epoch)
+        data = batch(0, [(transactional_id_key(one.name), written)], timestamp_ms=0, leader_epoch=leader_epoch)
         # A record ends with its number of headers.
         at = len(data) - 1 - len(written)
         times_at = at + len(written) - _TAGS_BYTES - 2 * 8
@@ -285,7 +280,12 @@ class _Partition:
             first = state == "Empty"
             times = (began_ms, -1 if first else began_ms)
             written = value(state, one.producer_id, epoch, held, *times, client_version=0 if first else 2)
-            data = batch(self.end, [(key(one.name), written)], timestamp_ms=began_ms, leader_epoch=self._leader_epoch)
+            data = batch(
+                self.end,
+                [(transactional_id_key(one.name), written)],
+                timestamp_ms=began_ms,
+                leader_epoch=self._leader_epoch,
+            )
             self._add(1, 1, len(data), lambda first, end, offset, data=data: data)  # type: ignore[misc]
 
 
