@@ -94,6 +94,14 @@ def test_local_tables_are_looked_at_without_spark(tmp_path: Path) -> None:
     assert "sweeps is not there, though others are" in found(place).said and found(place).level is Level.FAILED
 
 
+def test_a_table_that_is_made_anew_is_not_missed(tmp_path: Path) -> None:
+    place = tmp_path / "tables"
+    for table in TABLES:
+        if not table.made_anew:
+            (place / table.name / "_delta_log").mkdir(parents=True)
+    assert found(place).level is Level.OK
+
+
 def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" / "tables"

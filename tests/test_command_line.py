@@ -35,7 +35,7 @@ from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
 from txnscan.jvm import _listen
 from txnscan.remote import wall_clock_ms
-from txnscan.report.progress import TerminalProgress
+from txnscan.report.progress import _STAGES, TerminalProgress
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.plan import to_json
 
@@ -572,6 +572,13 @@ def test_ctrl_c_while_the_command_is_imported_says_nothing(tmp_path: Path) -> No
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_stage_of_a_command_is_said_in_words() -> None:
+    sources = [Path(cli.__file__).with_name(name).read_text("utf-8") for name in ("scan.py", "api.py", "cli.py")]
+    stages = {stage for source in sources for stage in re.findall(r'progress\("([^"]+)"', source)}
+    assert len(stages) > 10
+    assert stages <= _STAGES.keys()
 
 
 def test_progress_is_one_line_that_fits_and_says_what_comes_after_a_stage_that_is_complete() -> None:
