@@ -32,7 +32,7 @@ case " ${SPARK_SUBMIT_OPTS_TXNSCAN:-} " in
     submit=${SPARK_HOME:+$SPARK_HOME/bin/spark-submit}
     # shellcheck disable=SC2086 # options are words
     exec "${submit:-$(dirname "$python")/spark-submit}" --master "${MASTER:-local[*]}" --name "txnscan-$job" \
-      --properties-file "$here/conf/spark-defaults.conf" --jars "$("$python" -m txnscan.java)" \
+      --properties-file "$here/conf/spark-defaults.conf" --jars "$("$python" -m txnscan.engine.java)" \
       $SPARK_SUBMIT_OPTS_TXNSCAN "$here/jobs/$job.py" "$@"
     ;;
 esac

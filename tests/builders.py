@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from txnscan.findings import Scan
+from txnscan.judge.rules import judge_observation
 from txnscan.model import Context, CoordinatorView, Evidence, Judged, KnownOutcome, Observation, Outcome
 from txnscan.resolve.guard import Limits, Stored
 from txnscan.resolve.plan import Plan, make_plan
-from txnscan.rules import judge_observation
-from txnscan.scan import Scan
 
 NOW_MS = 1_700_000_000_000
 MINUTE_MS = 60_000

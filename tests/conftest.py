@@ -24,7 +24,7 @@ hypothesis.settings.load_profile("txnscan")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with the settings of conf/, as the command line makes it."""
-    from txnscan.session import spark_session
+    from txnscan.engine.session import spark_session
 
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     session = spark_session("local[2]", app_name="txnscan-tests", settings=warehouse)

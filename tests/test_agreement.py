@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes import FakeCluster, FakePartition, broker, one_by_one
-from txnscan.agreement import Agreement, Unagreed, read_agreement
+from txnscan.evidence.agreement import Agreement, Unagreed, read_agreement
+from txnscan.evidence.reads import confirmed
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import Broker, ClusterView, NarrowRow, Partition, Topic
-from txnscan.reads import confirmed
 
 
 @pytest.fixture

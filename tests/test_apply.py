@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.builders import NOW_MS, P, Q, judged, known, plan, stored, view
+from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import Judged, KnownOutcome, Outcome, Reason, Siblings, Verdict
-from txnscan.outcome import with_outcome
 from txnscan.report.json import dumps
 from txnscan.report.resolution import applied_object, print_applied
 from txnscan.resolve.apply import (

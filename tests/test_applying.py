@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.known_histories import KNOWN as FOOLED_ONCE
-from txnscan import log_reads, outcome
+from txnscan.evidence import log_reads
+from txnscan.findings import Incidents, Scan
+from txnscan.judge import outcome
 from txnscan.model import Judged, Siblings
 from txnscan.resolve import apply as applying
 from txnscan.resolve.apply import Status
 from txnscan.resolve.plan import Action
-from txnscan.scan import Incidents, Scan
 from txnscan.sim.applying import Applied, Apply, Memory, SimulatedBrokers, harm
 from txnscan.sim.scenarios import BACK, COMPACTED, LOG, MOVED, WIDE, A, P, Q, away, begun_and_written, heard, opened
 from txnscan.sim.scenarios import LATE_DATA as LATE

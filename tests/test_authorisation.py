@@ -30,13 +30,13 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import java
 from txnscan.demo.node import java_command
 from txnscan.demo.producer import PRODUCE_V1, Producer
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
+from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.resolve.apply import Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
-from txnscan.scan import Scan
 
 PASSWORD = "b0b-S3cret"
 # org.apache.kafka.common.resource.ResourceType and PatternType, common.acl.AclOperation and AclPermissionType.

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from tests.conftest import Planted
 from txnscan.check import Checked, Finding, Level, check_cluster, check_tables
 from txnscan.cli import app
-from txnscan.cluster import Cluster
 from txnscan.config import parse_bootstrap_servers
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.remote import Connect, wall_clock_ms
-from txnscan.schema import TABLES
+from txnscan.store.schema import TABLES
 
 
 def no_spark() -> Any:
@@ -47,7 +47,7 @@ def test_json_holds_the_same_findings(planted: Planted) -> None:
 def test_a_broker_whose_clock_is_ahead_is_noted(planted: Planted) -> None:
     """This machine's clock an hour and more behind stands for it."""
     servers = parse_bootstrap_servers(planted.bootstrap_servers)
-    with Cluster(Connect("check", ConnectionSettings(), servers)) as cluster:
+    with Cluster(ClientFactory("check", ConnectionSettings(), servers)) as cluster:
         findings = list(check_cluster(cluster, cluster.view(), lambda: wall_clock_ms() - 36_000_000))
     clocks = [finding for finding in findings if finding.area == "clock"]
     assert clocks and all(finding.level is Level.NOTE for finding in clocks)

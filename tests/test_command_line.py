@@ -33,8 +33,8 @@ from txnscan.cli import app
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
-from txnscan.jvm import _listen
-from txnscan.remote import wall_clock_ms
+from txnscan.engine.jvm import _listen
+from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.report.progress import _STAGES, TerminalProgress
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.plan import to_json
@@ -425,7 +425,7 @@ def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path) -> None:
 
 
 def test_what_an_executor_raised_is_one_line() -> None:
-    from txnscan.session import in_one_line
+    from txnscan.engine.session import in_one_line
 
     worker = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
     assert in_one_line(RuntimeError(worker + "ModuleNotFoundError: No module named 'somelib'\n\tat org.x")) == (
@@ -519,7 +519,7 @@ def test_a_master_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
 def test_a_master_that_spark_does_not_know_is_a_wrong_option(
     variable: str, master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from txnscan.session import _master
+    from txnscan.engine.session import _master
 
     if variable == "MASTER":
         monkeypatch.setenv("MASTER", master)

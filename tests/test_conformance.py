@@ -14,7 +14,7 @@ from tests.prove.scripts import SCRIPTS
 from tests.prove.stage import OF_ITSELF, OLD_V1, SETTINGS, Setting
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
-from txnscan.demo.wire import Wire
+from txnscan.demo.requests import Wire
 from txnscan.sim.answers import answer
 from txnscan.sim.scenarios import opened
 from txnscan.sim.transitions import settle

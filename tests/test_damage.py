@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from txnscan.damage import cause, damaged_commit
+from txnscan.store.damage import cause, damaged_commit
 
 DAMAGED = "is damaged; restore it from a backup, or name another location"
 CAUSES = [

@@ -24,8 +24,8 @@ from txnscan.demo.plant import HealthyTraffic, Planted, TornCommit, TrafficCount
 from txnscan.demo.ports import choose_ports, is_listening
 from txnscan.demo.producer import PRODUCE_V1, Producer, ProducerError
 from txnscan.demo.reader import read_values
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.kafka.client import Client
 from txnscan.kafka.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.describe_producers import by_topic, describe_producers

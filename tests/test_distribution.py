@@ -12,8 +12,8 @@ from pathlib import Path
 from txnscan import ScanConfig, find_hanging
 from txnscan.engine.spark import dealt
 from txnscan.engine.threads import lanes
+from txnscan.evidence.batches import plan_wide
 from txnscan.model import Topic
-from txnscan.plan import plan_wide
 from txnscan.sim.wire import ClusterShape, WireCluster
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +25,7 @@ SWEEP = """
 import json, os, signal, sys
 from tests.bench.harness import command_line, descendants
 from txnscan import ScanConfig, sweep
-from txnscan.session import spark_session
+from txnscan.engine.session import spark_session
 
 def executors():
     return [pid for pid in descendants(os.getpid()) if "CoarseGrainedExecutorBackend" in command_line(pid)]

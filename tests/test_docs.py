@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from txnscan.cli import app
 from txnscan.model import Reason, Verdict
-from txnscan.schema import TABLES
+from txnscan.store.schema import TABLES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

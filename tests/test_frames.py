@@ -277,7 +277,7 @@ def test_a_request_for_producers_is_encoded_as_kafka_python_encodes_it(partition
 
 @pytest.mark.parametrize("topics", [None, (), ("b", "a")])
 def test_a_round_sends_every_broker_the_same_in_the_version_that_the_broker_speaks(topics: Any) -> None:
-    asked, versions, sent = metadata.Round(topics), (12, 12, 9, 3), []
+    asked, versions, sent = metadata.MetadataRound(topics), (12, 12, 9, 3), []
 
     def send(broker_id: int, request: Any) -> Body:
         sent.append(on_the_wire(request, versions[broker_id]))
@@ -291,7 +291,7 @@ def test_a_round_sends_every_broker_the_same_in_the_version_that_the_broker_spea
 
 
 def test_equal_answers_of_several_brokers_are_decoded_once_whatever_their_throttle_time() -> None:
-    asked, shown = metadata.Round(), shown_topic()
+    asked, shown = metadata.MetadataRound(), shown_topic()
 
     def topics() -> object:
         return asked.ask(lambda broker_id, request: as_bytes_v12(shown), 1).topics
@@ -311,7 +311,7 @@ def topics_of(asked: metadata.Round, shown: Any, version: int = 12, broker_id: i
 
 def test_the_controller_that_a_broker_names_at_random_makes_no_answer_another() -> None:
     """In KRaft mode brokers name any live broker as the controller (`KRaftMetadataCache.getRandomAliveBrokerId`)."""
-    asked, shown = metadata.Round(), shown_topic()
+    asked, shown = metadata.MetadataRound(), shown_topic()
     first = topics_of(asked, shown)
     for controller_id in (-1, 0, 2, 3, 2**31 - 1):
         shown.controller_id = controller_id
@@ -361,7 +361,7 @@ def _no_cluster(shown: Any) -> None:
 def test_an_answer_that_differs_in_anything_that_is_read_is_another_one(
     change: Callable[[Any], object], version: int
 ) -> None:
-    asked, shown = metadata.Round(), shown_topic()
+    asked, shown = metadata.MetadataRound(), shown_topic()
     first = topics_of(asked, shown, version)
     change(shown)
     assert topics_of(asked, shown, version) is not first
@@ -369,7 +369,7 @@ def test_an_answer_that_differs_in_anything_that_is_read_is_another_one(
 
 
 def test_a_topic_that_was_created_anew_is_another_answer() -> None:
-    asked, shown = metadata.Round(), shown_topic()
+    asked, shown = metadata.MetadataRound(), shown_topic()
     first = topics_of(asked, shown)
     _another_topic_id(shown)
     assert topics_of(asked, shown) is not first
@@ -379,7 +379,7 @@ def test_a_topic_that_was_created_anew_is_another_answer() -> None:
 def test_answers_are_the_same_exactly_when_they_differ_in_throttle_time_and_controller_alone(
     one: Any, two: Any, version: int
 ) -> None:
-    asked = metadata.Round()
+    asked = metadata.MetadataRound()
     two.throttle_time_ms = 9
 
     bodies = [Body(version, bytes(shown.encode(version=version))) for shown in (one, two)]
@@ -390,28 +390,28 @@ def test_answers_are_the_same_exactly_when_they_differ_in_throttle_time_and_cont
 
 
 def test_answers_in_two_versions_are_two() -> None:
-    asked = metadata.Round()
+    asked = metadata.MetadataRound()
     assert len({id(topics_of(asked, shown_topic(), version)) for version in (7, 9, 10, 12)}) == 4
     assert topics_of(asked, shown_topic(), 7) is topics_of(asked, shown_topic(), 7), "an old one is compared whole"
 
 
 def test_who_answered_is_told_though_the_answer_is_shared() -> None:
-    asked, body = metadata.Round(), as_bytes_v12(shown_topic())
+    asked, body = metadata.MetadataRound(), as_bytes_v12(shown_topic())
     assert [asked.ask(lambda b, r: body, broker_id).answered_by for broker_id in (1, 2)] == [1, 2]
 
 
 def test_a_round_refuses_an_answer_that_ends_too_early_at_every_length() -> None:
-    asked, data = metadata.Round(), as_bytes_v12(shown_topic()).data
+    asked, data = metadata.MetadataRound(), as_bytes_v12(shown_topic()).data
     asked.ask(lambda b, r: Body(12, data), 1)
     for size in range(len(data)):
         cut = Body(12, data[:size])
-        for one in (asked, metadata.Round()):
+        for one in (asked, metadata.MetadataRound()):
             with pytest.raises(RequestFailed):
                 one.ask(lambda b, r, cut=cut: cut, 1)  # type: ignore[misc]
 
 
 def test_an_answer_that_cannot_be_decoded_fails_for_every_broker_that_gives_it_and_for_no_other() -> None:
-    asked, good = metadata.Round(), as_bytes_v12(shown_topic())
+    asked, good = metadata.MetadataRound(), as_bytes_v12(shown_topic())
     for broker_id in (1, 2):
         with pytest.raises(RequestFailed, match="1 bytes too many"):
             asked.ask(lambda b, r: Body(12, good.data + b"\0"), broker_id)
@@ -420,7 +420,7 @@ def test_an_answer_that_cannot_be_decoded_fails_for_every_broker_that_gives_it_a
 
 def test_an_answer_that_many_threads_get_at_once_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not under the lock: an answer that differs is decoded meanwhile."""
-    asked, one, other = metadata.Round(), shown_topic(), shown_topic()
+    asked, one, other = metadata.MetadataRound(), shown_topic(), shown_topic()
     _another_cluster(other)
     other_is_done, real, decoded = threading.Event(), metadata.decode, []
 

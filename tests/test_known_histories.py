@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.known_histories import KNOWN
+from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.fetch import fetch
 from txnscan.model import Partition
 from txnscan.sim.answers import answer
@@ -16,7 +17,6 @@ from txnscan.sim.scenarios import LOG, A, P, rest
 from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.world import World
-from txnscan.transaction_log import decode
 
 _ANYTHING = frozenset(transition.fault for transition in TRANSITIONS.values() if transition.fault is not None)
 

@@ -16,8 +16,8 @@ from txnscan.config import ConfigError
 from txnscan.resolve.lock import ApplyRunning, Lock, check_exclusive, location_of
 from txnscan.resolve.plan import Plan
 from txnscan.resolve.run import apply_to
-from txnscan.schema import APPLY_LOCKS
-from txnscan.tables import Tables
+from txnscan.store.schema import APPLY_LOCKS
+from txnscan.store.tables import Tables
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = "a cluster/with a name of its own"
@@ -27,8 +27,8 @@ NO_LEASE_MS = 0
 OTHER_PROCESS = """
 import sys
 from txnscan.resolve.lock import ApplyRunning, Lock
-from txnscan.session import spark_session
-from txnscan.tables import Tables
+from txnscan.engine.session import spark_session
+from txnscan.store.tables import Tables
 
 location, cluster = sys.argv[1:]
 tables = Tables(spark_session("local[1]"), location)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW_MS, observation, view
-from txnscan.log_check import Described, last_records, orphan_contradiction, owner_contradiction
-from txnscan.model import Key
-from txnscan.transaction_log import LoggedTransaction, State, tombstone
+from txnscan.evidence.transaction_log import tombstone
+from txnscan.judge.log_check import Described, last_records, orphan_contradiction, owner_contradiction
+from txnscan.model import Key, LoggedTransaction, State
 
 P, Q = ("p", 0), ("q", 0)
 O = observation()  # noqa: E741

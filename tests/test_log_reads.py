@@ -12,22 +12,22 @@ import pytest
 from tests.builders import judged, view
 from tests.fakes import FakeCluster, FakeId, FakePartition, broker, no_progress, partition
 from tests.test_fetch import ATTRIBUTES_AT, compacted, control, patched
-from txnscan.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.log_reads import read_outcomes
+from txnscan.evidence.tasks import ClientFactory
+from txnscan.evidence.transaction_log import transactional_id_key
+from txnscan.judge.outcome import OutcomeEvidence
+from txnscan.judge.rules import judge
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.frames import api_name
-from txnscan.log_reads import read_outcomes
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import Broker, Judged, Key, KnownOutcome, Outcome, Reason, Verdict
-from txnscan.outcome import OutcomeEvidence
-from txnscan.remote import Connect
-from txnscan.rules import judge
-from txnscan.scan import Identity, identity, with_outcomes
+from txnscan.model import Broker, Judged, Key, KnownOutcome, Outcome, Reason, State, TransactionKey, Verdict
+from txnscan.scan import with_outcomes
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
-from txnscan.transaction_log import State, transactional_id_key
 
 LEADERS = (1, 2, 3)
 ENGINE, LANES = ThreadsEngine(1), 1
@@ -121,7 +121,7 @@ def owned(k: int, state: str = "CompleteCommit", epoch: int = 3, name: str | Non
 def read_all(
     fake: FakeLogs, *hanging: Judged, on_progress: Callable[[int, int], None] = no_progress
 ) -> list[OutcomeEvidence]:
-    with Cluster(cast(Connect, ConnectToFake(fake)), threads=0) as cluster:
+    with Cluster(cast(ClientFactory, ConnectToFake(fake)), threads=0) as cluster:
         cluster.view()
         return read_outcomes(cluster, ENGINE, LANES, hanging, on_progress)
 
@@ -161,7 +161,7 @@ def test_an_orphans_id_is_looked_for_in_all_logs(cluster: FakeLogs) -> None:
 
 
 def test_nothing_is_asked_where_nothing_hangs(cluster: FakeLogs) -> None:
-    with Cluster(cast(Connect, ConnectToFake(cluster)), threads=0) as asking:
+    with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
         assert read_outcomes(asking, ENGINE, LANES, [], no_progress) == []
     assert cluster.asked == []
 
@@ -569,7 +569,7 @@ def test_without_a_transaction_state_topic_nothing_is_known(cluster: FakeLogs, k
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
 def test_nor_is_it_where_no_broker_answers_any_more(cluster: FakeLogs, known: bool) -> None:
     hanging = owned(1) if known else judged()
-    with Cluster(cast(Connect, ConnectToFake(cluster)), threads=0) as asking:
+    with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
         asking.view()
         cluster.unreachable |= {1, 2, 3}
         (found,) = read_outcomes(asking, ENGINE, LANES, [hanging], no_progress)
@@ -658,10 +658,10 @@ def test_the_partition_is_read_at_the_leader_epoch_that_all_brokers_name_now(clu
 
 
 def swept(
-    fake: FakeLogs, *transactions: Judged, earlier: Mapping[Identity, KnownOutcome | None] | None = None
+    fake: FakeLogs, *transactions: Judged, earlier: Mapping[TransactionKey, KnownOutcome | None] | None = None
 ) -> list[Judged]:
     """What a sweep makes of what it has judged."""
-    with Cluster(cast(Connect, ConnectToFake(fake)), threads=0) as cluster:
+    with Cluster(cast(ClientFactory, ConnectToFake(fake)), threads=0) as cluster:
         cluster.view()
         return with_outcomes(
             lambda unsettled: read_outcomes(cluster, ENGINE, LANES, unsettled, no_progress), transactions, earlier or {}
@@ -684,7 +684,7 @@ def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLo
 def test_what_is_settled_is_not_read_again(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     one = owned(1)
-    (found,) = swept(cluster, one, earlier={identity(one.observation): COMMITTED})
+    (found,) = swept(cluster, one, earlier={one.observation.transaction_key: COMMITTED})
     assert (found.judgement.outcome, found.judgement.outcome_reason) == ("committed", "it was proven")
     assert cluster.asked == [] or {name for _, name in cluster.asked} == {"Metadata"}
 
@@ -695,7 +695,7 @@ def test_what_is_not_settled_is_read_again_and_the_best_is_kept(
 ) -> None:
     cluster.write(1, *history(id_for(1)))
     one = owned(1)
-    (found,) = swept(cluster, one, earlier={identity(one.observation): earlier})
+    (found,) = swept(cluster, one, earlier={one.observation.transaction_key: earlier})
     assert found.judgement.outcome == ("maybe_committed" if earlier is None else "committed")
     assert cluster.reads_of(STATE)
 

@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 from kafka.record._crc32c import crc as crc32c_py
 from kafka.record.util import calc_crc32c
 
-import txnscan.log_scan
+import txnscan.evidence.log_scan
 from tests.fakes import FakeCluster, FakePartition, partition
 from tests.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
+from txnscan.evidence.log_scan import Records, _of_ids, _of_producers, pieces, read_log
+from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
 from txnscan.kafka import fetch as fetching
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import Batch, fetch
-from txnscan.log_scan import Records, _of_ids, _of_producers, pieces, read_log
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import LogBatch, LogRow, RawRecord
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
-from txnscan.transaction_log import peeked, producer_id_bytes, transactional_id_key
 
 RECORDS_COUNT_AT = 57
 Record = tuple[bytes | None, bytes | None]
@@ -231,7 +231,7 @@ def test_of_ids_that_are_not_asked_for_nothing_is_kept() -> None:
 
 
 def test_no_more_records_are_kept_than_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(txnscan.log_scan, "RECORDS_MAX", 3)
+    monkeypatch.setattr(txnscan.evidence.log_scan, "RECORDS_MAX", 3)
     assert len(kept(row_of(log_of(*numbered(*([record("X")] for _ in range(3))))))) == 3
     row = row_of(log_of(*numbered(*([record("X")] for _ in range(4)))))
     assert row.error == f"{STATE}-0: it holds more than 3 records of the ids in question"

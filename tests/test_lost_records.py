@@ -30,15 +30,14 @@ from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
 from txnscan.demo.reader import read_values
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
-from txnscan.model import TRANSACTION_STATE_TOPIC
-from txnscan.remote import wall_clock_ms
+from txnscan.evidence.tasks import wall_clock_ms
+from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, State
 from txnscan.resolve.apply import Status
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.plan import Action, Plan, Refusal
 from txnscan.resolve.run import apply_to, plan_sweep
-from txnscan.transaction_log import LoggedTransaction, State
 
 # The shortest in which a torn commit can still be planted; the scanner must have watched for longer than this.
 MAX_TIMEOUT_MS = 20_000

@@ -21,9 +21,9 @@ from tests.test_sweep import EXPECTED
 from txnscan.demo.ports import HOST, choose_ports, is_listening
 from txnscan.demo.process import GuardedProcess
 from txnscan.demo.wait import wait_until
+from txnscan.engine.java import find_java, pyspark_jars
 from txnscan.engine.nodes import archive, in_one_jvm, remedy
-from txnscan.java import find_java, pyspark_jars
-from txnscan.session import in_one_line
+from txnscan.engine.session import in_one_line
 
 ROOT = Path(__file__).parents[1]
 WORKERS = 2
@@ -63,7 +63,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
 from txnscan import ScanConfig, sweep
-from txnscan.session import local_settings
+from txnscan.engine.session import local_settings
 builder = SparkSession.builder.remote("local[2]")
 for name, value in local_settings("elsewhere").items():
     builder = builder.config(name, value)
@@ -206,7 +206,7 @@ def test_what_is_sent_is_kafka_python_and_this_package_without_demo_and_simulato
     names = zipfile.ZipFile(sent).namelist()
     assert {name.split("/")[0] for name in names} == {"kafka", "txnscan"}
     assert [name for name in names if name.startswith(("txnscan/demo", "txnscan/sim")) or "__pycache__" in name] == []
-    assert {"txnscan/remote.py", "txnscan/engine/spark.py", "kafka/net/manager.py"} <= set(names)
+    assert {"txnscan/evidence/tasks.py", "txnscan/engine/spark.py", "kafka/net/manager.py"} <= set(names)
     assert any(name.endswith(".json") for name in names), "kafka-python reads its messages' schemas from files"
     assert not [name for name in names if name.endswith((".so", ".pyd"))], "any machine can import it"
 
@@ -214,9 +214,8 @@ def test_what_is_sent_is_kafka_python_and_this_package_without_demo_and_simulato
 def test_what_is_sent_is_all_that_a_task_imports(tmp_path: Path) -> None:
     python = python_of_nodes(tmp_path / "python")
     sent = archive()
-    script = (
-        f"import sys; sys.path.insert(0, {str(sent)!r}); import txnscan.remote, txnscan.engine.spark, txnscan.rules"
-    )
+    modules = "txnscan.evidence.tasks, txnscan.engine.spark, txnscan.judge.rules"
+    script = f"import sys; sys.path.insert(0, {str(sent)!r}); import {modules}"
     ran = subprocess.run([python, "-I", "-c", script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 

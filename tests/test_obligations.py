@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import pytest
 
-from txnscan.observe import HELD
-from txnscan.scan import Scan
+from txnscan.evidence.observe import HELD
+from txnscan.findings import Scan
 from txnscan.sim.check import run
 from txnscan.sim.exhaustive import exhaustive
 from txnscan.sim.obligations import DROPPED, EVERYTHING, with_all

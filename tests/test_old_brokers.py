@@ -14,23 +14,24 @@ from kafka.protocol.admin import DescribeConfigsResponse
 
 from tests.fakes import FakeCluster, FakeId, broker, producer
 from txnscan import ScanConfig, find_hanging
-from txnscan.cluster import SNAPSHOT_TRIES, Cluster
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import OLD_KAFKA_VERSION
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.demo.plant import HealthyTraffic, Planted
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.evidence.cluster import SNAPSHOT_TRIES, Cluster
+from txnscan.evidence.tasks import ClientFactory
+from txnscan.findings import History, NoHistory, Scan
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported
 from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
-from txnscan.remote import Connect
-from txnscan.scan import History, NoHistory, Scan, scan
+from txnscan.scan import scan
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class ConnectToFake:
 
 def connected(fake: FakeOld, sleep: Callable[[float], None] = lambda _: None) -> Cluster:
     """A cluster of these brokers."""
-    return Cluster(cast(Connect, ConnectToFake(fake)), threads=0, sleep=sleep)
+    return Cluster(cast(ClientFactory, ConnectToFake(fake)), threads=0, sleep=sleep)
 
 
 def swept_fake(fake: FakeOld, sleep: Callable[[float], None] = lambda _: None, history: History | None = None) -> Scan:

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import NOW_MS, observation
-from txnscan.model import Key, KnownOutcome, Observation, Outcome, Siblings
-from txnscan.outcome import TOGETHER, OutcomeEvidence, best_known, decisions, follows, outcome
-from txnscan.transaction_log import LoggedTransaction, State, tombstone
+from txnscan.evidence.transaction_log import tombstone
+from txnscan.judge.outcome import TOGETHER, OutcomeEvidence, best_known, decisions, follows, outcome
+from txnscan.model import Key, KnownOutcome, LoggedTransaction, Observation, Outcome, Siblings, State
 
 P, Q = ("p", 0), ("q", 0)
 V1, V2 = 0, 2

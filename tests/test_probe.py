@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
+from txnscan.evidence.probe import failed_partitions, read_narrow, read_offsets, read_wide
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, lacks
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import NarrowRow, ReadBatch, WideBatch, WideRow
-from txnscan.probe import failed_partitions, read_narrow, read_offsets, read_wide
 
 READ_AT_MS = 1_700_000_000_123
 LEFT_OUT = "the broker left this partition out of its answer"

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.demo.jars import kafka_jars
-from txnscan.java import find_java
+from txnscan.engine.java import find_java
 from txnscan.kafka.client_configs import ADMIN, KNOWN, PRODUCER_AND_CONSUMER, nearest
 from txnscan.kafka.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.properties import (

@@ -12,10 +12,9 @@ from tests.prove.faults.ledger import Accusation, fate_of, missed, overlooked
 from tests.prove.faults.sweeps import At
 from tests.prove.faults.world import Known, World
 from txnscan.model import Judged, ScanError
-from txnscan.scan import identity
 
 ORPHAN = judged()
-PLANTED = Known(identity(ORPHAN.observation), ("orphan",))
+PLANTED = Known(ORPHAN.observation.transaction_key, ("orphan",))
 UNPROVEN = judged(first_error="broker 1 cannot be reached")
 UNREAD = ScanError("read", "broker 1 cannot be reached", 1, "p", 0)
 

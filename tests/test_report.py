@@ -13,7 +13,7 @@ from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
 from txnscan.model import Judged, ScanError, Verdict, duration
 from txnscan.report.json import dumps, iso_utc, scan_object, stored_object
 from txnscan.report.table import print_sweep
-from txnscan.schema import OPEN_TRANSACTIONS, SWEEPS
+from txnscan.store.schema import OPEN_TRANSACTIONS, SWEEPS
 
 # design.md, 'Commands': the object that `sweep --format json` and `find-hanging --format json` print.
 SWEEP = {"sweep_id", "cluster_id", "started_at", "finished_at", "complete", "partitions", "coordinators", "counts"}

@@ -22,14 +22,14 @@ from txnscan.demo.kafka_tool import kafka_transactions
 from txnscan.demo.plant import HealthyTraffic, Planted, TornCommit
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.reader import read_values
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.resolve.apply import Result, Status
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.lock import ApplyRunning, Lock
 from txnscan.resolve.plan import Plan, PlanRefused, from_json, to_json
 from txnscan.resolve.run import Applied, apply_to, plan_sweep
-from txnscan.tables import Tables
+from txnscan.store.tables import Tables
 
 ROOT = Path(__file__).parents[1]
 # The shortest in which a torn commit can still be planted; the scanner must have watched for longer than this.
@@ -200,7 +200,7 @@ from pathlib import Path
 from txnscan import ScanConfig
 from txnscan.resolve.plan import from_json
 from txnscan.resolve.run import apply_to
-from txnscan.session import spark_session
+from txnscan.engine.session import spark_session
 
 bootstrap, tables, plan, step = sys.argv[1:]
 

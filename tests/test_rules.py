@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, context, evidence, observation, view
+from txnscan.judge.rules import RULES, TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, judge, judge_observation
 from txnscan.model import Evidence, Reason, Verdict
-from txnscan.rules import RULES, TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, judge, judge_observation
 
 
 @dataclass(frozen=True)

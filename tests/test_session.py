@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from txnscan.java import DELTA, jar_directory
-from txnscan.session import _SEARCHED_FIRST, launch_arguments, local_settings
+from txnscan.engine.java import DELTA, jar_directory
+from txnscan.engine.session import _SEARCHED_FIRST, launch_arguments, local_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,9 @@ def test_what_the_user_tells_spark_submit_counts_more_than_the_settings_of_conf(
 
 
 def test_spark_makes_its_warehouse_in_a_directory_that_goes_with_the_process() -> None:
-    script = "from txnscan.session import local_settings; print(local_settings('local')['spark.sql.warehouse.dir'])"
+    script = (
+        "from txnscan.engine.session import local_settings; print(local_settings('local')['spark.sql.warehouse.dir'])"
+    )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
     assert told.startswith("file:///")
     assert not Path(told.removeprefix("file://")).parent.exists()
@@ -95,4 +97,4 @@ def test_workers_of_this_machine_are_forked_from_a_process_of_this_package(spark
 def test_that_process_has_imported_what_a_worker_would() -> None:
     code = "import txnscan.engine.daemon, sys; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert {"txnscan.remote", "txnscan.rules", "kafka", "pyarrow", "pandas"} <= set(imported)
+    assert {"txnscan.evidence.tasks", "txnscan.judge.rules", "kafka", "pyarrow", "pandas"} <= set(imported)

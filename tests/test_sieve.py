@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from tests.fakes import FakeCluster, FakeId, FakePartition, no_progress, one_by_one, producer
 from tests.test_old_brokers import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
-from txnscan.agreement import Agreement, read_agreement
+from txnscan.evidence.agreement import Agreement, read_agreement
+from txnscan.evidence.observe import HELD
+from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
+from txnscan.findings import Incident, NoHistory, Sighting
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import CoordinatorView, Key, OpenProducer, WideRow
-from txnscan.observe import HELD
-from txnscan.scan import Identity, Incident, NoHistory, Sighting
-from txnscan.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
+from txnscan.model import CoordinatorView, Key, OpenProducer, TransactionKey, WideRow
 
 LEADERS = (1, 2, 3, 1)
 P, Q = ("p", 0), ("q", 0)
@@ -481,20 +481,20 @@ def test_progress_is_told_in_brokers() -> None:
 class Remembers(NoHistory):
     """Incidents that are open."""
 
-    incidents: tuple[Identity, ...] = ()
-    sightings: dict[Identity, Sighting] = field(default_factory=dict)
+    incidents: tuple[TransactionKey, ...] = ()
+    sightings: dict[TransactionKey, Sighting] = field(default_factory=dict)
 
-    def unresolved(self, cluster_id: str) -> Callable[[], dict[Identity, Incident]]:
+    def unresolved(self, cluster_id: str) -> Callable[[], dict[TransactionKey, Incident]]:
         return lambda: {which: Incident(1_600_000_000_000, None) for which in self.incidents}
 
-    def last_seen(self, cluster_id: str) -> Callable[[], dict[Identity, Sighting]]:
+    def last_seen(self, cluster_id: str) -> Callable[[], dict[TransactionKey, Sighting]]:
         return lambda: self.sightings
 
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def incident(index: int, producer_id: int, start_offset: int = 100, topic_id: str = "") -> Identity:
+def incident(index: int, producer_id: int, start_offset: int = 100, topic_id: str = "") -> TransactionKey:
     return ("data", topic_id, index, producer_id, start_offset)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.fetch import fetch
 from txnscan.model import Key, Partition
 from txnscan.sim.answers import answer
@@ -49,7 +50,6 @@ from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, pos
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.wander import at_random
 from txnscan.sim.world import World
-from txnscan.transaction_log import decode
 
 STATE = ("__transaction_state", 0)
 INIT: Event = ("InitProducerId", (1, A))

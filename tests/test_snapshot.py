@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import ListTransactionsRequest
 
 from tests.fakes import FakeCluster, FakeId, FakePartition, one_by_one
-from txnscan.agreement import Agreement, read_agreement
+from txnscan.evidence.agreement import Agreement, read_agreement
+from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 from txnscan.kafka.acls import DESCRIBE_ALL_IDS, Permission, lacks
 from txnscan.kafka.coordinator import coordinator_partition, probe_ids
 from txnscan.kafka.describe_transactions import DescribedTransaction
@@ -22,7 +23,6 @@ from txnscan.kafka.frames import api_name
 from txnscan.kafka.list_transactions import ListedTransaction
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import CoordinatorView, ScanError, Snapshot
-from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 
 LEADERS = (1, 2, 3, 1)
 OPEN = frozenset({7})

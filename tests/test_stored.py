@@ -17,13 +17,13 @@ from tests.builders import MINUTE_MS, NOW_MS, context, known, observation, scan,
 from txnscan import api
 from txnscan.cli import app
 from txnscan.config import ConfigError
+from txnscan.findings import Scan
+from txnscan.judge.outcome import with_outcome
+from txnscan.judge.rules import judge_observation
 from txnscan.model import Judged, ScanError
-from txnscan.outcome import with_outcome
 from txnscan.resolve.plan import from_json
-from txnscan.rules import judge_observation
-from txnscan.scan import Scan
-from txnscan.stored import choose, stale
-from txnscan.tables import Tables
+from txnscan.store.selection import choose, stale
+from txnscan.store.tables import Tables
 
 # --- which one counts -------------------------------------------------------------------------------------------------
 

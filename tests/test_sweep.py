@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from tests.conftest import Planted
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo.plant import HealthyTraffic
+from txnscan.findings import Scan
 from txnscan.model import Verdict
-from txnscan.scan import Scan
 
 ROOT = Path(__file__).parents[1]
 # What the demo plants, in its order: verdict, reason, late.

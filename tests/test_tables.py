@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
 from txnscan.config import ConfigError
 from txnscan.engine.rows import from_arrow
+from txnscan.findings import Incident, Sighting
+from txnscan.judge.outcome import best_known, with_outcome
+from txnscan.judge.rules import judge
 from txnscan.model import Evidence, Judged, KnownOutcome, Outcome, ScanError, Siblings
-from txnscan.outcome import best_known, with_outcome
 from txnscan.resolve.journal import stored_hanging
-from txnscan.rules import judge
-from txnscan.scan import Incident, Sighting, identity
-from txnscan.schema import (
+from txnscan.store.schema import (
     CANDIDATES,
     FIRST_SEEN,
     INCIDENTS,
@@ -32,7 +32,7 @@ from txnscan.schema import (
     TABLES,
     incident_id,
 )
-from txnscan.tables import Tables, frame
+from txnscan.store.tables import Tables, frame
 
 ORPHAN = judged()
 STALE = judged(view("Empty", 5), partition=1)
@@ -125,22 +125,22 @@ def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Table
 
 def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(tables: Tables) -> None:
     tables.write(scan(YOUNG))
-    assert tables.last_seen("cluster-1")() == {identity(YOUNG.observation): Sighting(NOW_MS, 3)}
-    assert tables.unresolved("cluster-1")() == {identity(YOUNG.observation): Incident(NOW_MS, None)}
+    assert tables.last_seen("cluster-1")() == {YOUNG.observation.transaction_key: Sighting(NOW_MS, 3)}
+    assert tables.unresolved("cluster-1")() == {YOUNG.observation.transaction_key: Incident(NOW_MS, None)}
     assert tables.last_seen("another cluster")() == tables.unresolved("another cluster")() == {}
 
 
 def test_what_hangs_keeps_its_age_while_sweeps_cannot_see_it_and_what_does_not_starts_anew(tables: Tables) -> None:
     tables.write(next_sweep(1, ORPHAN, ONGOING))
     tables.write(next_sweep(2, DOUBTFUL, proven={}))
-    assert set(tables.unresolved("cluster-1")()) == {identity(ORPHAN.observation)}
-    assert set(tables.last_seen("cluster-1")()) == {identity(DOUBTFUL.observation)}
+    assert set(tables.unresolved("cluster-1")()) == {ORPHAN.observation.transaction_key}
+    assert set(tables.last_seen("cluster-1")()) == {DOUBTFUL.observation.transaction_key}
 
 
 def test_a_sweep_of_some_topics_does_not_end_the_ages_of_the_others(tables: Tables) -> None:
     tables.write(next_sweep(1, ONGOING))
     tables.write(next_sweep(2, scope="topic=x"))
-    assert set(tables.last_seen("cluster-1")()) == {identity(ONGOING.observation)}
+    assert set(tables.last_seen("cluster-1")()) == {ONGOING.observation.transaction_key}
 
 
 def test_of_two_scopes_that_saw_a_transaction_the_earlier_counts(tables: Tables) -> None:
@@ -163,7 +163,7 @@ def test_what_is_healthy_is_counted_by_topic_and_verdict_and_has_no_row(tables: 
         ("p", "ongoing", 1),
         ("p", "pending_marker", 1),
     ]
-    assert set(tables.last_seen("cluster-1")()) == {identity(one.observation) for one in (ORPHAN, ONGOING, owed)}
+    assert set(tables.last_seen("cluster-1")()) == {one.observation.transaction_key for one in (ORPHAN, ONGOING, owed)}
 
 
 def test_since_when_things_are_open_is_kept_once_however_many_sweeps_there_are(
@@ -176,15 +176,18 @@ def test_since_when_things_are_open_is_kept_once_however_many_sweeps_there_are(
 
 def test_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:
     tables.write(next_sweep(1, ORPHAN, STALE))
-    assert set(tables.unresolved("cluster-1")()) == {identity(ORPHAN.observation), identity(STALE.observation)}
+    assert set(tables.unresolved("cluster-1")()) == {
+        ORPHAN.observation.transaction_key,
+        STALE.observation.transaction_key,
+    }
     tables.write(next_sweep(2, ORPHAN))
-    assert set(tables.unresolved("cluster-1")()) == {identity(ORPHAN.observation)}
+    assert set(tables.unresolved("cluster-1")()) == {ORPHAN.observation.transaction_key}
 
 
 @pytest.mark.parametrize("changed", [{"topic_id": "t1"}, {"start_offset": 201}, {"producer_id": 8}, {"partition": 1}])
 def test_another_transaction_does_not_inherit_an_age(tables: Tables, changed: dict[str, object]) -> None:
     tables.write(scan(YOUNG))
-    another = identity(replace(YOUNG.observation, **changed))
+    another = replace(YOUNG.observation, **changed).transaction_key
     assert another not in {**tables.last_seen("cluster-1")(), **tables.unresolved("cluster-1")()}
 
 
@@ -273,7 +276,7 @@ def test_ages_that_are_lost_are_begun_anew_and_nothing_else_is(tables: Tables, l
     tables.create(said.append)
     assert [line.partition(" is made anew")[0] for line in said] == [tables.name(FIRST_SEEN)]
     assert tables.last_seen("cluster-1")() == {}
-    assert set(tables.unresolved("cluster-1")()) == {identity(ORPHAN.observation)}
+    assert set(tables.unresolved("cluster-1")()) == {ORPHAN.observation.transaction_key}
 
 
 def test_creating_twice_changes_nothing(spark: SparkSession, tables: Tables) -> None:

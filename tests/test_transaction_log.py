@@ -8,18 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from txnscan.model import Key
+from txnscan.evidence.transaction_log import UnknownRecord, decode, producer_id, transactional_id, transactional_id_key
+from txnscan.model import Key, LoggedTransaction, State
 from txnscan.sim.encode import transaction_log_value
 from txnscan.sim.records import TransactionMetadata
-from txnscan.transaction_log import (
-    LoggedTransaction,
-    State,
-    UnknownRecord,
-    decode,
-    producer_id,
-    transactional_id,
-    transactional_id_key,
-)
 
 KEY = bytes.fromhex("0000000474782d30")
 START_MS, UPDATED_MS = 1_700_000_000_000, 1_700_000_001_000

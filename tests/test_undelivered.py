@@ -16,11 +16,11 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.reader import read_values
 from txnscan.demo.wait import wait_until
+from txnscan.findings import Scan
+from txnscan.judge.undelivered import undelivered_warning
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Judged
-from txnscan.scan import Scan
-from txnscan.undelivered import undelivered_warning
 
 OLD_MS = NOW_MS - 42 * MINUTE_MS
 WAITS = view("PrepareCommit", 4, (Q,), start_time_ms=OLD_MS)

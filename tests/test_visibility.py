@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeAclsResponse
 
 from tests.fakes import FakeCluster, acl_resource
+from txnscan.evidence.visibility import Sight, Unprobed, class_probes, why_hidden
 from txnscan.kafka.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, UNKNOWN_PRINCIPAL, AclRule, Permission, denied, lacks
 from txnscan.kafka.describe_acls import transactional_id_rules
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import TRANSACTION_STATE_TOPIC
-from txnscan.visibility import Sight, Unprobed, class_probes, why_hidden
 
 WHO = "User:bob"
 TOKEN = "0f1e2d"

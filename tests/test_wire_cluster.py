@@ -31,18 +31,20 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
 from kafka.record import MemoryRecords
 
 from txnscan import ScanConfig, find_hanging
-from txnscan.cluster import Cluster
 from txnscan.config import parse_bootstrap_servers
 from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
+from txnscan.evidence.transaction_log import decode, transactional_id
+from txnscan.findings import Incident, Incidents, Scan, Sightings
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import TRANSACTION_STATE_TOPIC, Verdict
-from txnscan.remote import Connect, wall_clock_ms
-from txnscan.scan import Identity, Incident, Incidents, Scan, Sightings, identity, scan
+from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, TransactionKey, Verdict
+from txnscan.scan import scan
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import ClusterShape, WireCluster, partition_log, state_log
 from txnscan.sim.wire import __main__ as by_hand
@@ -51,7 +53,6 @@ from txnscan.sim.wire.server import Broker as ServedBroker
 from txnscan.sim.wire.server import Kept
 from txnscan.sim.wire.shape import HANGING_AGE_MS, HIGH_WATERMARK
 from txnscan.sim.wire.world import HOST, World, Written
-from txnscan.transaction_log import LoggedTransaction, decode, transactional_id
 
 ROOT = Path(__file__).parents[1]
 STARTED_AT_MS = 1_700_000_000_000
@@ -681,7 +682,7 @@ def test_a_closed_cluster_answers_no_more() -> None:
 class CountedHistory:
     """A history of these incidents and of nothing else, which counts how often each half of it is waited for."""
 
-    def __init__(self, incidents: Iterable[Identity]) -> None:
+    def __init__(self, incidents: Iterable[TransactionKey]) -> None:
         self.incidents = dict.fromkeys(incidents, Incident(1, None))
         self.waited_for: Counter[str] = Counter()
 
@@ -696,11 +697,11 @@ class CountedHistory:
         return seen
 
 
-def with_history(cluster: WireCluster, incidents: Iterable[Identity]) -> tuple[Scan, CountedHistory]:
+def with_history(cluster: WireCluster, incidents: Iterable[TransactionKey]) -> tuple[Scan, CountedHistory]:
     history = CountedHistory(incidents)
     config = ScanConfig(cluster.bootstrap_servers)
     servers = parse_bootstrap_servers(config.bootstrap_servers)
-    with Cluster(Connect("history", ConnectionSettings(), servers)) as driver:
+    with Cluster(ClientFactory("history", ConnectionSettings(), servers)) as driver:
         found = scan(
             config,
             driver,
@@ -718,6 +719,6 @@ def test_the_history_is_asked_for_once_however_much_is_open_and_for_no_more_than
         found, history = with_history(cluster, ())
         assert len(found.transactions) == SHAPE.hanging + SHAPE.ongoing
         assert history.waited_for == {"unresolved": 1, "last seen": 1}
-        again, history = with_history(cluster, (identity(judged.observation) for judged in found.transactions))
+        again, history = with_history(cluster, (judged.observation.transaction_key for judged in found.transactions))
     assert history.waited_for == {"unresolved": 1}, "all that is open is known already"
     assert {judged.observation.first_seen_ms for judged in again.transactions} == {1}

@@ -43,8 +43,9 @@ from kafka.record import MemoryRecords
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
+from txnscan.evidence.transaction_log import decode, transactional_id, transactional_id_key
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.codec import Reader
@@ -60,7 +61,6 @@ from txnscan.sim.wire.shape import (
     ClusterShape,
 )
 from txnscan.sim.wire.world import HOST, World
-from txnscan.transaction_log import decode, transactional_id, transactional_id_key
 
 SHAPE = ClusterShape(
     brokers=3,

@@ -5,7 +5,7 @@
     result.transactions, result.candidates, result.errors   # DataFrames
     result.summary                                          # dict
 
-`find_hanging(config)` gives the same proof without Spark and without tables. The rules are in `txnscan.rules`.
+`find_hanging(config)` gives the same proof without Spark and without tables. The rules are in `txnscan.judge.rules`.
 """
 
 from __future__ import annotations

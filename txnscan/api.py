@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from txnscan.cluster import Cluster
 from txnscan.config import ScanConfig, parse_bootstrap_servers, printable
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
+from txnscan.findings import History, NoHistory, Progress, Scan
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.remote import Connect, wall_clock_ms
 from txnscan.report.json import sweep_summary
-from txnscan.scan import History, NoHistory, Progress, Scan, scan
-from txnscan.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, Table
+from txnscan.scan import scan
+from txnscan.store.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +78,7 @@ def sweep(
     columns. Raises ConfigError for an option that cannot be used, ClusterUnreachable when no bootstrap server answers,
     and NotStored, which has the result, when the tables cannot be written.
     """
-    from txnscan.tables import Tables, unstored, why_failed
+    from txnscan.store.tables import Tables, unstored, why_failed
 
     settings = config.connection()
     engine = _spark_engine(spark) if config.engine == "spark" else ThreadsEngine()
@@ -118,7 +119,7 @@ def _scan(
     config: ScanConfig, settings: ConnectionSettings, engine: Engine, history: History, progress: Progress
 ) -> Scan:
     sweep_id = new_sweep_id(wall_clock_ms)
-    with Cluster(Connect(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
+    with Cluster(ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
         return scan(
             config, cluster, engine, sweep_id=sweep_id, now_ms=wall_clock_ms, history=history, progress=progress
         )

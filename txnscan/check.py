@@ -17,7 +17,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from txnscan.cluster import Cluster, ClusterUnreachable
 from txnscan.config import (
     ConfigError,
     ScanConfig,
@@ -27,7 +26,9 @@ from txnscan.config import (
     parse_location,
     printable,
 )
-from txnscan.java import DELTA, JavaError, find_java, is_fetched, major_version
+from txnscan.engine.java import DELTA, JavaError, find_java, is_fetched, major_version
+from txnscan.evidence.cluster import Cluster, ClusterUnreachable
+from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.acls import Permission, explained, lacks
 from txnscan.kafka.api_versions import API_KEYS, api_versions
 from txnscan.kafka.connection import ConnectionSettings
@@ -36,9 +37,8 @@ from txnscan.kafka.describe_producers import describe_producers
 from txnscan.kafka.errors import API_SINCE, RequestFailed
 from txnscan.kafka.list_offsets import newest
 from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic, duration
-from txnscan.remote import Connect
 from txnscan.resolve.exclusive import is_local, scheme_of, why_not_exclusive
-from txnscan.schema import TABLES
+from txnscan.store.schema import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,7 @@ def check(
     settings = config.connection()
     findings = [Finding("security", Level.OK, _security(settings))]
     cluster_id = None
-    with Cluster(Connect(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
+    with Cluster(ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
         try:
             view = cluster.view()
         except ClusterUnreachable as error:
@@ -359,9 +359,9 @@ def _space(path: Path) -> Iterator[Finding]:
 
 
 def _tables_by_spark(location: str, spark: SparkSession) -> Finding:
+    from txnscan.engine.session import in_one_line
     from txnscan.resolve.lock import application_setting
-    from txnscan.session import in_one_line
-    from txnscan.tables import Tables
+    from txnscan.store.tables import Tables
 
     shown = printable(location)
     try:

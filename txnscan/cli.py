@@ -30,12 +30,12 @@ import typer
 from rich.console import Console
 
 from txnscan import __version__
-from txnscan.cluster import ClusterUnreachable
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location, parse_pattern, printable
+from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.files import check_writable, read_text, write_whole
+from txnscan.findings import Scan
 from txnscan.report.help import EXIT_USAGE, HELP_OPTIONS, OneCommand, OneGroup, examples
 from txnscan.report.output import OutputFailed, discard_stdout, stdout_console, write_line
-from txnscan.scan import Scan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -315,7 +315,7 @@ def check(
         from txnscan.api import new_sweep_id
         from txnscan.check import Level
         from txnscan.check import check as run_check
-        from txnscan.remote import wall_clock_ms
+        from txnscan.evidence.tasks import wall_clock_ms
         from txnscan.report.check import check_object, print_check
 
         with _progress() as progress:
@@ -368,15 +368,15 @@ def show(
     with _errors_in_one_line():
         parse_location(tables)
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
-        from txnscan.remote import wall_clock_ms
+        from txnscan.evidence.tasks import wall_clock_ms
         from txnscan.report.json import stored_object
         from txnscan.report.table import print_stored
-        from txnscan.stored import find_sweep, stale
+        from txnscan.store.selection import find_sweep, stale
 
         with _progress() as progress:
             spark = _started_spark(master, progress)
-            from txnscan.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
-            from txnscan.tables import Tables
+            from txnscan.store.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
+            from txnscan.store.tables import Tables
 
             progress("read tables", 0, 1)
             stored = Tables(spark, tables)
@@ -438,8 +438,8 @@ def history(
         with _progress() as progress:
             spark = _started_spark(master, progress)
             progress("read tables", 0, 1)
-            from txnscan.history import life, remembered
-            from txnscan.tables import Tables
+            from txnscan.store.history import life, remembered
+            from txnscan.store.tables import Tables
 
             stored = Tables(spark, tables)
             found: dict[str, Any] = (
@@ -699,7 +699,7 @@ def _progress() -> Iterator[TerminalProgress]:
 
 def _started_spark(master: str | None, progress: TerminalProgress) -> SparkSession:
     """A session; what Spark's own process says goes above the line of progress."""
-    from txnscan.session import spark_session
+    from txnscan.engine.session import spark_session
 
     progress("start Spark", 0, 1)
     return spark_session(master, say=progress.say, heard=progress.say)
@@ -756,10 +756,10 @@ def _warn(config: ScanConfig) -> None:
 def _errors_in_one_line() -> Iterator[None]:
     """Every failure that a user can do something about is one line on stderr."""
     from txnscan.demo.errors import DemoError
+    from txnscan.engine.session import SparkUnavailable, in_one_line, is_of_spark
     from txnscan.resolve.apply import ApplyRunning, JournalLost
     from txnscan.resolve.plan import PlanRefused
-    from txnscan.session import SparkUnavailable, in_one_line, is_of_spark
-    from txnscan.stored import Stale
+    from txnscan.store.selection import Stale
 
     with _interruptible() as interrupted:
         try:

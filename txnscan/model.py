@@ -11,10 +11,22 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 # A partition's topic and number.
 Key = tuple[str, int]
+
+
+class TransactionKey(NamedTuple):
+    """What makes an open transaction on a partition the same one in another sweep."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    producer_id: int
+    start_offset: int
+
 
 _UNITS_S = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -257,6 +269,47 @@ class LogRow:
     expected: int = -1
 
 
+class State(StrEnum):
+    """`TransactionState`, in the order of the ids that the log has for them."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTransaction:
+    """A record of `__transaction_state`: what was written of an id at an offset.
+
+    whole_from: from there up to this record no offset of the log is missing in what was read. client_version: the
+    transactions version of who wrote to the transaction or ended it, 2 where an end raised the epoch; 0 where it is not
+    given. An id that expired has a tombstone: state Dead, with nothing else.
+    """
+
+    offset: int
+    whole_from: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: State
+    partitions: frozenset[Key]
+    client_version: int
+    start_time_ms: int
+    updated_ms: int
+
+    def __str__(self) -> str:
+        partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions)) or "no partitions"
+        return (
+            f"offset {self.offset}: '{self.transactional_id}' {self.state}, producer id {self.producer_id}, epoch "
+            f"{self.producer_epoch}, transactions v{self.client_version}, {partitions}"
+        )
+
+
 # --- snapshot --------------------------------------------------------------------------------------------------------
 
 
@@ -394,6 +447,11 @@ class Observation:
     @property
     def topic_partition(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def transaction_key(self) -> TransactionKey:
+        """What it is known by in other sweeps."""
+        return TransactionKey(self.topic, self.topic_id, self.partition, self.producer_id, self.start_offset)
 
 
 @dataclass(frozen=True, slots=True)

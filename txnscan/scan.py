@@ -9,21 +9,25 @@ plain values in this process before the next begins.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from txnscan import __version__
-from txnscan.cluster import Cluster
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, printable
 from txnscan.engine import Engine
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.log_reads import read_outcomes
+from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
+from txnscan.evidence.reads import Reader
+from txnscan.findings import History, Incidents, Progress, Scan, Sightings
+from txnscan.judge.outcome import OutcomeEvidence, best_known, outcome, with_outcome
+from txnscan.judge.rules import judge, judge_observation
+from txnscan.judge.undelivered import undelivered_warning
 from txnscan.kafka.errors import API_SINCE, unsupported_api
-from txnscan.log_reads import read_outcomes
 from txnscan.model import (
     ClusterView,
     Context,
-    HealthyCount,
     Judged,
     Key,
     KnownOutcome,
@@ -32,135 +36,10 @@ from txnscan.model import (
     ScanError,
     Snapshot,
     Topic,
+    TransactionKey,
     Verdict,
     duration,
 )
-from txnscan.observe import held_observation, observe, suspects, with_history, with_offsets
-from txnscan.outcome import OutcomeEvidence, best_known, outcome, with_outcome
-from txnscan.reads import Reader
-from txnscan.rules import judge, judge_observation
-from txnscan.undelivered import undelivered_warning
-
-# Told of a stage's name, and how much of it is done, of how much.
-Progress = Callable[[str, int, int], None]
-# What makes a transaction on a partition the same one in another sweep.
-Identity = tuple[str, str, int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """When a transaction was first seen, in epoch milliseconds, and the producer epoch that its partition had then."""
-
-    first_seen_ms: int
-    producer_epoch: int
-
-
-# What was open at the last sweep of each scope.
-Sightings = Mapping[Identity, Sighting]
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """What earlier sweeps know of a hanging transaction. known: None where none of them looked for its outcome."""
-
-    first_seen_ms: int
-    known: KnownOutcome | None
-
-
-Incidents = Mapping[Identity, Incident]
-
-
-class History(Protocol):
-    """What earlier sweeps of a cluster left. A history is read while the cluster is: what is called here begins to
-    read, and gives a function that waits for the answer.
-    """
-
-    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
-        """The incidents that are not resolved. A sweep reads their partitions with proof, to see whether they are."""
-        ...
-
-    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
-        """The transactions that were open at the last sweep of each scope."""
-        ...
-
-
-class NoHistory:
-    """The history of a scanner that keeps none."""
-
-    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
-        """See History."""
-        return dict
-
-    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
-        """See History."""
-        return dict
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """A finished sweep: what was planned, what was seen, and a judgement on every open transaction.
-
-    max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
-    rows in the tables too. proven: the topic id of each partition
-    whose leader's answer the last read of it proved.
-    """
-
-    sweep_id: str
-    cluster_id: str
-    scope: str
-    started_at_ms: int
-    finished_at_ms: int
-    late_after_ms: int
-    max_timeout_ms: int
-    brokers: int
-    partitions_planned: int
-    partitions_failed: int
-    producers: int
-    coordinators_planned: int
-    coordinators_proven: int
-    transactional_ids: int
-    visibility_error: str | None
-    proven: Mapping[Key, str]
-    transactions: tuple[Judged, ...]
-    errors: tuple[ScanError, ...]
-    warnings: tuple[str, ...]
-    settings: str
-    version: str
-    store_all: bool = False
-
-    @property
-    def stored(self) -> tuple[Judged, ...]:
-        """The transactions that get a row in the tables: healthy ones only where that was asked for."""
-        return tuple(judged for judged in self.transactions if self.store_all or not judged.healthy)
-
-    @property
-    def healthy(self) -> tuple[HealthyCount, ...]:
-        """The healthy transactions, counted by topic and verdict."""
-        found = Counter((j.observation.topic, j.judgement.verdict.value) for j in self.transactions if j.healthy)
-        return tuple(HealthyCount(*which, number) for which, number in sorted(found.items()))
-
-    @property
-    def candidates(self) -> tuple[Judged, ...]:
-        return tuple(judged for judged in self.transactions if judged.candidate)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many transactions got each verdict; every verdict is there."""
-        found = Counter(judged.judgement.verdict for judged in self.transactions)
-        return {verdict.value: found[verdict] for verdict in Verdict}
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything in scope was observed: every partition answered, every coordinator proven, no
-        transactional id hidden, and nothing indeterminate. What is listed as not observed is not.
-        """
-        return (
-            not self.errors
-            and self.partitions_failed == 0
-            and self.coordinators_proven == self.coordinators_planned
-            and self.visibility_error is None
-            and self.counts[Verdict.INDETERMINATE] == 0
-        )
 
 
 def scan(
@@ -209,7 +88,7 @@ def scan(
         sieve.left.keys() | of_incidents.keys(), sieve.agreed, lambda done, total: progress("first read", done, total)
     )
     # Most of the time what hangs has its incident, and then nothing else need be known of it.
-    now_open = {identity(o) for o in (*unproven, *observe(topic_ids, sieve.left, first, first))}
+    now_open = {o.transaction_key for o in (*unproven, *observe(topic_ids, sieve.left, first, first))}
     last_seen = history.last_seen(view.cluster_id) if now_open - incidents.keys() else dict
 
     snapshot, agreed = cluster.snapshot(
@@ -290,7 +169,7 @@ def scan(
 def with_outcomes(
     read: Callable[[Sequence[Judged]], Iterable[OutcomeEvidence]],
     judged: Sequence[Judged],
-    known: Mapping[Identity, KnownOutcome | None],
+    known: Mapping[TransactionKey, KnownOutcome | None],
 ) -> list[Judged]:
     """The same, and of what hangs also what was decided about it: what earlier sweeps know, and where that can still
     become more, what the log tells. Where the log contradicts the coordinators, it is not called hanging.
@@ -298,11 +177,11 @@ def with_outcomes(
     read: reads the log for these, in order.
     """
     hanging = [j for j in judged if j.judgement.verdict is Verdict.HANGING]
-    unsettled = [j for j in hanging if not _is_settled(known.get(identity(j.observation)))]
-    found = {identity(e.observation): e for e in read(unsettled)}
+    unsettled = [j for j in hanging if not _is_settled(known.get(j.observation.transaction_key))]
+    found = {e.observation.transaction_key: e for e in read(unsettled)}
     told = []
     for one in judged:
-        which = identity(one.observation)
+        which = one.observation.transaction_key
         evidence = found.get(which)
         if one.judgement.verdict is not Verdict.HANGING:
             told.append(one)
@@ -327,7 +206,7 @@ def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observati
     """
 
     def earliest(o: Observation) -> int | None:
-        which = identity(o)
+        which = o.transaction_key
         incident, sighting = incidents.get(which), last_seen.get(which)
         times_ms = [incident.first_seen_ms] if incident is not None else []
         if sighting is not None and sighting.producer_epoch == o.producer_epoch:
@@ -335,11 +214,6 @@ def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observati
         return min(times_ms, default=None)
 
     return earliest
-
-
-def identity(o: Observation) -> Identity:
-    """What makes a transaction on a partition the same one in another sweep."""
-    return (o.topic, o.topic_id, o.partition, o.producer_id, o.start_offset)
 
 
 def _key(judged: Judged) -> Key:

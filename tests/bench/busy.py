@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tests.bench.clusters import big, described, session
 from tests.bench.harness import Finding, Grid, Options, Ratio, Side, Work, timed_in_turn
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.scan import Scan
+from txnscan.findings import Scan
 from txnscan.sim.wire import WireCluster
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tests.bench.harness import ROOT, Options, Work
 from txnscan import ScanConfig
 from txnscan.config import parse_bootstrap_servers
+from txnscan.evidence.batches import plan_wide
+from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.client import Client
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.metadata import read_metadata
 from txnscan.model import ClusterView, WideBatch, WideRow
-from txnscan.plan import plan_wide
-from txnscan.remote import Connect
 from txnscan.sim.wire import ClusterShape, WireCluster
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def wide_plan(view: ClusterView, batch_size: int | None = None) -> tuple[WideBat
     return batches
 
 
-def connect_to(view: ClusterView) -> Connect:
+def connect_to(view: ClusterView) -> ClientFactory:
     """How a process reaches the brokers. Connections are kept for as long as one Connect is used, as in one sweep."""
-    return Connect(str(uuid.uuid4()), ConnectionSettings(), view.brokers)
+    return ClientFactory(str(uuid.uuid4()), ConnectionSettings(), view.brokers)
 
 
 def tally(rows: Iterable[WideRow]) -> Work:
@@ -116,7 +116,7 @@ def halves(batches: Sequence[WideBatch], parts: int = 2) -> list[list[WideBatch]
 @contextmanager
 def session(master: str) -> Iterator[SparkSession]:
     """A session as the command line makes it, in a process that has none. Python workers can import the benchmarks."""
-    from txnscan.session import spark_session
+    from txnscan.engine.session import spark_session
 
     with tempfile.TemporaryDirectory(prefix="txnscan-bench-spark-") as directory:
         settings = {

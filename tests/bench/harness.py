@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from txnscan.java import JavaError, find_java
+from txnscan.engine.java import JavaError, find_java
 
 ROOT = Path(__file__).parents[2]
 # What was done: such as how many partitions and producers were read. Where two name the same thing they must agree.

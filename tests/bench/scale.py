@@ -27,7 +27,7 @@ from tests.bench.harness import (
 )
 from tests.bench.processes import apart
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.scan import Scan
+from txnscan.findings import Scan
 from txnscan.sim.wire import WireCluster
 
 # Partitions, brokers.

@@ -19,7 +19,7 @@ from tests.bench.clusters import big, described, session
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_turn
 from tests.bench.peers import tool, tool_broker_by_broker
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.scan import Scan
+from txnscan.findings import Scan
 from txnscan.sim.wire import WireCluster
 
 TOOL = "Kafka's tool, broker by broker"

@@ -14,14 +14,14 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from txnscan.demo.errors import DemoError
 from txnscan.demo.producer import Producer
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
+from txnscan.evidence.transaction_log import decode, transactional_id
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.fetch import Batch, fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
-from txnscan.transaction_log import LoggedTransaction, decode, transactional_id
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key, LoggedTransaction
 
 PROPERTIES = {"log.cleaner.backoff.ms": "100"}
 # Every append closes the segment before it, and what is closed is cleaned however little of it is dirty.

@@ -42,7 +42,8 @@ from tests.prove.steps import read_log
 from txnscan.demo.admin import unverified
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
-from txnscan.demo.wire import Wire
+from txnscan.demo.requests import Wire
+from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.describe_transactions import describe_transactions
@@ -50,9 +51,8 @@ from txnscan.kafka.errors import RequestFailed, error_name
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.list_transactions import list_transactions
 from txnscan.kafka.metadata import read_metadata
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key, Partition
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key, LoggedTransaction, Partition
 from txnscan.sim.answers import answer
-from txnscan.transaction_log import LoggedTransaction, decode
 
 # What was asked, and the answer as plain data.
 Observed = dict[str, Any]

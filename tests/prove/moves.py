@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 
 from txnscan.demo.errors import DemoError
-from txnscan.demo.wire import Wire
+from txnscan.demo.requests import Wire
 from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.model import Key
 

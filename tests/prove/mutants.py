@@ -44,7 +44,7 @@ WALL_S_MAX = 300
 
 @dataclass(frozen=True)
 class Target:
-    """A module, or one function of it, and the tests that must notice, fast ones first."""
+    """A module, or one function of it, and the tests that must notice, fast ones first. file: under `txnscan/`."""
 
     file: str
     tests: tuple[str, ...]
@@ -52,24 +52,24 @@ class Target:
 
     @property
     def source(self) -> str:
-        return (ROOT / self.file).read_text("utf-8")
+        return (ROOT / "txnscan" / self.file).read_text("utf-8")
 
 
 TARGETS = (
-    Target("txnscan/rules.py", ("test_rules.py",)),
-    Target("txnscan/observe.py", ("test_observe.py",)),
-    Target("txnscan/agreement.py", ("test_agreement.py", "test_snapshot.py")),
-    Target("txnscan/reads.py", ("test_agreement.py",), function="confirmed"),
-    Target("txnscan/probe.py", ("test_probe.py",)),
-    Target("txnscan/visibility.py", ("test_visibility.py", "test_snapshot.py")),
-    Target("txnscan/snapshot.py", ("test_snapshot.py",)),
-    Target("txnscan/sieve.py", ("test_sieve.py",)),
-    Target("txnscan/outcome.py", ("test_outcome.py",)),
-    Target("txnscan/log_check.py", ("test_log_check.py",)),
-    Target("txnscan/log_scan.py", ("test_log_scan.py", "test_log_reads.py")),
-    Target("txnscan/transaction_log.py", ("test_transaction_log.py", "test_outcome.py")),
-    Target("txnscan/resolve/guard.py", ("test_guard.py",)),
-    Target("txnscan/resolve/siblings.py", ("test_siblings.py",)),
+    Target("judge/rules.py", ("test_rules.py",)),
+    Target("evidence/observe.py", ("test_observe.py",)),
+    Target("evidence/agreement.py", ("test_agreement.py", "test_snapshot.py")),
+    Target("evidence/reads.py", ("test_agreement.py",), function="confirmed"),
+    Target("evidence/probe.py", ("test_probe.py",)),
+    Target("evidence/visibility.py", ("test_visibility.py", "test_snapshot.py")),
+    Target("evidence/snapshot.py", ("test_snapshot.py",)),
+    Target("evidence/sieve.py", ("test_sieve.py",)),
+    Target("judge/outcome.py", ("test_outcome.py",)),
+    Target("judge/log_check.py", ("test_log_check.py",)),
+    Target("evidence/log_scan.py", ("test_log_scan.py", "test_log_reads.py")),
+    Target("evidence/transaction_log.py", ("test_transaction_log.py", "test_outcome.py")),
+    Target("resolve/guard.py", ("test_guard.py",)),
+    Target("resolve/siblings.py", ("test_siblings.py",)),
 )
 # By file, function and change: why it changes nothing that anybody could see.
 Key = tuple[str, str, str]
@@ -77,90 +77,116 @@ _BOTH_OR_NEITHER = "a row of the wide read names a partition by topic and number
 _PIECES = "a log is the same in pieces of any size"
 _FIRST_RECORD = "the first record or batch that is taken sets it"
 EXPLAINED: dict[Key, str] = {
-    ("txnscan/rules.py", "", "marker_owed, two_phase_commit_and_late → two_phase_commit_and_late, marker_owed"): (
+    ("judge/rules.py", "", "marker_owed, two_phase_commit_and_late → two_phase_commit_and_late, marker_owed"): (
         "of what is late, marker_owed_and_late stands before both"
     ),
     (
-        "txnscan/rules.py",
+        "judge/rules.py",
         "",
         "hidden, may_send_again → may_send_again, hidden",
     ): "one needs no view, the other one view",
-    ("txnscan/rules.py", "", "may_send_again, orphan → orphan, may_send_again"): "one needs one view, the other none",
-    ("txnscan/rules.py", "", "orphan, maybe_committed → maybe_committed, orphan"): "one needs no view, the other one",
-    ("txnscan/rules.py", "", "stale_epoch, live_epoch → live_epoch, stale_epoch"): (
+    (
+        "judge/rules.py",
+        "",
+        "may_send_again, orphan → orphan, may_send_again",
+    ): "one needs one view, the other none",
+    (
+        "judge/rules.py",
+        "",
+        "orphan, maybe_committed → maybe_committed, orphan",
+    ): "one needs no view, the other one",
+    ("judge/rules.py", "", "stale_epoch, live_epoch → live_epoch, stale_epoch"): (
         "the coordinator's epoch is above the partition's in one, and equal to it in the other"
     ),
-    ("txnscan/rules.py", "uncovered", "any((view.coverage_error is not None → all((view.coverage_error is not None"): (
-        "two views are a split, which is told before; of one view, any and all say the same"
-    ),
     (
-        "txnscan/rules.py",
+        "judge/rules.py",
+        "uncovered",
+        "any((view.coverage_error is not None → all((view.coverage_error is not None",
+    ): ("two views are a split, which is told before; of one view, any and all say the same"),
+    (
+        "judge/rules.py",
         "live_epoch",
         "is not None and view.producer_epoch == e.observation.producer_epoch → is not None",
     ): "an epoch below and one above were told before; the rule says what it means without leaning on them",
     (
-        "txnscan/observe.py",
+        "evidence/observe.py",
         "suspects",
         "is not None and row.partition is not → is not None or row.partition is not",
     ): _BOTH_OR_NEITHER,
     (
-        "txnscan/observe.py",
+        "evidence/observe.py",
         "suspects",
         "row.topic is not None and row.partition is not → row.partition is not",
     ): _BOTH_OR_NEITHER,
-    ("txnscan/observe.py", "suspects", "is not None and row.partition is not None → is not None"): _BOTH_OR_NEITHER,
-    ("txnscan/visibility.py", "Sight.__init__", "| None = None → | None = 'mutant'"): (
+    (
+        "evidence/observe.py",
+        "suspects",
+        "is not None and row.partition is not None → is not None",
+    ): _BOTH_OR_NEITHER,
+    ("evidence/visibility.py", "Sight.__init__", "| None = None → | None = 'mutant'"): (
         "`read_rules` comes first, and sets it whatever happens"
     ),
-    ("txnscan/visibility.py", "_continued", "len(name) + 1 → len(name) + 2"): "a slice ends where the name ends",
-    ("txnscan/log_scan.py", "", "8 * 1024 * 1024 → 8 * 1024"): _PIECES,
-    ("txnscan/log_scan.py", "", "8 * 1024 → 1024"): _PIECES,
-    ("txnscan/log_scan.py", "", "8 * 1024 → 9 * 1024"): _PIECES,
-    ("txnscan/log_scan.py", "", "8 * 1024 → 7 * 1024"): _PIECES,
-    ("txnscan/log_scan.py", "read_log", "reached = start → pass"): "there is always a first piece, or an error",
-    ("txnscan/log_scan.py", "Records", "-1 → -2"): _FIRST_RECORD,
-    ("txnscan/log_scan.py", "Records", "-1 → -0"): _FIRST_RECORD,
-    ("txnscan/log_scan.py", "Records", "-1 → -2 #2"): "no offset is below 0",
     (
-        "txnscan/log_scan.py",
+        "evidence/visibility.py",
+        "_continued",
+        "len(name) + 1 → len(name) + 2",
+    ): "a slice ends where the name ends",
+    ("evidence/log_scan.py", "", "8 * 1024 * 1024 → 8 * 1024"): _PIECES,
+    ("evidence/log_scan.py", "", "8 * 1024 → 1024"): _PIECES,
+    ("evidence/log_scan.py", "", "8 * 1024 → 9 * 1024"): _PIECES,
+    ("evidence/log_scan.py", "", "8 * 1024 → 7 * 1024"): _PIECES,
+    (
+        "evidence/log_scan.py",
+        "read_log",
+        "reached = start → pass",
+    ): "there is always a first piece, or an error",
+    ("evidence/log_scan.py", "Records", "-1 → -2"): _FIRST_RECORD,
+    ("evidence/log_scan.py", "Records", "-1 → -0"): _FIRST_RECORD,
+    ("evidence/log_scan.py", "Records", "-1 → -2 #2"): "no offset is below 0",
+    (
+        "evidence/log_scan.py",
         "Records._take",
         "producer_id(value) in self.producer_ids and (name not in self._names) → "
         "producer_id(value) in self.producer_ids",
     ): "an id that is kept has no last record beside",
-    ("txnscan/log_scan.py", "Records._take", "self._last.pop(name, None) → self._last.pop(name, 'mutant')"): (
+    ("evidence/log_scan.py", "Records._take", "self._last.pop(name, None) → self._last.pop(name, 'mutant')"): (
         "nobody looks at what is thrown away"
     ),
-    ("txnscan/snapshot.py", "_views", "described is None or describe_error is not → describe_error is not"): (
+    ("evidence/snapshot.py", "_views", "described is None or describe_error is not → describe_error is not"): (
         "an id without a description always has an error; the types cannot say so"
     ),
     (
-        "txnscan/outcome.py",
+        "judge/outcome.py",
         "Decision.raised",
         "self.epoch is not None and self.epoch < self.record.producer_epoch → self.epoch < self.record.producer_epoch",
     ): "only commits are asked, and the epoch of a commit is always told; the types cannot say so",
     (
-        "txnscan/outcome.py",
+        "judge/outcome.py",
         "outcome",
         "sorted({record.transactional_id for record in → list({record.transactional_id for record in",
     ): "of several names only the number is told",
-    ("txnscan/outcome.py", "outcome", "names[0] → names[-1]"): "where there is no doubt, there is one name",
+    ("judge/outcome.py", "outcome", "names[0] → names[-1]"): "where there is no doubt, there is one name",
     (
-        "txnscan/outcome.py",
+        "judge/outcome.py",
         "reaches_before",
         "first.producer_epoch < o.producer_epoch → first.producer_epoch <= o.producer_epoch",
     ): "they differ here",
-    ("txnscan/resolve/siblings.py", "_commit_offset", "records=False → records=True"): (
+    ("resolve/siblings.py", "_commit_offset", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"
     ),
     (
-        "txnscan/transaction_log.py",
+        "evidence/transaction_log.py",
         "_Reader.number",
         "struct.unpack(form, self.take(struct.calcsize(form)))[0] → "
         "struct.unpack(form, self.take(struct.calcsize(form)))[-1]",
     ): "every form has one number",
-    ("txnscan/transaction_log.py", "_Reader.unsigned_varint", "shift < 35 → shift < 34"): "the shifts go from 28 to 35",
     (
-        "txnscan/transaction_log.py",
+        "evidence/transaction_log.py",
+        "_Reader.unsigned_varint",
+        "shift < 35 → shift < 34",
+    ): "the shifts go from 28 to 35",
+    (
+        "evidence/transaction_log.py",
         "_Reader._count",
         "flexible else self.number('>i'), 0) → flexible else self.number('>i'), -1)",
     ): "a range to -1 is as empty as one to 0",
@@ -174,7 +200,7 @@ class Replaced(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports one module from this source."""
 
     def __init__(self, file: str, source: str) -> None:
-        self._name = file.removesuffix(".py").replace("/", ".")
+        self._name = "txnscan." + file.removesuffix(".py").replace("/", ".")
         self._code = compile(source, file, "exec")
 
     def find_spec(self, name: str, path: object, target: object = None) -> Any:

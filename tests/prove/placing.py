@@ -13,8 +13,8 @@ from tests.prove.compaction import alter_topic
 from tests.prove.moves import elect, reassign
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 
 # The partitions of `__transaction_state` by what scripts want of them: where they are. The one that moves has no

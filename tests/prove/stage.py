@@ -17,8 +17,8 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
 from txnscan.demo.producer import Producer
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_offsets import Offset, list_offsets

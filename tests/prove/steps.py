@@ -16,8 +16,9 @@ from tests.prove.stage import NotPossible, Stage
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.producer import PRODUCE_V1, Identity, Producer, ProducerError
+from txnscan.demo.requests import TIMEOUT_MS_MAX, Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import TIMEOUT_MS_MAX, Wire
+from txnscan.evidence.transaction_log import transactional_id
 from txnscan.kafka.client import Send
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
@@ -31,7 +32,6 @@ from txnscan.sim.records import (
 )
 from txnscan.sim.transitions import possible
 from txnscan.sim.world import World
-from txnscan.transaction_log import transactional_id
 
 # As `TransactionLogValue` writes them.
 _EMPTY, _ONGOING, _NO_PARTITIONS = 0, 1, -1

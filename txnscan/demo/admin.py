@@ -10,8 +10,8 @@ from typing import Any
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
 from txnscan.demo.errors import DemoError
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.kafka.errors import ErrorCode, error_name
 
 VERIFICATION = "transaction.partition.verification.enable"

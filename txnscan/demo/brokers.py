@@ -19,8 +19,8 @@ from txnscan.demo.node import (
 )
 from txnscan.demo.ports import HOST, choose_ports, is_listening
 from txnscan.demo.process import GuardedProcess
+from txnscan.demo.requests import TIMEOUT_MS_MAX, Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import TIMEOUT_MS_MAX, Wire
 from txnscan.kafka.metadata import read_metadata
 from txnscan.model import Broker
 

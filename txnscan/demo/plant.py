@@ -16,9 +16,9 @@ from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.reader import read_values
+from txnscan.demo.requests import Wire
 from txnscan.demo.traffic import HealthyTraffic, TrafficCount
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.kafka.describe_producers import describe_producers
 from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.model import OpenProducer

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, cast
 
-from txnscan.demo import guard
+from txnscan.demo import parent
 
 
 class GuardedProcess:
-    """A command that runs under `guard.py`: in a session of its own, so that Ctrl-C does not reach it, and killed when
+    """A command that runs under `parent.py`: in a session of its own, so that Ctrl-C does not reach it, and killed when
     this process ends in whatever way.
     """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.log = log
         with log.open("ab") as output:
-            # -I and -S: the guard starts in 20 ms and reads nothing of the user's.
-            self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(guard.__file__), *command],
+            # -I and -S: the parent starts in 20 ms and reads nothing of the user's.
+            self._parent = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(parent.__file__), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -32,7 +32,7 @@ class GuardedProcess:
     @property
     def exit_status(self) -> int | None:
         """None while it runs."""
-        return self._guard.poll()
+        return self._parent.poll()
 
     def terminate(self) -> None:
         """SIGTERM: it may shut down in good order."""
@@ -53,7 +53,7 @@ class GuardedProcess:
     def wait(self, timeout_s: float) -> bool:
         """Whether it has ended within that time."""
         try:
-            self._guard.wait(timeout_s)
+            self._parent.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
         with contextlib.suppress(OSError):
@@ -68,4 +68,4 @@ class GuardedProcess:
 
     @property
     def _stdin(self) -> IO[bytes]:
-        return cast(IO[bytes], self._guard.stdin)
+        return cast(IO[bytes], self._parent.stdin)

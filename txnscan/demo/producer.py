@@ -24,8 +24,8 @@ from kafka.protocol.producer import (
 from kafka.record import MemoryRecordsBuilder
 
 from txnscan.demo.errors import DemoError
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.model import TRANSACTION_STATE_TOPIC

@@ -8,7 +8,7 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.record import MemoryRecords
 
 from txnscan.demo.errors import DemoError
-from txnscan.demo.wire import Wire
+from txnscan.demo.requests import Wire
 from txnscan.kafka.errors import ErrorCode, error_name
 
 # The last version that names topics instead of giving their ids.

@@ -13,8 +13,8 @@ from rich.text import Text
 from txnscan.api import sweep
 from txnscan.config import ScanConfig
 from txnscan.demo.plant import Planted, live_epoch
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.model import duration
 from txnscan.report.resolution import print_applied, print_plan
 from txnscan.resolve.plan import Plan, to_json

@@ -6,7 +6,7 @@ import sys
 
 from txnscan.demo.errors import DemoError
 from txnscan.demo.jars import kafka_jars
-from txnscan.java import DELTA, JavaError, jar_directory
+from txnscan.engine.java import DELTA, JavaError, jar_directory
 
 
 def main() -> None:

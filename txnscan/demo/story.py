@@ -33,10 +33,10 @@ from txnscan.demo.plant import (
     read_both,
     stale_epoch,
 )
-from txnscan.demo.wire import Wire
+from txnscan.demo.requests import Wire
+from txnscan.engine.session import require_pyspark
 from txnscan.model import duration
 from txnscan.report.table import headline, where
-from txnscan.session import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +77,7 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
     """
     require_pyspark()
     from txnscan.demo.resolution import plan_and_rehearse
-    from txnscan.session import spark_session
+    from txnscan.engine.session import spark_session
 
     say = _teller(console)
     directory = Path(tempfile.mkdtemp(prefix="txnscan-demo-"))

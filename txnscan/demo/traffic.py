@@ -9,7 +9,7 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.producer import Producer
-from txnscan.demo.wire import Wire
+from txnscan.demo.requests import Wire
 from txnscan.kafka.errors import RequestFailed
 
 _TIMEOUT_MS = 60_000

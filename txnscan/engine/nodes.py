@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txnscan import __version__
-from txnscan.scratch import own_directory
+from txnscan.engine.scratch import own_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

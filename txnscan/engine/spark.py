@@ -24,8 +24,8 @@ from txnscan.engine import Batch, OnProgress, Row, by_producer_id
 from txnscan.engine.nodes import remedy
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.threads import THREADS, lanes, read_lanes
+from txnscan.judge.rules import judge_observation
 from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBatch, WideRow
-from txnscan.rules import judge_observation
 
 # Rows that leave an executor in one record batch, at least, unless they are all.
 _ROWS_TOGETHER = 1_000

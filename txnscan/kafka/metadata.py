@@ -46,7 +46,7 @@ def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = Non
     return _told_by(broker_id, decode(send(broker_id, AsBytes(request, partial(_encoded, request)))))
 
 
-class Round:
+class MetadataRound:
     """The same question to several brokers. Encodes it once, and decodes each answer once, however many brokers give
     it. Safe to use from many threads.
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
+from txnscan.findings import Scan
 from txnscan.model import ScanError, Verdict
-from txnscan.scan import Scan
-from txnscan.schema import OPEN_TRANSACTIONS, TRANSACTION, timestamp
+from txnscan.store.schema import OPEN_TRANSACTIONS, TRANSACTION, timestamp
 
 
 def sweep_summary(scan: Scan) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.model import duration
-from txnscan.schema import timestamp
+from txnscan.store.schema import timestamp
 
 _STYLES = {
     "hanging": "bold red",

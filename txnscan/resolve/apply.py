@@ -29,11 +29,11 @@ from enum import StrEnum
 from typing import Protocol
 
 from txnscan.config import ConfigError, printable
+from txnscan.judge.outcome import best_known, with_outcome
 from txnscan.kafka.acls import Permission, explained
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, Verdict
-from txnscan.outcome import best_known, with_outcome
 from txnscan.resolve.plan import Action, Plan
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")

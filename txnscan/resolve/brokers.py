@@ -10,22 +10,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from txnscan.agreement import Unagreed
-from txnscan.cluster import Cluster, ClusterUnreachable
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.evidence.agreement import Unagreed
+from txnscan.evidence.cluster import Cluster, ClusterUnreachable
+from txnscan.evidence.reads import Reader
+from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
+from txnscan.findings import NoHistory
 from txnscan.kafka.client import Client
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.metadata import read_metadata
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import Broker, Judged, Siblings
-from txnscan.reads import Reader
-from txnscan.remote import Connect, wall_clock_ms
 from txnscan.resolve.apply import Look
 from txnscan.resolve.plan import Action
 from txnscan.resolve.siblings import commit_seen
-from txnscan.scan import NoHistory, scan
+from txnscan.scan import scan
 
 
 class LiveBrokers:
@@ -39,7 +40,7 @@ class LiveBrokers:
 
     def _cluster(self) -> Cluster:
         """The cluster, on connections that end with its context."""
-        return Cluster(Connect(f"apply-{uuid.uuid4()}", self._settings, self._bootstrap))
+        return Cluster(ClientFactory(f"apply-{uuid.uuid4()}", self._settings, self._bootstrap))
 
     def _engine(self) -> Engine:
         return ThreadsEngine()
@@ -81,7 +82,7 @@ class LiveBrokers:
                     progress=lambda stage, done, total: None,
                     reads_log=reads_log,
                 )
-                self._known |= {broker.broker_id: broker for broker in cluster.connect.brokers}
+                self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
         except (ClusterUnreachable, ConfigError) as error:
             raise RequestFailed(str(error), sent=False) from None
         if found.partitions_failed:

@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from txnscan import __version__
+from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.model import KnownOutcome
-from txnscan.remote import wall_clock_ms
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
-from txnscan.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
-from txnscan.tables import Tables, known_outcome, why_failed
+from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
+from txnscan.store.tables import Tables, known_outcome, why_failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError, local_path
-from txnscan.remote import wall_clock_ms
+from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.resolve.exclusive import Setting, is_local, scheme_of, why_not_exclusive
-from txnscan.schema import APPLY_LOCKS, RESOLUTIONS, Table, timestamp
-from txnscan.tables import CONFLICT_TRIES, Tables, frame, is_conflict
+from txnscan.store.schema import APPLY_LOCKS, RESOLUTIONS, Table, timestamp
+from txnscan.store.tables import CONFLICT_TRIES, Tables, frame, is_conflict
 
 try:
     import fcntl

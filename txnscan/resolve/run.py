@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from txnscan import __version__
 from txnscan.config import ConfigError, ScanConfig
+from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
-from txnscan.remote import wall_clock_ms
 from txnscan.resolve.apply import DONE, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
-from txnscan.stored import Stale, began_ms, find_sweep, stale
+from txnscan.store.selection import Stale, began_ms, find_sweep, stale
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def plan_sweep(
     sweep. Raises ConfigError, and Stale when the sweep is older than this.
     """
     from txnscan.resolve.journal import TablesJournal, stored_hanging
-    from txnscan.tables import Tables
+    from txnscan.store.tables import Tables
 
     opened = Tables(spark, tables)
     chosen_sweep = find_sweep(opened, cluster_id, sweep_id)
@@ -99,7 +99,7 @@ def apply_to(
     """
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import Lock, check_exclusive
-    from txnscan.tables import Tables
+    from txnscan.store.tables import Tables
 
     if config.tables is None:
         raise ConfigError("--tables", "is needed: the journal is kept there")

@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from txnscan.cluster import Cluster, ClusterUnreachable
 from txnscan.engine import Engine
+from txnscan.evidence.cluster import Cluster, ClusterUnreachable
+from txnscan.findings import Incident, Incidents, Scan, Sightings
+from txnscan.judge.outcome import best_known
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, Key, KnownOutcome
-from txnscan.outcome import best_known
+from txnscan.model import Judged, Key, KnownOutcome, TransactionKey
 from txnscan.resolve.apply import Attempt, Result, Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Limits, Stored
 from txnscan.resolve.plan import Action, Plan, make_plan
-from txnscan.scan import Identity, Incident, Incidents, Scan, Sightings, identity
 from txnscan.sim.answers import CLUSTER_ID
 from txnscan.sim.history import CONFIG, NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, accused, sweep
 from txnscan.sim.records import NOBODY, Data, Marker
@@ -39,13 +39,13 @@ class Memory:
 
     def __init__(self) -> None:
         self.known: dict[str, KnownOutcome] = {}
-        self.identities: dict[str, Identity] = {}
+        self.identities: dict[str, TransactionKey] = {}
 
     def keep(self, found: Scan) -> None:
         """Adds what a sweep found."""
         for judged in accused(found):
             name = _incident(judged)
-            self.identities[name] = identity(judged.observation)
+            self.identities[name] = judged.observation.transaction_key
             if judged.known is not None:
                 self.known[name] = best_known(self.known.get(name), judged.known)
 
@@ -89,7 +89,7 @@ class MemoryJournal:
 
 
 def _incident(judged: Judged) -> str:
-    return "/".join(map(str, identity(judged.observation)))
+    return "/".join(map(str, judged.observation.transaction_key))
 
 
 @dataclass(frozen=True)

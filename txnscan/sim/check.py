@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from txnscan.scan import Scan
+from txnscan.findings import Scan
 from txnscan.sim.history import Simulation, Wrong, false_accusations, held_in_vain, overlooked, torn
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import opened

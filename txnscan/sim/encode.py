@@ -11,9 +11,8 @@ from kafka.record.util import calc_crc32c
 
 from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.kafka.frames import Body
-from txnscan.model import Key
+from txnscan.model import Key, State
 from txnscan.sim.records import Marker, TransactionMetadata
-from txnscan.transaction_log import State
 
 _BATCH_BYTES_MAX = 1 << 20
 _TIMEOUT_MS = 60_000

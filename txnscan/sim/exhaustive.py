@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from txnscan.cluster import ClusterUnreachable
+from txnscan.evidence.cluster import ClusterUnreachable
+from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
-from txnscan.scan import Scan
 from txnscan.sim.answers import answer
 from txnscan.sim.check import Figures, History, Schedule, Scripted, count, wrong_verdicts
 from txnscan.sim.history import Simulation, Wrong, something_open

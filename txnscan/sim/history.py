@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from txnscan.agreement import Agreement
-from txnscan.cluster import Cluster, Item, Result
 from txnscan.config import ScanConfig
 from txnscan.engine import Batch, OnProgress, Row
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.evidence.agreement import Agreement
+from txnscan.evidence.cluster import Cluster, Item, Result
+from txnscan.evidence.log_scan import read_log
+from txnscan.evidence.observe import HELD
+from txnscan.evidence.probe import read_narrow, read_wide
+from txnscan.findings import History as ScanHistory
+from txnscan.findings import Incident, Incidents, NoHistory, Scan
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.frames import api_name
-from txnscan.log_scan import read_log
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     Broker,
@@ -29,12 +33,10 @@ from txnscan.model import (
     OffsetsRow,
     ReadBatch,
     Snapshot,
+    TransactionKey,
     Verdict,
 )
-from txnscan.observe import HELD
-from txnscan.probe import read_narrow, read_wide
-from txnscan.scan import History as ScanHistory
-from txnscan.scan import Incident, Incidents, NoHistory, Scan, scan
+from txnscan.scan import scan
 from txnscan.sim.answers import answer
 from txnscan.sim.records import NOBODY, Data, Marker, Txn, still_open
 from txnscan.sim.truth import hanging, open_in, settled
@@ -181,7 +183,7 @@ class _Watching(NoHistory):
     """Incidents of long ago on these partitions."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
-        self._incidents = {(topic, "", index, -1, -1): Incident(NOW_MS, None) for topic, index in keys}
+        self._incidents = {TransactionKey(topic, "", index, -1, -1): Incident(NOW_MS, None) for topic, index in keys}
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""

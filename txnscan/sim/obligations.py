@@ -10,8 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from txnscan.agreement import Agreement
 from txnscan.engine import OnProgress
+from txnscan.evidence.agreement import Agreement
+from txnscan.evidence.probe import narrow_failed
+from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve
+from txnscan.findings import Scan
 from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import (
@@ -31,9 +34,6 @@ from txnscan.model import (
     Verdict,
     WideRow,
 )
-from txnscan.probe import narrow_failed
-from txnscan.scan import Scan
-from txnscan.sieve import HolderAnswers, Holders, Sieve
 from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from txnscan.cluster import DRIVER_THREADS
 from txnscan.config import ConfigError, ScanConfig, printable
 from txnscan.engine.threads import THREADS
-from txnscan.reads import NARROW_BATCH_SIZE
+from txnscan.evidence.cluster import DRIVER_THREADS
+from txnscan.evidence.reads import NARROW_BATCH_SIZE
 
 _SIZE = re.compile(r"(?P<brokers>\d{1,9})x(?P<partitions>\d{1,12})")
 _MOST = 10**9

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from txnscan.cluster import ClusterUnreachable
+from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.sim.applying import Apply, harm
 from txnscan.sim.check import Figures, History, count, in_turns, wrong_verdicts
 from txnscan.sim.history import Simulation, something_open

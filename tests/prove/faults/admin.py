@@ -10,8 +10,8 @@ from kafka.protocol.metadata import MetadataRequest
 
 from tests.prove.moves import elect, reassign
 from txnscan.demo.errors import DemoError
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
 from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.model import Key
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from txnscan.scan import Scan
+from txnscan.findings import Scan
 
 
 def say(text: str) -> None:

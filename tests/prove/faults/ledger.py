@@ -12,12 +12,12 @@ from kafka.protocol.admin import ListTransactionsRequest
 from tests.prove.faults.figures import Figures, say
 from tests.prove.faults.traffic import Sleepers
 from tests.prove.faults.world import LIVE_OWNER, LIVE_PARTITION, Known, World
+from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.demo.wire import Wire
+from txnscan.findings import Scan
 from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.model import Judged, Verdict
-from txnscan.scan import Identity, Scan, identity
+from txnscan.model import Judged, TransactionKey, Verdict
 
 # Longer than any transaction of the traffic may live, its coordinator's sweep included.
 _SETTLED_S = 15.0
@@ -45,7 +45,7 @@ class Accusation:
 
 def missed(scan: Scan, planted: Iterable[Known]) -> list[str]:
     """What this sweep got wrong of the planted transactions, which were open from its start to its end."""
-    found = {identity(judged.observation): judged.judgement for judged in scan.transactions}
+    found = {judged.observation.transaction_key: judged.judgement for judged in scan.transactions}
     unread = {(error.topic, error.partition) for error in scan.errors}
     wrong = []
     for known in planted:
@@ -64,12 +64,12 @@ def missed(scan: Scan, planted: Iterable[Known]) -> list[str]:
 # --- at the end of a run
 
 
-def settle(world: World, sleepers: Sleepers) -> set[Identity]:
+def settle(world: World, sleepers: Sleepers) -> set[TransactionKey]:
     """Stops everybody and waits until nothing changes any more. What is open then is open for ever."""
     world.traffic.stop()
     sleepers.end()
     wait_until(lambda: _busy(world.wire) <= {LIVE_OWNER}, "coordinators had nothing left to do", _QUIET_S_MAX)
-    found: set[Identity] | None = None
+    found: set[TransactionKey] | None = None
     since_s = 0.0
 
     def unchanged() -> bool:
@@ -83,7 +83,7 @@ def settle(world: World, sleepers: Sleepers) -> set[Identity]:
     return found or set()
 
 
-def audit(world: World, accusations: Iterable[Accusation], for_ever: set[Identity], figures: Figures) -> None:
+def audit(world: World, accusations: Iterable[Accusation], for_ever: set[TransactionKey], figures: Figures) -> None:
     """Holds what the sweeps said against what became of it."""
     for known in world.planted:
         if known.key not in for_ever:
@@ -96,9 +96,9 @@ def audit(world: World, accusations: Iterable[Accusation], for_ever: set[Identit
             figures.violations.append(_false_accusation(world, accusation))
 
 
-def fate_of(world: World, accusation: Accusation, topics: set[tuple[str, str]], for_ever: set[Identity]) -> str:
+def fate_of(world: World, accusation: Accusation, topics: set[tuple[str, str]], for_ever: set[TransactionKey]) -> str:
     """What became of what was accused. topics: those that are there now, with their ids; for_ever: what stays open."""
-    key = identity(accusation.judged.observation)
+    key = accusation.judged.observation.transaction_key
     if key in world.ever_planted:
         return "of what was planted"
     if key in for_ever:
@@ -111,13 +111,13 @@ def fate_of(world: World, accusation: Accusation, topics: set[tuple[str, str]], 
     return "FALSE"
 
 
-def overlooked(final: Scan | None, for_ever: set[Identity]) -> list[str]:
+def overlooked(final: Scan | None, for_ever: set[TransactionKey]) -> list[str]:
     """What the last sweep, of a healed cluster, did not find of all that is open for ever."""
     if final is None or not final.complete:
         for error in final.errors if final is not None else ():
             say(f"  {error}")
         return ["the last sweep of a healed cluster was not complete"]
-    found = {identity(judged.observation): judged.judgement for judged in final.transactions}
+    found = {judged.observation.transaction_key: judged.judgement for judged in final.transactions}
     return [
         f"{key} is open for ever, and the last sweep says {found.get(key)}"
         for key in for_ever
@@ -125,9 +125,9 @@ def overlooked(final: Scan | None, for_ever: set[Identity]) -> list[str]:
     ]
 
 
-def _open_now(wire: Wire) -> set[Identity]:
+def _open_now(wire: Wire) -> set[TransactionKey]:
     """Every open transaction, as the leaders of all partitions describe them. Raises RequestFailed."""
-    found: set[Identity] = set()
+    found: set[TransactionKey] = set()
     for partition in wire.view().partitions:
         if partition.leader < 0:
             raise RequestFailed(f"{partition.topic}-{partition.partition} has no leader")
@@ -136,7 +136,13 @@ def _open_now(wire: Wire) -> set[Identity]:
             raise RequestFailed(described.error)
         for producer in described.open_producers:
             found.add(
-                (partition.topic, partition.topic_id, partition.partition, producer.producer_id, producer.start_offset)
+                TransactionKey(
+                    partition.topic,
+                    partition.topic_id,
+                    partition.partition,
+                    producer.producer_id,
+                    producer.start_offset,
+                )
             )
     return found
 
@@ -156,7 +162,7 @@ def _false_accusation(world: World, accusation: Accusation) -> str:
     observation = accusation.judged.observation
     acts = "\n".join(f"  {at_ms} {act}" for at_ms, act in world.traffic.acts.get(observation.producer_id, ()))
     return (
-        f"FALSE ACCUSATION in {accusation.sweep} at {accusation.at_ms}: {identity(observation)} was called hanging "
-        f"({accusation.reason}) and has ended.\n{json.dumps(asdict(accusation.judged), indent=2)}\n"
+        f"FALSE ACCUSATION in {accusation.sweep} at {accusation.at_ms}: {observation.transaction_key} was called "
+        f"hanging ({accusation.reason}) and has ended.\n{json.dumps(asdict(accusation.judged), indent=2)}\n"
         f"What its client did:\n{acts or '  unknown'}"
     )

@@ -14,10 +14,10 @@ from tests.prove.faults.figures import Figures, in_one_line, say
 from tests.prove.faults.ledger import Accusation, missed
 from tests.prove.faults.world import Known, World
 from txnscan import ScanConfig, find_hanging
-from txnscan.cluster import ClusterUnreachable
 from txnscan.demo.errors import DemoError
+from txnscan.evidence.cluster import ClusterUnreachable
+from txnscan.findings import Scan
 from txnscan.model import Verdict
-from txnscan.scan import Scan, identity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ class Sweeper:
     def _check(self, name: str, scan: Scan, planted: Iterable[Known]) -> None:
         figures = self._figures
         figures.violations += [f"{name}: {wrong}" for wrong in missed(scan, planted)]
-        found = {identity(judged.observation): judged for judged in scan.transactions}
+        found = {judged.observation.transaction_key: judged for judged in scan.transactions}
         for known in planted:
             verdict = str(found[known.key].judgement.verdict) if known.key in found else "absent, with an error"
             figures.planted_seen[f"{'complete' if scan.complete else 'incomplete'}: {verdict}"] += 1

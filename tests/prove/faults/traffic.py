@@ -13,7 +13,7 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.producer import Producer
-from txnscan.demo.wire import Wire
+from txnscan.demo.requests import Wire
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import TRANSACTION_STATE_TOPIC

@@ -9,8 +9,8 @@ from tests.prove.faults.traffic import DOOMED, Traffic
 from txnscan.demo import plant
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.plant import Planted
-from txnscan.demo.wire import Wire
-from txnscan.scan import Identity
+from txnscan.demo.requests import Wire
+from txnscan.model import TransactionKey
 
 # Timed-out transactions are ended within a second, so that the end of a run need not wait long for them.
 _COMMON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
@@ -32,7 +32,7 @@ LIVE_PARTITION = ("invoices", 0)
 class Known:
     """A planted hanging transaction: by what it is recognised, and the reasons that a sweep may give for it."""
 
-    key: Identity
+    key: TransactionKey
     reasons: tuple[str, ...]
 
 
@@ -48,7 +48,7 @@ class World:
     wire: Wire
     traffic: Traffic
     planted: frozenset[Known] = frozenset()
-    ever_planted: set[Identity] = field(default_factory=set)
+    ever_planted: set[TransactionKey] = field(default_factory=set)
 
     def plant(self) -> None:
         self.remember(plant.committed_but_hanging(self.cluster).hanging, "maybe_committed")
@@ -61,7 +61,7 @@ class World:
 
     def remember(self, planted: Planted, *reasons: str) -> None:
         topic_id = self.wire.partition(planted.topic, planted.partition).topic_id
-        key = (planted.topic, topic_id, planted.partition, planted.producer_id, planted.start_offset)
+        key = TransactionKey(planted.topic, topic_id, planted.partition, planted.producer_id, planted.start_offset)
         self.ever_planted.add(key)
         self.planted |= {Known(key, reasons)}
 

@@ -10,12 +10,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError, printable
-from txnscan.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
-from txnscan.tables import Tables
+from txnscan.model import TransactionKey
+from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
+from txnscan.store.tables import Tables
 
 Row = Mapping[str, Any]
 # What makes a transaction on a partition the same one in every sweep.
-_IDENTITY = ("cluster_id", "topic", "topic_id", "partition", "producer_id", "start_offset")
 _SWEEP = (
     *("sweep_id", "cluster_id", "started_at", "finished_at", "scope", "complete", "partitions_planned"),
     *("partitions_failed", "hanging", "candidates", "indeterminate", "errors", "warnings", "txnscan_version"),
@@ -74,7 +74,7 @@ def life(tables: Tables, incident_id: str) -> Life:
     (incident,) = found
     finished = tables.rows(SWEEPS).select("sweep_id")
     seen = tables.rows(OPEN_TRANSACTIONS).join(F.broadcast(finished), "sweep_id", "left_semi")
-    for name in _IDENTITY:
+    for name in ("cluster_id", *TransactionKey._fields):
         seen = seen.where(F.col(name) == F.lit(incident[name]))
     journal = tables.rows(RESOLUTIONS).where(F.col("incident_id") == incident["incident_id"])
     return Life(

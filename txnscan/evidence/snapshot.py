@@ -26,7 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from txnscan.agreement import Agreement, Unagreed
+from txnscan.evidence.agreement import Agreement, Unagreed
+from txnscan.evidence.visibility import Sight
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
@@ -34,7 +35,6 @@ from txnscan.kafka.describe_transactions import DescribedTransaction, describe_t
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
 from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Partition, ScanError, Snapshot
-from txnscan.visibility import Sight
 
 # A broker answers these for an id only when it has the id's partition cached.
 _CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)

@@ -46,8 +46,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from txnscan.model import Judged, KnownOutcome, Observation, Outcome, Reason, Siblings
-from txnscan.transaction_log import LoggedTransaction, State
+from txnscan.model import Judged, KnownOutcome, LoggedTransaction, Observation, Outcome, Reason, Siblings, State
 
 _NO_MARKER_YET = -1
 _TRANSACTIONS_V2 = 2

@@ -16,7 +16,7 @@ from functools import cached_property
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.metadata import Round
+from txnscan.kafka.metadata import MetadataRound
 from txnscan.model import Broker, ClusterView, Partition, ScanError, Topic
 
 # Calls the function on each item, in parallel where that helps, and gives the results in order.
@@ -118,7 +118,7 @@ def read_agreement(
 
     `learn` is told of every broker named, so that `send` can reach it. principal: the scanner's name.
     """
-    round_of_all = Round(topics)
+    round_of_all = MetadataRound(topics)
 
     def ask(broker_id: int) -> ClusterView | ScanError:
         try:

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from txnscan.evidence.log_scan import read_log
+from txnscan.evidence.probe import read_narrow, read_offsets, read_wide
 from txnscan.kafka.client import Client
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.log_scan import read_log
 from txnscan.model import Broker, LogBatch, LogRow, NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
-from txnscan.probe import read_narrow, read_offsets, read_wide
 
 _CLIENTS_MAX = 8
 
@@ -27,7 +27,7 @@ def wall_clock_ms() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
+class ClientFactory:
     """How a process gets the client of a sweep."""
 
     sweep_id: str
@@ -40,19 +40,19 @@ class Connect:
 
     def client(self) -> Client:
         """This process's client for the sweep."""
-        with Connect._lock:
-            client = Connect._clients.get(self.sweep_id)
+        with ClientFactory._lock:
+            client = ClientFactory._clients.get(self.sweep_id)
             if client is None:
-                while len(Connect._clients) >= _CLIENTS_MAX:
-                    Connect._clients.pop(next(iter(Connect._clients))).close()
-                client = Connect._clients[self.sweep_id] = Client(self.settings)
+                while len(ClientFactory._clients) >= _CLIENTS_MAX:
+                    ClientFactory._clients.pop(next(iter(ClientFactory._clients))).close()
+                client = ClientFactory._clients[self.sweep_id] = Client(self.settings)
         client.learn(self.brokers)
         return client
 
     def close(self) -> None:
         """Closes this process's client of the sweep, if there is one."""
-        with Connect._lock:
-            client = Connect._clients.pop(self.sweep_id, None)
+        with ClientFactory._lock:
+            client = ClientFactory._clients.pop(self.sweep_id, None)
         if client is not None:
             client.close()
 
@@ -61,37 +61,37 @@ class Connect:
 class ReadWide:
     """Picklable: the wide read of one batch."""
 
-    connect: Connect
+    clients: ClientFactory
 
     def __call__(self, batch: WideBatch) -> Iterable[WideRow]:
-        return read_wide(batch, self.connect.client().send, self.connect.settings.principal)
+        return read_wide(batch, self.clients.client().send, self.clients.settings.principal)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadNarrow:
     """Picklable: the narrow read of one batch."""
 
-    connect: Connect
+    clients: ClientFactory
 
     def __call__(self, batch: ReadBatch) -> Iterable[NarrowRow]:
-        return read_narrow(batch, self.connect.client().send, wall_clock_ms, self.connect.settings.principal)
+        return read_narrow(batch, self.clients.client().send, wall_clock_ms, self.clients.settings.principal)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOffsets:
     """Picklable: where the partitions of one batch stand."""
 
-    connect: Connect
+    clients: ClientFactory
 
     def __call__(self, batch: ReadBatch) -> Iterable[OffsetsRow]:
-        return read_offsets(batch, self.connect.client().send)
+        return read_offsets(batch, self.clients.client().send)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
     """Picklable: the read of one partition of `__transaction_state`."""
 
-    connect: Connect
+    clients: ClientFactory
 
     def __call__(self, batch: LogBatch) -> Iterable[LogRow]:
-        return read_log(batch, self.connect.client().send, self.connect.settings.principal)
+        return read_log(batch, self.clients.client().send, self.clients.settings.principal)

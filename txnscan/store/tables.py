@@ -20,12 +20,13 @@ from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
-from txnscan.damage import cause, damaged_commit
 from txnscan.engine.rows import arrow_type, from_row, plain, spark_type
-from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, Verdict
-from txnscan.outcome import TOGETHER
-from txnscan.scan import Identity, Incident, Incidents, Scan, Sighting, Sightings
-from txnscan.schema import (
+from txnscan.engine.session import in_one_line
+from txnscan.findings import Incident, Incidents, Scan, Sighting, Sightings
+from txnscan.judge.outcome import TOGETHER
+from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, TransactionKey, Verdict
+from txnscan.store.damage import cause, damaged_commit
+from txnscan.store.schema import (
     CANDIDATES,
     FIRST_SEEN,
     FIRST_SEEN_MAX,
@@ -43,7 +44,6 @@ from txnscan.schema import (
     scope_key,
     timestamp,
 )
-from txnscan.session import in_one_line
 
 Answer = TypeVar("Answer")
 
@@ -58,7 +58,6 @@ _ARROW = {
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     "ARRAY<STRING>": pa.list_(pa.string()),
 }
-_IDENTITY = ("topic", "topic_id", "partition", "producer_id", "start_offset")
 _FIRST_SEEN_MS = "unix_millis(first_seen_at) AS first_seen_ms"
 _VERSION_PROPERTY = "txnscan.schemaVersion"
 CONFLICT_TRIES = 5
@@ -207,7 +206,7 @@ class Tables:
 
         def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
-            return {_identity(row): Incident(row["first_seen_ms"], known_outcome(row)) for row in rows}
+            return {_key_of(row): Incident(row["first_seen_ms"], known_outcome(row)) for row in rows}
 
         return _begun(read)
 
@@ -221,11 +220,11 @@ class Tables:
         rows = self._spark.table(self.name(INCIDENTS))
         unresolved = rows.where((F.col("cluster_id") == cluster_id) & F.col("resolved_at").isNull())
         known = (column.name for column in KNOWN)
-        return self._collected(unresolved.selectExpr("incident_id", *_IDENTITY, _FIRST_SEEN_MS, *known))
+        return self._collected(unresolved.selectExpr("incident_id", *TransactionKey._fields, _FIRST_SEEN_MS, *known))
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
         rows = self._spark.table(self.name(FIRST_SEEN)).where(F.col("cluster_id") == cluster_id)
-        return self._collected(rows.selectExpr(*_IDENTITY, "producer_epoch", _FIRST_SEEN_MS))
+        return self._collected(rows.selectExpr(*TransactionKey._fields, "producer_epoch", _FIRST_SEEN_MS))
 
     # --- what a sweep leaves
 
@@ -471,9 +470,8 @@ def _how(incident: str, written: Mapping[str, str]) -> str:
     return f"{written[incident].lower()}_marker" if incident in written else "ended"
 
 
-def _identity(row: Row) -> Identity:
-    topic, topic_id, partition, producer_id, start_offset = (row[name] for name in _IDENTITY)
-    return (topic, topic_id, partition, producer_id, start_offset)
+def _key_of(row: Row) -> TransactionKey:
+    return TransactionKey(*(row[name] for name in TransactionKey._fields))
 
 
 def known_outcome(row: Row) -> KnownOutcome | None:
@@ -511,9 +509,9 @@ def _best_known() -> Iterable[str]:
 
 def _sightings(rows: Iterable[Row]) -> Sightings:
     """Scopes overlap, and of two rows of one transaction the earlier counts."""
-    first: dict[Identity, Sighting] = {}
+    first: dict[TransactionKey, Sighting] = {}
     for row in rows:
-        which, seen = _identity(row), Sighting(row["first_seen_ms"], row["producer_epoch"])
+        which, seen = _key_of(row), Sighting(row["first_seen_ms"], row["producer_epoch"])
         first[which] = min(seen, first.get(which, seen), key=lambda one: one.first_seen_ms)
     return first
 

@@ -13,8 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from txnscan.agreement import Agreement, read_agreement
 from txnscan.engine import OnProgress
+from txnscan.evidence.agreement import Agreement, read_agreement
+from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
+from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
+from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.acls import DESCRIBE_CONFIGS, Permission, explained, lacks
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import probe_ids
@@ -22,9 +25,6 @@ from txnscan.kafka.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported_api
 from txnscan.kafka.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, ScanError, Snapshot, WideRow, duration
-from txnscan.remote import Connect
-from txnscan.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
-from txnscan.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -50,16 +50,16 @@ class Cluster:
 
     def __init__(
         self,
-        connect: Connect,
+        clients: ClientFactory,
         *,
         threads: int = DRIVER_THREADS,
         sleep: Callable[[float], None] = time.sleep,
         random_token: Callable[[], str] = lambda: secrets.token_hex(12),
     ) -> None:
-        self._connect = connect
+        self._clients = clients
         self._brokers: dict[int, Broker] = {}
-        self._client = connect.client()
-        self._bootstrap = tuple(broker.broker_id for broker in connect.brokers)
+        self._client = clients.client()
+        self._bootstrap = tuple(broker.broker_id for broker in clients.brokers)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
         self.sleep = sleep
         self._random_token = random_token
@@ -67,16 +67,16 @@ class Cluster:
     @property
     def principal(self) -> str:
         """Who this is to the brokers, for what to grant it."""
-        return self._connect.settings.principal
+        return self._clients.settings.principal
 
     @property
     def send(self) -> Send:
         return self._client.send
 
     @property
-    def connect(self) -> Connect:
+    def clients(self) -> ClientFactory:
         """What an executor needs to reach the brokers known now."""
-        return replace(self._connect, brokers=tuple(self._brokers.values()))
+        return replace(self._clients, brokers=tuple(self._brokers.values()))
 
     def _learn(self, brokers: Iterable[Broker]) -> None:
         named = tuple(brokers)
@@ -208,7 +208,7 @@ class Cluster:
         """Ends all connections of this process."""
         if self._pool is not None:
             self._pool.shutdown()
-        self._connect.close()
+        self._clients.close()
 
     def __enter__(self) -> Cluster:
         return self

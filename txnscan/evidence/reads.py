@@ -10,10 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from txnscan.agreement import Agreement, Unagreed
-from txnscan.cluster import Cluster
 from txnscan.config import ScanConfig
 from txnscan.engine import Engine, OnProgress
+from txnscan.evidence.agreement import Agreement, Unagreed
+from txnscan.evidence.batches import plan_narrow, plan_wide
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.probe import failed_partitions, narrow_failed
+from txnscan.evidence.tasks import ReadNarrow, ReadOffsets, ReadWide, wall_clock_ms
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     ClusterView,
@@ -25,9 +28,6 @@ from txnscan.model import (
     Topic,
     WideRow,
 )
-from txnscan.plan import plan_narrow, plan_wide
-from txnscan.probe import failed_partitions, narrow_failed
-from txnscan.remote import ReadNarrow, ReadOffsets, ReadWide, wall_clock_ms
 
 NARROW_TRIES = 3
 _RETRY_WAIT_S = 0.25
@@ -97,7 +97,7 @@ class Reader:
         batches, unled = plan_wide(topics, batch_size=config.batch_size, lanes_per_leader=config.lanes_per_leader)
         count = sum(batch.size for batch in batches)
         rows = self._engine.read(
-            ReadWide(self._cluster.connect),
+            ReadWide(self._cluster.clients),
             batches,
             WideRow,
             lambda done, total: on_progress(done * count // total, count),
@@ -139,7 +139,7 @@ class Reader:
         batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
         return [
             *unknown,
-            *self._engine.read(ReadNarrow(self._cluster.connect), batches, NarrowRow, on_progress),
+            *self._engine.read(ReadNarrow(self._cluster.clients), batches, NarrowRow, on_progress),
         ]
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
@@ -150,7 +150,7 @@ class Reader:
             with suppress(Unagreed):
                 known.append(believed.partition(*key))
         batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
-        rows = self._engine.read(ReadOffsets(self._cluster.connect), batches, OffsetsRow, lambda done, total: None)
+        rows = self._engine.read(ReadOffsets(self._cluster.clients), batches, OffsetsRow, lambda done, total: None)
         return {(row.topic, row.partition): row for row in rows}
 
 

@@ -11,22 +11,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from txnscan.agreement import Agreement, Unagreed
-from txnscan.cluster import Cluster
 from txnscan.engine import Engine, OnProgress
+from txnscan.evidence.agreement import Agreement, Unagreed
+from txnscan.evidence.batches import plan_logs
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.log_scan import Records, log_error, pieces
+from txnscan.evidence.tasks import ReadLog
+from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
+from txnscan.judge.log_check import Described, orphan_contradiction, owner_contradiction
+from txnscan.judge.outcome import OutcomeEvidence
 from txnscan.kafka.acls import Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.fetch import Batch, fetch
-from txnscan.log_check import Described, orphan_contradiction, owner_contradiction
-from txnscan.log_scan import Records, log_error, pieces
-from txnscan.model import TRANSACTION_STATE_TOPIC, Judged, LogRow, Partition, RawRecord
-from txnscan.outcome import OutcomeEvidence
-from txnscan.plan import plan_logs
-from txnscan.remote import ReadLog
-from txnscan.transaction_log import LoggedTransaction, UnknownRecord, decode, tombstone
+from txnscan.model import TRANSACTION_STATE_TOPIC, Judged, LoggedTransaction, LogRow, Partition, RawRecord
 
 # A first batch is given whole however large it is.
 _FIRST_BATCH_BYTES = 1
@@ -83,7 +83,7 @@ def _read_logs(
     batches = plan_logs(asked, lanes_per_leader=lanes_per_leader)
     # A large log takes long, and until one is read nothing else would be said.
     on_progress(0, len(batches))
-    read = engine.read(ReadLog(cluster.connect), batches, LogRow, on_progress)
+    read = engine.read(ReadLog(cluster.clients), batches, LogRow, on_progress)
     rows |= {row.partition: row for row in read}
     return {k: Log(cluster, led[k], rows[k], wanted[k]) for k in wanted}
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import javaproperties
 
 from txnscan.config import ConfigError, printable
+from txnscan.engine.java import DELTA, JavaError, find_java, jar_directory, pyspark_jars
+from txnscan.engine.jvm import JvmFailed, is_master, same_interrupts, start_jvm, unreachable
 from txnscan.engine.nodes import in_one_jvm, remedy
-from txnscan.java import DELTA, JavaError, find_java, jar_directory, pyspark_jars
-from txnscan.jvm import JvmFailed, is_master, same_interrupts, start_jvm, unreachable
-from txnscan.scratch import own_directory
+from txnscan.engine.scratch import own_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

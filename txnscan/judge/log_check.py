@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from txnscan.model import CoordinatorView, Observation
-from txnscan.transaction_log import LoggedTransaction, State
+from txnscan.model import CoordinatorView, LoggedTransaction, Observation, State
 
 
 @dataclass(frozen=True, slots=True)

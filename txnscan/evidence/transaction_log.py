@@ -8,10 +8,8 @@ the whole list of partitions, with an epoch raised already where the end raises 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from enum import StrEnum
 
-from txnscan.model import Key
+from txnscan.model import Key, LoggedTransaction, State
 
 _KEY_VERSION = 0
 _VALUE_VERSION_MAX = 1
@@ -24,52 +22,11 @@ _ONE = (1).to_bytes(4)
 _NULL = 1
 
 
-class State(StrEnum):
-    """`TransactionState`, in the order of the ids that the log has for them."""
-
-    EMPTY = "Empty"
-    ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
-    COMPLETE_COMMIT = "CompleteCommit"
-    COMPLETE_ABORT = "CompleteAbort"
-    DEAD = "Dead"
-    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-
-
 _STATES = tuple(State)
 
 
 class UnknownRecord(ValueError):
     """A record that this version cannot read; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedTransaction:
-    """A record of `__transaction_state`: what was written of an id at an offset.
-
-    whole_from: from there up to this record no offset of the log is missing in what was read. client_version: the
-    transactions version of who wrote to the transaction or ended it, 2 where an end raised the epoch; 0 where it is not
-    given. An id that expired has a tombstone: state Dead, with nothing else.
-    """
-
-    offset: int
-    whole_from: int
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    state: State
-    partitions: frozenset[Key]
-    client_version: int
-    start_time_ms: int
-    updated_ms: int
-
-    def __str__(self) -> str:
-        partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions)) or "no partitions"
-        return (
-            f"offset {self.offset}: '{self.transactional_id}' {self.state}, producer id {self.producer_id}, epoch "
-            f"{self.producer_epoch}, transactions v{self.client_version}, {partitions}"
-        )
 
 
 def transactional_id(key: bytes) -> str | None:

@@ -16,8 +16,8 @@ from operator import attrgetter
 from types import GenericAlias
 from typing import Any
 
+from txnscan.findings import Scan
 from txnscan.model import CoordinatorView, Evidence, HealthyCount, Judged, ScanError, Siblings, Verdict
-from txnscan.scan import Scan
 
 SCHEMA_VERSION = 1
 

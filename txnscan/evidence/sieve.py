@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from txnscan.agreement import Agreement
+from txnscan.evidence.agreement import Agreement
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions

@@ -14,13 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
-from txnscan.kafka.client import Send
-from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import Batch, fetch
-from txnscan.kafka.list_offsets import Offset, list_offsets
-from txnscan.model import TRANSACTION_STATE_TOPIC, LogBatch, LogRow, Partition, RawRecord
-from txnscan.transaction_log import (
+from txnscan.evidence.transaction_log import (
     UnknownRecord,
     peeked,
     producer_id,
@@ -28,6 +22,12 @@ from txnscan.transaction_log import (
     transactional_id,
     transactional_id_key,
 )
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.fetch import Batch, fetch
+from txnscan.kafka.list_offsets import Offset, list_offsets
+from txnscan.model import TRANSACTION_STATE_TOPIC, LogBatch, LogRow, Partition, RawRecord
 
 _PIECE_BYTES = 8 * 1024 * 1024
 # Of the ids that are kept, in one partition of the log. A log that is compacted has a few of each.

@@ -14,7 +14,7 @@ from txnscan.config import ConfigError, printable
 from txnscan.model import duration
 
 if TYPE_CHECKING:
-    from txnscan.tables import Tables
+    from txnscan.store.tables import Tables
 
 # A row of `sweeps`.
 Sweep = Mapping[str, Any]

@@ -1,0 +1,129 @@
+"""What a sweep leaves behind, and what it takes from earlier ones. Plain values, no socket, no Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from txnscan.model import HealthyCount, Judged, Key, KnownOutcome, ScanError, TransactionKey, Verdict
+
+# Called with a stage's name, and how much of it is done, of how much.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """When a transaction was first seen, in epoch milliseconds, and the producer epoch that its partition had then."""
+
+    first_seen_ms: int
+    producer_epoch: int
+
+
+# What was open at the last sweep of each scope.
+Sightings = Mapping[TransactionKey, Sighting]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What earlier sweeps know of a hanging transaction. known: None where none of them looked for its outcome."""
+
+    first_seen_ms: int
+    known: KnownOutcome | None
+
+
+Incidents = Mapping[TransactionKey, Incident]
+
+
+class History(Protocol):
+    """What earlier sweeps of a cluster left. A history is read while the cluster is: what is called here begins to
+    read, and gives a function that waits for the answer.
+    """
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """The incidents that are not resolved. A sweep reads their partitions with proof, to see whether they are."""
+        ...
+
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
+        """The transactions that were open at the last sweep of each scope."""
+        ...
+
+
+class NoHistory:
+    """The history of a scanner that keeps none."""
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """See History."""
+        return dict
+
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
+        """See History."""
+        return dict
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A finished sweep: what was planned, what was seen, and a judgement on every open transaction.
+
+    max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
+    rows in the tables too. proven: the topic id of each partition
+    whose leader's answer the last read of it proved.
+    """
+
+    sweep_id: str
+    cluster_id: str
+    scope: str
+    started_at_ms: int
+    finished_at_ms: int
+    late_after_ms: int
+    max_timeout_ms: int
+    brokers: int
+    partitions_planned: int
+    partitions_failed: int
+    producers: int
+    coordinators_planned: int
+    coordinators_proven: int
+    transactional_ids: int
+    visibility_error: str | None
+    proven: Mapping[Key, str]
+    transactions: tuple[Judged, ...]
+    errors: tuple[ScanError, ...]
+    warnings: tuple[str, ...]
+    settings: str
+    version: str
+    store_all: bool = False
+
+    @property
+    def stored(self) -> tuple[Judged, ...]:
+        """The transactions that get a row in the tables: healthy ones only where that was asked for."""
+        return tuple(judged for judged in self.transactions if self.store_all or not judged.healthy)
+
+    @property
+    def healthy(self) -> tuple[HealthyCount, ...]:
+        """The healthy transactions, counted by topic and verdict."""
+        found = Counter((j.observation.topic, j.judgement.verdict.value) for j in self.transactions if j.healthy)
+        return tuple(HealthyCount(*which, number) for which, number in sorted(found.items()))
+
+    @property
+    def candidates(self) -> tuple[Judged, ...]:
+        return tuple(judged for judged in self.transactions if judged.candidate)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many transactions got each verdict; every verdict is there."""
+        found = Counter(judged.judgement.verdict for judged in self.transactions)
+        return {verdict.value: found[verdict] for verdict in Verdict}
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything in scope was observed: every partition answered, every coordinator proven, no
+        transactional id hidden, and nothing indeterminate. What is listed as not observed is not.
+        """
+        return (
+            not self.errors
+            and self.partitions_failed == 0
+            and self.coordinators_proven == self.coordinators_planned
+            and self.visibility_error is None
+            and self.counts[Verdict.INDETERMINATE] == 0
+        )
