@@ -26,10 +26,11 @@ from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import txnscan
 from tests.builders import plan, scan, stored
 from tests.test_sweep import ROOT, run
-from txnscan import cli
-from txnscan.cli import app
+from txnscan.cli import app, base
+from txnscan.cli.ending import errors_in_one_line
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
@@ -225,7 +226,7 @@ def test_a_plan_that_is_not_to_be_done_is_refused_before_anything_starts(
 
 
 def test_another_apply_is_a_status_of_its_own() -> None:
-    with pytest.raises(typer.Exit) as ended, cli._errors_in_one_line():
+    with pytest.raises(typer.Exit) as ended, errors_in_one_line():
         raise ApplyRunning("--tables", "another apply is under way")
     assert ended.value.exit_code == 7
 
@@ -453,8 +454,8 @@ def test_a_sweep_says_when_the_other_engine_would_be_quicker(engine: str, partit
 def test_which_engine_is_quicker_is_told_to_people_and_not_to_schedulers(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "_stderr", lambda: Console(stderr=True, force_terminal=terminal))
-    cli._advise("spark", scan())
+    monkeypatch.setattr(base, "_stderr", lambda: Console(stderr=True, force_terminal=terminal))
+    base.advise("spark", scan())
     assert capsys.readouterr().err.startswith("note: this sweep read 2 partitions") == terminal
 
 
@@ -575,7 +576,9 @@ def test_ctrl_c_while_the_command_is_imported_says_nothing(tmp_path: Path) -> No
 
 
 def test_every_stage_of_a_command_is_said_in_words() -> None:
-    sources = [Path(cli.__file__).with_name(name).read_text("utf-8") for name in ("scan.py", "api.py", "cli.py")]
+    package = Path(txnscan.__file__).parent
+    files = [package / "scan.py", package / "api.py", *(package / "cli").glob("*.py")]
+    sources = [file.read_text("utf-8") for file in files]
     stages = {stage for source in sources for stage in re.findall(r'progress\("([^"]+)"', source)}
     assert len(stages) > 10
     assert stages <= _STAGES.keys()

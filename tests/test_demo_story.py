@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 @contextmanager
 def demo(directory: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory), "COLUMNS": "400"}
-    command = [sys.executable, "-m", "txnscan.cli", "demo", "--tables", str(directory / "tables"), *options]
+    command = [sys.executable, "-m", "txnscan", "demo", "--tables", str(directory / "tables"), *options]
     process = subprocess.Popen(
         command, cwd=directory, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -96,7 +96,7 @@ def test_the_python_of_the_readme_names_what_the_package_has() -> None:
 
 
 def test_the_version_is_printed() -> None:
-    ran = subprocess.run([sys.executable, "-m", "txnscan.cli", "--version"], capture_output=True, text=True, cwd=ROOT)
+    ran = subprocess.run([sys.executable, "-m", "txnscan", "--version"], capture_output=True, text=True, cwd=ROOT)
     assert re.fullmatch(r"txnscan \S+\n", ran.stdout) and ran.returncode == 0
 
 

@@ -47,7 +47,7 @@ def said(scan: Scan) -> dict[str, tuple[str, str, bool]]:
 
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "txnscan.cli", *arguments]
+    command = [sys.executable, "-m", "txnscan", *arguments]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=variables, check=False)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from txnscan.config import ScanConfig, parse_bootstrap_servers, printable
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.errors import TxnscanError
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
 from txnscan.findings import History, NoHistory, Progress, Scan
@@ -51,7 +52,7 @@ class SweepResult:
         return sweep_summary(self.scan)
 
 
-class NotStored(Exception):
+class NotStored(TxnscanError):
     """The sweep is done, and the tables could not be written. `str()` is one sentence that names `--tables` and the
     cause. result: what the sweep found, which is in no table.
     """

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.properties import PropertiesError, properties_warnings, read_properties
 from txnscan.model import Broker
@@ -24,8 +25,10 @@ _SQL_NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
 _CATALOG_SCHEMA = re.compile(rf"{_SQL_NAME}\.{_SQL_NAME}", re.ASCII)
 
 
-class ConfigError(ValueError):
+class ConfigError(TxnscanError, ValueError):
     """An option that cannot be used. `str()` is one sentence that starts with the option's name."""
+
+    exit_status = ExitStatus.USAGE
 
     def __init__(self, option: str, why: str) -> None:
         super().__init__(f"{option}: {why}")

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from txnscan.errors import TxnscanError
+
 JAVA_VERSION_MIN = 17
 # An Ivy settings file of the user's own, for machines that reach only a mirror.
 IVY_SETTINGS_VARIABLE = "TXNSCAN_IVY_SETTINGS"
@@ -25,7 +27,7 @@ _ANSWER_S = 30
 _FETCH_S_MAX = 900
 
 
-class JavaError(Exception):
+class JavaError(TxnscanError):
     """There is no Java to use, or jars cannot be had. The message is for users: why, and what to do."""
 
 

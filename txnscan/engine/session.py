@@ -18,6 +18,7 @@ from txnscan.engine.java import DELTA, JavaError, find_java, jar_directory, pysp
 from txnscan.engine.jvm import JvmFailed, is_master, same_interrupts, start_jvm, unreachable
 from txnscan.engine.nodes import in_one_jvm, remedy
 from txnscan.engine.scratch import own_directory
+from txnscan.errors import TxnscanError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,13 +52,13 @@ _SEARCHED_FIRST = (
 )
 
 
-class SparkUnavailable(Exception):
+class SparkUnavailable(TxnscanError):
     """There can be no Spark session; the message is one sentence that says what to do."""
 
 
 def conf_directory() -> Path:
     """`conf/` of the installed package, or of a checkout."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     return here / "conf" if (here / "conf").is_dir() else here.parent / "conf"
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from txnscan.engine import OnProgress
+from txnscan.errors import TxnscanError
 from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
@@ -37,7 +38,7 @@ _RETRY_WAIT_S = 0.5
 _DEFAULT_MAX_TIMEOUT_MS = 900_000
 
 
-class ClusterUnreachable(Exception):
+class ClusterUnreachable(TxnscanError):
     """No bootstrap server answered; the message is one sentence for users."""
 
 

@@ -12,9 +12,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from txnscan.config import printable
+from txnscan.errors import ExitStatus
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-EXIT_USAGE = 2
 
 
 def examples(*lines: str) -> str:
@@ -58,10 +58,10 @@ class OneGroup(TyperGroup):
             if "\n" in said:
                 # The help itself, for a command without any arguments.
                 typer.echo(said, err=True)
-                sys.exit(EXIT_USAGE)
+                sys.exit(ExitStatus.USAGE)
             help_of = f"; see {context.command_path} --help" if context is not None else ""
             typer.echo(f"txnscan: {printable(said[:1].lower() + said[1:])}{help_of}", err=True)
-            sys.exit(EXIT_USAGE)
+            sys.exit(ExitStatus.USAGE)
         if standalone_mode:
             sys.exit(status or 0)
         return status

@@ -12,8 +12,10 @@ from typing import IO, Any, cast
 
 from rich.console import Console
 
+from txnscan.errors import TxnscanError
 
-class OutputFailed(Exception):
+
+class OutputFailed(TxnscanError):
     """stdout cannot be written; the message is one sentence that says why."""
 
 

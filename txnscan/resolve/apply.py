@@ -29,6 +29,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from txnscan.config import ConfigError, printable
+from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.judge.outcome import best_known, with_outcome
 from txnscan.kafka.acls import Permission, explained
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
@@ -165,12 +166,14 @@ class Journal(Protocol):
         ...
 
 
-class JournalLost(Exception):
+class JournalLost(TxnscanError):
     """Another apply has taken over, or the journal cannot be written: this one sends nothing more."""
 
 
 class ApplyRunning(ConfigError):
     """Another apply is under way on the cluster."""
+
+    exit_status = ExitStatus.BUSY
 
 
 def _nothing(result: Result) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from txnscan.config import ConfigError
+from txnscan.errors import ExitStatus
 from txnscan.model import Outcome, Reason, duration
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
 
@@ -174,6 +175,8 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 class PlanRefused(ConfigError):
     """A plan that apply does not touch. `str()` says why, and what to do."""
+
+    exit_status = ExitStatus.REFUSED
 
     def __init__(self, why: str) -> None:
         super().__init__("plan", why)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from txnscan.config import ConfigError, printable
+from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.model import duration
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 Sweep = Mapping[str, Any]
 
 
-class Stale(Exception):
+class Stale(TxnscanError):
     """The stored sweep is older than --max-age allows; the message is one sentence."""
+
+    exit_status = ExitStatus.INCOMPLETE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,54 @@
+"""The command line: parse, call, exit status.
+
+Each module holds a group of commands; `options` declares each option once.
+The statuses are those of `ExitStatus`. A sweep that was found and could not be stored is FAILED, unless --fail-on
+hanging makes it HANGING: what hangs is what somebody has to act on, and the line on stderr says that it was not stored.
+JSON goes to stdout alone; progress, warnings and errors go to stderr. A reader of stdout that goes away (`| head -1`)
+changes nothing about the status; a stdout that cannot be written (a full disk) is a failure.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import sys
+
+# In this order the help shows their commands.
+from txnscan.cli import sweeping, stored, resolving, trying  # noqa: F401  # isort: skip
+from txnscan.cli.base import app
+from txnscan.cli.ending import complain
+from txnscan.errors import ExitStatus
+from txnscan.report.output import discard_stdout
+
+__all__ = ["app", "main"]
+
+# What writing fails with where there is no room.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The `txnscan` command, with the arguments of the command line or these."""
+    # Libraries log what they retry and what fails, PySpark with whole traces; what comes of it is in the command's own
+    # words.
+    logging.disable(logging.CRITICAL)
+    # A name from outside that this terminal has no characters for is escaped.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(arguments, prog_name="txnscan")
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        # Help and version are printed by the library.
+        discard_stdout()
+        complain(f"txnscan: stdout cannot be written: {os.strerror(error.errno).lower()}")
+        sys.exit(ExitStatus.FAILED)
+    except SystemExit as ended:
+        if ended.code == ExitStatus.INTERRUPTED:
+            # Threads that still wait for an answer, and Spark, end with this process; nobody waits for them.
+            sys.stderr.flush()
+            os._exit(ExitStatus.INTERRUPTED)
+        raise

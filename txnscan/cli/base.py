@@ -1,0 +1,115 @@
+"""What all commands share: the application, progress, and what is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from txnscan import __version__
+from txnscan.cli.ending import complain
+from txnscan.cli.options import Format
+from txnscan.config import ScanConfig
+from txnscan.findings import Scan
+from txnscan.report.help import HELP_OPTIONS, OneGroup, examples
+from txnscan.report.output import stdout_console, write_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txnscan.report.progress import TerminalProgress
+
+app = typer.Typer(
+    name="txnscan",
+    help="Find the hanging transactions of an Apache Kafka cluster, and prove that they hang (KIP-664).",
+    cls=OneGroup,
+    context_settings=HELP_OPTIONS,
+    epilog=examples(
+        "txnscan check --bootstrap-server localhost:9092", "txnscan find-hanging --bootstrap-server localhost:9092"
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"txnscan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _stderr() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def progress_bar() -> Iterator[TerminalProgress]:
+    """A line on stderr, at a terminal, that says what is being done."""
+    from txnscan.report.progress import TerminalProgress
+
+    with TerminalProgress(_stderr()) as progress:
+        yield progress
+
+
+def started_spark(master: str | None, progress: TerminalProgress) -> SparkSession:
+    """A session; what Spark's own process says goes above the line of progress."""
+    from txnscan.engine.session import spark_session
+
+    progress("start Spark", 0, 1)
+    return spark_session(master, say=progress.say, heard=progress.say)
+
+
+def write_json(found: dict[str, Any]) -> None:
+    """One object on stdout."""
+    from txnscan.report.json import dumps
+
+    write_line(dumps(found))
+
+
+def print_scan(found: Scan, format: Format, every: bool) -> None:
+    """A finished sweep on stdout."""
+    from txnscan.report.json import scan_object
+
+    print_object(scan_object(found), format, every)
+
+
+def print_object(found: dict[str, Any], format: Format, every: bool) -> None:
+    """A sweep on stdout, its warnings on stderr. found: as `scan_object` and `stored_object` give it."""
+    if format is Format.JSON:
+        write_json(found)
+        for warning in found["sweep"]["warnings"]:
+            complain(f"warning: {warning}")
+    else:
+        from txnscan.report.table import print_sweep
+
+        print_sweep(stdout_console(), found, every=every)
+
+
+def warn(config: ScanConfig) -> None:
+    """Of what the settings hold; their errors first. Raises ConfigError."""
+    config.connection()
+    for warning in config.warnings():
+        complain(f"warning: {warning}")
+
+
+def advise(engine: str, found: Scan) -> None:
+    """To somebody at a terminal; a scheduler has chosen."""
+    from txnscan.engine import advice
+
+    said = advice(engine, found.partitions_planned)
+    if said is not None and _stderr().is_terminal:
+        complain(f"note: {said}")

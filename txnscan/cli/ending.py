@@ -1,0 +1,94 @@
+"""How a command ends: errors in one line, Ctrl-C, and the exit status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+import typer
+
+from txnscan.cli.options import FailOn
+from txnscan.config import printable
+from txnscan.errors import ExitStatus, TxnscanError
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Every failure that a user can do something about is one line on stderr."""
+    from txnscan.engine.session import in_one_line, is_of_spark
+    from txnscan.evidence.cluster import ClusterUnreachable
+
+    with _interruptible() as interrupted:
+        try:
+            yield
+            if interrupted:
+                # What was interrupted has swallowed it.
+                raise KeyboardInterrupt
+        except ClusterUnreachable as error:
+            fail(f"--bootstrap-server: {error}", error.exit_status)
+        except TxnscanError as error:
+            fail(str(error), error.exit_status)
+        except KeyboardInterrupt:
+            fail("interrupted", ExitStatus.INTERRUPTED)
+        except Exception as error:
+            # What is torn down while it works may fail in its own way.
+            if interrupted:
+                fail("interrupted", ExitStatus.INTERRUPTED)
+            if not is_of_spark(error):
+                raise
+            fail(f"Spark failed: {in_one_line(error)}", ExitStatus.FAILED)
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Ctrl-C is a KeyboardInterrupt in here, once; the second ends the process. Outside of it the handler of before
+    counts. Gives what becomes true with the first.
+    """
+    happened: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        if happened:
+            os._exit(ExitStatus.INTERRUPTED)
+        happened.append(number)
+        raise KeyboardInterrupt
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored or threading.current_thread() is not threading.main_thread():
+        yield happened
+        return
+    former = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield happened
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def fail_on_findings(candidates: int, complete: bool, fail_on: list[FailOn] | None) -> None:
+    """Hanging outranks incomplete: it is what somebody has to act on."""
+    wanted = fail_on or []
+    if FailOn.HANGING in wanted and candidates:
+        raise typer.Exit(ExitStatus.HANGING)
+    if FailOn.INCOMPLETE in wanted and not complete:
+        raise typer.Exit(ExitStatus.INCOMPLETE)
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """Ends the command with this line on stderr."""
+    complain(f"txnscan: {message}")
+    raise typer.Exit(status)
+
+
+def note(sentence: str) -> None:
+    """A line on stderr that asks for nothing."""
+    complain(f"note: {sentence}")
+
+
+def complain(message: str) -> None:
+    """A line on stderr."""
+    # Where nobody can be told, the exit status still tells.
+    with suppress(OSError):
+        typer.echo(printable(message), err=True)

@@ -1,0 +1,76 @@
+"""The options of the commands, each declared once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """What a sweep is printed as."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class FailOn(StrEnum):
+    """What turns into an exit status of its own."""
+
+    HANGING = "hanging"
+    INCOMPLETE = "incomplete"
+
+
+class EngineName(StrEnum):
+    """Where partitions are read from."""
+
+    SPARK = "spark"
+    THREADS = "threads"
+
+
+BootstrapServer = Annotated[
+    str,
+    typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from.", show_default=False),
+]
+CommandConfig = Annotated[
+    str | None,
+    typer.Option("--command-config", metavar="FILE", help="Kafka's client.properties: security and timeouts."),
+]
+LateAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--late-after",
+        metavar="DURATION",
+        help="Age from which a transaction is late, such as 20m. "
+        "Default: the brokers' transaction.max.timeout.ms and 5 minutes.",
+    ),
+]
+OutputFormat = Annotated[Format, typer.Option("--format", metavar="table|json", help="What to print on stdout.")]
+FailOnOption = Annotated[
+    list[FailOn] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="hanging|incomplete",
+        help="Exit with 3 when transactions hang and are late, with 4 when not everything was observed. "
+        "May be repeated.",
+    ),
+]
+MaxAge = Annotated[
+    str | None,
+    typer.Option("--max-age", metavar="DURATION", help="Exit with 4 when the stored sweep began longer ago."),
+]
+SparkMaster = Annotated[str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")]
+EveryTransaction = Annotated[bool, typer.Option("--all", help="Show healthy transactions too.")]
+TablesLocation = Annotated[
+    str, typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are.", show_default=False)
+]
+SweepId = Annotated[
+    str | None,
+    typer.Option("--sweep-id", metavar="ID", help="This sweep. Default: the last one of the whole cluster."),
+]
+ClusterId = Annotated[str | None, typer.Option("--cluster-id", metavar="ID", help="Of this cluster. Default: any.")]
+TopicPattern = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="REGEX", help="Only topics whose whole name matches. May be repeated."),
+]

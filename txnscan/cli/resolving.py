@@ -1,0 +1,169 @@
+"""`plan`, `apply`: commands that resolve what hangs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from txnscan.cli.base import app, progress_bar, started_spark, warn, write_json
+from txnscan.cli.ending import errors_in_one_line, note
+from txnscan.cli.options import (
+    BootstrapServer,
+    ClusterId,
+    CommandConfig,
+    Format,
+    MaxAge,
+    OutputFormat,
+    SparkMaster,
+    SweepId,
+    TablesLocation,
+    TopicPattern,
+)
+from txnscan.config import ScanConfig, parse_duration_ms, parse_location, parse_pattern
+from txnscan.errors import ExitStatus
+from txnscan.files import check_writable, read_text, write_whole
+from txnscan.report.help import OneCommand, examples
+from txnscan.report.output import stdout_console, write_line
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan plan --tables /data/txnscan --out plan.json",
+        "txnscan plan --tables /data/txnscan --out plan.json --topic 'orders-.*' --limit 5",
+    ),
+)
+def plan(
+    tables: TablesLocation,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the plan.", show_default=False)],
+    sweep_id: SweepId = None,
+    cluster_id: ClusterId = None,
+    topic: TopicPattern = None,
+    include_consumer_offsets: Annotated[
+        bool, typer.Option("--include-consumer-offsets", help="Also partitions of __consumer_offsets.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="NUMBER", min=1, max=1_000, help="Markers in one plan, at most.")
+    ] = 20,
+    max_age: MaxAge = None,
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Plan what to do about what hangs: a file of markers to write, and of what is refused and why."""
+    with errors_in_one_line():
+        patterns = tuple(topic or ())
+        for pattern in patterns:
+            parse_pattern(pattern)
+        max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
+        parse_location(tables)
+        check_writable(out, "--out")
+        from txnscan.report.resolution import print_plan
+        from txnscan.resolve.guard import Limits
+        from txnscan.resolve.plan import to_json
+        from txnscan.resolve.run import plan_sweep
+
+        with progress_bar() as progress:
+            spark = started_spark(master, progress)
+            progress("plan", 0, 1)
+            limits = Limits(topics=patterns, consumer_offsets=include_consumer_offsets, actions_max=limit)
+            made = plan_sweep(
+                spark, tables, limits, sweep_id=sweep_id, cluster_id=cluster_id, max_age_ms=max_age_ms, say=note
+            )
+        write_whole(out, to_json(made), "--out")
+        if format is Format.JSON:
+            # What `apply` takes, to the letter.
+            write_line(to_json(made).rstrip("\n"))
+        else:
+            print_plan(stdout_console(), made, str(out))
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan apply plan.json --bootstrap-server localhost:9092 --tables /data/txnscan",
+        "txnscan apply plan.json --bootstrap-server localhost:9092 --tables /data/txnscan --complete-commits --execute",
+    ),
+)
+def apply(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A file of `txnscan plan`.", show_default=False)],
+    bootstrap_server: BootstrapServer,
+    tables: Annotated[
+        str,
+        typer.Option(
+            "--tables", metavar="LOCATION", help="The tables that the plan was made from.", show_default=False
+        ),
+    ],
+    command_config: CommandConfig = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Send the markers, or do everything up to that.")
+    ] = False,
+    complete_commits: Annotated[
+        bool, typer.Option("--complete-commits", help="Write COMMIT markers where the commit is proven.")
+    ] = False,
+    accept_unknown_outcome: Annotated[
+        bool,
+        typer.Option("--accept-unknown-outcome", help="Write ABORT markers where nothing tells of a commit or abort."),
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="TOPIC-PARTITION", help="Only the markers of this partition. May be repeated."),
+    ] = None,
+    max_plan_age: Annotated[
+        str, typer.Option("--max-plan-age", metavar="DURATION", help="An older plan is refused.")
+    ] = "1h",
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Do a plan and nothing else: prove each transaction again, write its marker, look. Sends nothing by default.
+
+    Exit status: 0 done, 1 failed, 2 usage, 5 when something of the plan is left to do, 6 when the plan is refused as a
+    whole (expired, edited, of another cluster or other tables), 7 when another apply is under way.
+    """
+    with errors_in_one_line():
+        from txnscan.report.resolution import LiveReport, applied_object, print_count
+        from txnscan.resolve.apply import chosen
+        from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
+        from txnscan.resolve.plan import from_json
+        from txnscan.resolve.run import Applied, apply_to, check_before_spark
+
+        config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
+        max_age_ms = parse_duration_ms(max_plan_age, "--max-plan-age")
+        made = from_json(read_text(plan_file, "PLAN"))
+        warn(config)
+        given = {COMPLETE_COMMITS: complete_commits, ACCEPT_UNKNOWN: accept_unknown_outcome}
+        wanted = tuple(only or ())
+        check_before_spark(config, made, max_age_ms=max_age_ms, only=wanted)
+
+        with progress_bar() as progress:
+            spark = started_spark(master, progress)
+            progress("apply" if execute else "rehearse", 0, 1)
+            console = stdout_console() if format is Format.TABLE else None
+            report = LiveReport(len(chosen(made, wanted)), progress, console)
+            try:
+                applied = apply_to(
+                    spark,
+                    config,
+                    made,
+                    execute=execute,
+                    options=[option for option, given_now in given.items() if given_now],
+                    max_age_ms=max_age_ms,
+                    only=wanted,
+                    on_step=report.on_step,
+                    on_result=report.on_result,
+                    on_settled=report.on_settled,
+                )
+            except BaseException:
+                if report.has_begun:
+                    with progress.paused():
+                        note(report.so_far(executed=execute))
+                        if console is None:
+                            write_json(applied_object(Applied(execute, tuple(report.results), tuple(report.settled))))
+                raise
+        if console is None:
+            write_json(applied_object(applied))
+        else:
+            print_count(console, applied)
+    if execute and not applied.complete:
+        raise typer.Exit(ExitStatus.PARTLY_DONE)

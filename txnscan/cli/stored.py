@@ -1,0 +1,128 @@
+"""`show`, `history`: commands that read the tables."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from txnscan.cli.base import app, print_object, progress_bar, started_spark, write_json
+from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings, note
+from txnscan.cli.options import (
+    ClusterId,
+    EveryTransaction,
+    FailOnOption,
+    Format,
+    MaxAge,
+    OutputFormat,
+    SparkMaster,
+    SweepId,
+    TablesLocation,
+)
+from txnscan.config import ConfigError, parse_duration_ms, parse_location, printable
+from txnscan.errors import ExitStatus
+from txnscan.report.help import OneCommand, examples
+from txnscan.report.output import stdout_console
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan show --tables /data/txnscan",
+        "txnscan show --tables /data/txnscan --all --format json",
+    ),
+)
+def show(
+    tables: TablesLocation,
+    sweep_id: SweepId = None,
+    cluster_id: ClusterId = None,
+    max_age: MaxAge = None,
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+    every: EveryTransaction = False,
+    fail_on: FailOnOption = None,
+) -> None:
+    """Show what the last sweep of the whole cluster left in the tables.
+
+    A sweep of some topics is shown where it is named, or where there is no other.
+    """
+    with errors_in_one_line():
+        parse_location(tables)
+        max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
+        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.report.json import stored_object
+        from txnscan.report.table import print_stored
+        from txnscan.store.selection import find_sweep, stale
+
+        with progress_bar() as progress:
+            spark = started_spark(master, progress)
+            from txnscan.store.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
+            from txnscan.store.tables import Tables
+
+            progress("read tables", 0, 1)
+            stored = Tables(spark, tables)
+            chosen = find_sweep(stored, cluster_id, sweep_id)
+            last = chosen.sweep
+            transactions = stored.read(OPEN_TRANSACTIONS, last["sweep_id"]).drop("evidence")
+            found = stored_object(
+                last,
+                [row.asDict() for row in transactions.orderBy("topic", "partition", "start_offset").collect()],
+                [row.asDict() for row in stored.read(SCAN_ERRORS, last["sweep_id"]).collect()],
+            )
+        for sentence in chosen.notes:
+            note(sentence)
+        if format is Format.TABLE:
+            print_stored(stdout_console(), found["sweep"], wall_clock_ms())
+        print_object(found, format, every)
+        too_old = stale(last, max_age_ms, wall_clock_ms())
+        if too_old is not None:
+            complain(f"txnscan: {too_old}")
+    # What tables of an earlier version call complete may have errors beside it.
+    complete = found["sweep"]["complete"] and not found["errors"]
+    fail_on_findings(found["sweep"]["candidates"], complete, fail_on)
+    if too_old is not None:
+        raise typer.Exit(ExitStatus.INCOMPLETE)
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan history --tables /data/txnscan",
+        "txnscan history --tables /data/txnscan --incident 3f9a --format json",
+    ),
+)
+def history(
+    tables: TablesLocation,
+    incident: Annotated[
+        str | None,
+        typer.Option("--incident", metavar="ID", help="The life of this incident; the beginning of its id will do."),
+    ] = None,
+    cluster_id: ClusterId = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="NUMBER", min=1, max=100_000, help="Of each, show so many at most.")
+    ] = 20,
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Show what the tables remember: the last sweeps, the incidents, the journal of apply; or one incident's life."""
+    with errors_in_one_line():
+        parse_location(tables)
+        if incident is not None and not incident.isalnum():
+            raise ConfigError("--incident", f"'{printable(incident)}' is no id of an incident")
+        from txnscan.report.history import print_history, print_life
+
+        with progress_bar() as progress:
+            spark = started_spark(master, progress)
+            progress("read tables", 0, 1)
+            from txnscan.store.history import life, remembered
+            from txnscan.store.tables import Tables
+
+            stored = Tables(spark, tables)
+            found: dict[str, Any] = (
+                asdict(remembered(stored, cluster_id, limit)) if incident is None else asdict(life(stored, incident))
+            )
+        if format is Format.JSON:
+            write_json(found)
+        else:
+            (print_history if incident is None else print_life)(stdout_console(), **found)

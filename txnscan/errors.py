@@ -1,0 +1,30 @@
+"""What every error for users is, and the exit status that a command ends with for it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """What the command line ends with; schedulers read it.
+
+    HANGING: with --fail-on hanging, there are candidates. INCOMPLETE: with --fail-on incomplete, and of `check`, not
+    everything was or could be observed; with --max-age, the stored sweep is too old. PARTLY_DONE: something of a plan
+    is left to do. REFUSED: a plan was refused as a whole. BUSY: another apply is under way. INTERRUPTED: 128 + SIGINT.
+    """
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    HANGING = 3
+    INCOMPLETE = 4
+    PARTLY_DONE = 5
+    REFUSED = 6
+    BUSY = 7
+    INTERRUPTED = 130
+
+
+class TxnscanError(Exception):
+    """An error that a user can do something about. `str()` is one sentence: what, where, what to do."""
+
+    exit_status = ExitStatus.FAILED
