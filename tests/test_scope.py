@@ -10,7 +10,7 @@ from tests.builders import judged, scan
 from tests.test_report import shown
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.model import Broker, ClusterView, Topic
-from txnscan.scan import _check_scope, _idle_patterns
+from txnscan.scan import _idle_patterns, check_scope
 
 TOPICS = (Topic("p", "t0", (0, 1), (1, 2), (0, 0)), Topic("q", "t1", (0,), (1,), (0,)))
 VIEW = ClusterView(1, "c", tuple(Broker(n, "h", 9092) for n in (1, 2, 3)), TOPICS)
@@ -35,18 +35,18 @@ def in_scope(config: ScanConfig) -> list[Topic]:
 def test_a_scope_of_nothing_is_a_usage_error(limits: dict[str, Any], says: str) -> None:
     config = ScanConfig("h:1", **limits)
     with pytest.raises(ConfigError) as error:
-        _check_scope(config, VIEW, in_scope(config))
+        check_scope(config, VIEW, in_scope(config))
     assert str(error.value) == says
 
 
 @pytest.mark.parametrize("limits", [{}, {"topic": ("p", "nosuch")}, {"broker_ids": (2,)}, {"topic_names": ("q",)}])
 def test_a_scope_of_something_is_swept(limits: dict[str, Any]) -> None:
     config = ScanConfig("h:1", **limits)
-    _check_scope(config, VIEW, in_scope(config))
+    check_scope(config, VIEW, in_scope(config))
 
 
 def test_a_cluster_without_topics_is_swept_whole() -> None:
-    _check_scope(ScanConfig("h:1"), ClusterView(1, "c", VIEW.brokers, ()), [])
+    check_scope(ScanConfig("h:1"), ClusterView(1, "c", VIEW.brokers, ()), [])
 
 
 def test_of_several_patterns_the_one_that_matches_nothing_is_a_warning() -> None:

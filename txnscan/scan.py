@@ -19,7 +19,7 @@ from txnscan.engine import Engine
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.log_reads import read_outcomes
 from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
-from txnscan.evidence.reads import Reader
+from txnscan.evidence.reads import Reader, in_scope
 from txnscan.findings import History, Incidents, Progress, Scan, Sightings
 from txnscan.judge.outcome import OutcomeEvidence, best_known, outcome, with_outcome
 from txnscan.judge.rules import judge, judge_observation
@@ -63,10 +63,10 @@ def scan(
     progress("plan", 0, 1)
     view = cluster.view()
     unresolved = history.unresolved(view.cluster_id)
-    topics = reader.in_scope(view)
+    topics = in_scope(config, view)
     # Where all topics are asked for, those that are not shown would be missed without a word.
     hidden_topics = cluster.hidden_topics() if config.scope == "all" else None
-    _check_scope(config, view, topics)
+    check_scope(config, view, topics)
     max_timeout_ms, config_errors = cluster.max_timeout_ms()
     late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
 
@@ -245,7 +245,7 @@ def _topic_ids(topics: Iterable[Topic], keys: Collection[Key]) -> dict[Key, str]
     return {(name, index): by_name[name].topic_id for name, index in keys if index in indexes.get(name, ())}
 
 
-def _check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) -> None:
+def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) -> None:
     """That a scope is of something: of nothing, a sweep would say that nothing hangs. topics: those in scope."""
     for name in config.topic_names:
         indexes = {index for topic in view.topics if topic.name == name for index in topic.indexes}

@@ -15,6 +15,25 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class RowFormat(StrEnum):
+    """What rows are printed as."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+class StateName(StrEnum):
+    """The states of a transactional id that coordinators list."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+
 class FailOn(StrEnum):
     """What turns into an exit status of its own."""
 
@@ -47,6 +66,7 @@ LateAfter = Annotated[
     ),
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", metavar="table|json", help="What to print on stdout.")]
+RowsFormat = Annotated[RowFormat, typer.Option("--format", metavar="table|json|csv", help="What to print on stdout.")]
 FailOnOption = Annotated[
     list[FailOn] | None,
     typer.Option(

@@ -51,7 +51,7 @@ def _wide_row(batch: WideBatch, key: Key, answer: DescribedPartition, principal:
         topic=topic,
         partition=index,
         open_producers=answer.open_producers,
-        error=_needing("Read", topic, answer.error, principal),
+        error=needing("Read", topic, answer.error, principal),
     )
 
 
@@ -136,10 +136,10 @@ def _unproven(
 ) -> str | None:
     """Why obligation L does not hold for this read, or None when it does."""
     for error in (
-        _needing("Describe", topic, before.error, principal),
-        _needing("Read", topic, described.error, principal),
-        _needing("Describe", topic, after.error, principal),
-        _needing("Describe", topic, log_start.error, principal) if log_start is not None else None,
+        needing("Describe", topic, before.error, principal),
+        needing("Read", topic, described.error, principal),
+        needing("Describe", topic, after.error, principal),
+        needing("Describe", topic, log_start.error, principal) if log_start is not None else None,
     ):
         if error is not None:
             return error
@@ -148,7 +148,8 @@ def _unproven(
     return None
 
 
-def _needing(operation: str, topic: str, error: str | None, principal: str) -> str | None:
+def needing(operation: str, topic: str, error: str | None, principal: str) -> str | None:
+    """The error of a partition; where it says that an ACL on the topic is missing, with the remedy."""
     return None if error is None else explained(error, Permission(operation, "Topic", topic), principal)
 
 

@@ -45,6 +45,22 @@ class Wide:
     producers: int
 
 
+def in_scope(config: ScanConfig, view: ClusterView) -> list[Topic]:
+    """The partitions that the user asked for, by topic."""
+    topics = [topic for topic in view.topics if config.wants_topic(topic.name)]
+    if not config.partitions and not config.broker_ids:
+        return topics
+    return [
+        topic.only(
+            lambda index, leader: (
+                (not config.partitions or index in config.partitions)
+                and (not config.broker_ids or leader in config.broker_ids)
+            )
+        )
+        for topic in topics
+    ]
+
+
 class Reader:
     """Wide and narrow reads of one sweep."""
 
@@ -52,22 +68,6 @@ class Reader:
         self._cluster = cluster
         self._engine = engine
         self._config = config
-
-    def in_scope(self, view: ClusterView) -> list[Topic]:
-        """The partitions that the user asked for, by topic."""
-        config = self._config
-        topics = [topic for topic in view.topics if config.wants_topic(topic.name)]
-        if not config.partitions and not config.broker_ids:
-            return topics
-        return [
-            topic.only(
-                lambda index, leader: (
-                    (not config.partitions or index in config.partitions)
-                    and (not config.broker_ids or leader in config.broker_ids)
-                )
-            )
-            for topic in topics
-        ]
 
     def wide(self, topics: Sequence[Topic], on_progress: OnProgress, on_retry: OnProgress) -> Wide:
         """DescribeProducers over all these partitions; those that failed once more, by fresh metadata.

@@ -48,6 +48,7 @@ class DescribedPartition:
 
 
 _MISSING = DescribedPartition(error="the broker left this partition out of its answer")
+_DOUBLED = DescribedPartition(error="the broker's answer holds a partition twice")
 _NOTHING_OPEN = tuple(DescribedPartition(producers) for producers in range(_PRODUCERS_MAX + 1))
 
 
@@ -63,6 +64,37 @@ def describe_producers(
     return {
         (topic, index): answered.get((topic, index), _MISSING) for topic in partitions for index in partitions[topic]
     }
+
+
+@dataclass(frozen=True, slots=True)
+class AllProducers:
+    """One partition's answer: every producer that the broker knows, by its id, or the error. A start offset of -1 says
+    that it has no transaction open.
+    """
+
+    producers: tuple[OpenProducer, ...] = ()
+    error: str | None = None
+
+
+def describe_all_producers(
+    send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]]
+) -> dict[Key, AllProducers]:
+    """Each of the partitions, as `describe_producers`, with the producers that have nothing open too."""
+    body: Body = send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions)))
+    answer = Cursor(body.data)
+    answer.skip(4)
+    found: dict[Key, AllProducers] = {}
+    for _ in range(answer.length()):
+        topic = answer.string() or ""
+        for _ in range(answer.length()):
+            index, error, producers = _decode_all(answer)
+            doubled = (topic, index) in found
+            found[topic, index] = AllProducers(producers, error) if not doubled else AllProducers((), _DOUBLED.error)
+        answer.tags()
+    answer.tags()
+    answer.end()
+    missing = AllProducers(error=_MISSING.error)
+    return {(topic, index): found.get((topic, index), missing) for topic in partitions for index in partitions[topic]}
 
 
 def by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
@@ -119,13 +151,22 @@ def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[K
                 continue
         answer.at = at
         index, partition = _decode_partition(answer)
-        described[topic, index] = partition if (topic, index) not in described else _doubled("partition")
+        described[topic, index] = partition if (topic, index) not in described else _DOUBLED
         at = answer.at
     answer.at = at
 
 
 def _decode_partition(answer: Cursor) -> tuple[int, DescribedPartition]:
     """One partition, whatever it holds."""
+    index, error, producers = _decode_all(answer)
+    if error is not None:
+        return index, DescribedPartition(error=error)
+    still_open = tuple(p for p in producers if p.start_offset >= 0)
+    return index, DescribedPartition(len(producers), still_open)
+
+
+def _decode_all(answer: Cursor) -> tuple[int, str | None, tuple[OpenProducer, ...]]:
+    """One partition: its number, its error, and its producers by their ids."""
     index = answer.int32()
     error_code = answer.int16()
     answer.string()
@@ -135,11 +176,10 @@ def _decode_partition(answer: Cursor) -> tuple[int, DescribedPartition]:
     producers = [_decode_producer(answer) for _ in range(count)]
     answer.tags()
     if error_code != ErrorCode.NONE:
-        return index, DescribedPartition(error=error_name(error_code))
+        return index, error_name(error_code), ()
     if len({p.producer_id for p in producers}) != len(producers):
-        return index, _doubled("producer id")
-    still_open = (p for p in producers if p.start_offset >= 0)
-    return index, DescribedPartition(len(producers), tuple(sorted(still_open, key=lambda p: p.producer_id)))
+        return index, _holds_twice("producer id"), ()
+    return index, None, tuple(sorted(producers, key=lambda p: p.producer_id))
 
 
 def _decode_producer(answer: Cursor) -> OpenProducer:
@@ -150,5 +190,5 @@ def _decode_producer(answer: Cursor) -> OpenProducer:
     return OpenProducer(producer_id, epoch, coordinator_epoch, start_offset, timestamp, sequence)
 
 
-def _doubled(what: str) -> DescribedPartition:
-    return DescribedPartition(error=f"the broker's answer holds a {what} twice")
+def _holds_twice(what: str) -> str:
+    return f"the broker's answer holds a {what} twice"

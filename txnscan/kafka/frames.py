@@ -16,7 +16,7 @@ from typing import Any
 
 from txnscan.kafka.errors import RequestFailed
 
-_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
+_INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,9 @@ class Cursor:
 
     def int32(self) -> int:
         return self._number(_INT32)
+
+    def int64(self) -> int:
+        return self._number(_INT64)
 
     def _number(self, kind: struct.Struct) -> int:
         at = self.at

@@ -5,21 +5,27 @@ ACLs: Describe on each TransactionalId; ids that the principal may not describe 
 gaps are what obligations A and V close. Source: `TransactionStateManager.listTransactionStates`.
 
 Traps of the filters: an empty one means all; one that is not a state's name empties the answer, whatever else it has;
-producer ids are compared with the one that an id has now, so that an id which took a new one is left out.
+producer ids are compared with the one that an id has now, so that an id which took a new one is left out. A filter by
+duration came with v1 (Kafka 3.8), one by a regular expression with v2 (4.1), which RE2/J reads.
+
+The answer has no pages: a broker with a million ids answers 40 MB. `listing` keeps it as bytes, and makes an object for
+one id at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from kafka.protocol.admin import ListTransactionsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present, unsupported_api
+from txnscan.kafka.frames import AsBytes, Cursor
 
 # A producer id that no transactional id has.
 _NOBODY = -1
+_DURATION_SINCE, _PATTERN_SINCE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +51,62 @@ def list_transactions(
     if len(listed) != len(listing):
         raise RequestFailed(f"broker {broker_id} answered ListTransactions with an id twice")
     return listed
+
+
+@dataclass(frozen=True, slots=True)
+class ListingFilter:
+    """Which ids to list: those that pass every filter that is given.
+
+    longer_than_ms: only transactions that began longer ago, by their coordinator's clock; below 0 for all, as in Kafka.
+    pattern: a regular expression for the whole id.
+    """
+
+    states: tuple[str, ...] = ()
+    producer_ids: tuple[int, ...] = ()
+    longer_than_ms: int = -1
+    pattern: str | None = None
+
+    @property
+    def min_version(self) -> int:
+        """Of ListTransactions: below it a broker would pass over a filter in silence."""
+        if self.pattern:
+            return _PATTERN_SINCE
+        return _DURATION_SINCE if self.longer_than_ms >= 0 else 0
+
+
+def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple[str, ListedTransaction]]:
+    """The ids that this broker lists, one at a time, in its order.
+
+    Raises RequestFailed, where the bytes make no sense only when it comes to them.
+    """
+    request = ListTransactionsRequest(
+        state_filters=list(wanted.states),
+        producer_id_filters=list(wanted.producer_ids),
+        duration_filter=wanted.longer_than_ms,
+        transactional_id_pattern=wanted.pattern,
+        min_version=wanted.min_version,
+    )
+    try:
+        body = send(broker_id, AsBytes(request, lambda version: bytes(request.encode(version=version))))
+    except RequestFailed as failed:
+        if wanted.min_version and unsupported_api(failed.error):
+            raise RequestFailed(_cannot_filter(broker_id, wanted.min_version), sent=False) from None
+        raise
+    answer = Cursor(body.data)
+    answer.skip(4)  # the throttle time, which is the client's to wait out
+    error_code = answer.int16()
+    if error_code != ErrorCode.NONE:
+        raise RequestFailed(f"broker {broker_id} answered ListTransactions with {error_name(error_code)}")
+    for _ in range(answer.length()):
+        answer.string()  # a filter by a state that this broker does not know
+    for _ in range(answer.length()):
+        name = answer.string() or ""
+        yield name, ListedTransaction(answer.int64(), answer.string() or "")
+        answer.tags()
+    answer.tags()
+    answer.end()
+
+
+def _cannot_filter(broker_id: int, version: int) -> str:
+    what, since = ("duration", "3.8") if version == _DURATION_SINCE else ("a pattern of ids", "4.1")
+    return f"broker {broker_id} cannot filter by {what}, which brokers can from Kafka {since} on; leave that filter out"

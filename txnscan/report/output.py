@@ -49,10 +49,10 @@ def stdout_console() -> Console:
     return Console(file=cast(IO[str], _Stdout()), highlight=False)
 
 
-def write_line(text: str) -> None:
-    """A line, or several, to stdout. Raises OutputFailed."""
+def write_line(text: str, end: str = "\n") -> None:
+    """A line, or several, to stdout, at once. Raises OutputFailed."""
     stdout = _Stdout()
-    stdout.write(f"{text}\n")
+    stdout.write(f"{text}{end}")
     stdout.flush()
 
 

@@ -1,0 +1,4 @@
+"""What one command asks of a cluster and shows as it is answered: transactions, producers, coordinators, their log.
+
+Nothing here judges: an answer is a broker's word, and says whose. `find-hanging` and `sweep` prove.
+"""

@@ -1,0 +1,55 @@
+"""Which partition and which broker serve a transactional id or a consumer group. Pure.
+
+By Metadata and the hash of the name (`TransactionStateManager.partitionFor`, `GroupMetadataManager.partitionFor`: the
+same one). FindCoordinator would say it too, and creates the topic where it is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txnscan.evidence.agreement import Agreement, Unagreed
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.errors import ErrorCode
+from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
+
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """Who serves a name. kind: "transactional_id" or "group". error: why the broker is not known, or None."""
+
+    kind: str
+    name: str
+    topic: str
+    partition: int | None
+    partitions: int
+    broker: Broker | None = None
+    leader_epoch: int | None = None
+    error: str | None = None
+
+
+def coordinator_of(kind: str, name: str, agreed: Agreement) -> Coordinator:
+    """The coordinator that all brokers agree on. agreed: a round on the topic that stands for it."""
+    topic = topic_of(kind)
+    count = len(agreed.indexes(topic))
+    if not count:
+        try:
+            agreed.partition(topic, 0)
+        except Unagreed as unagreed:
+            missing = str(unagreed).endswith(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
+            none = f"{topic} does not exist yet: nothing of its kind was ever used"
+            return Coordinator(kind, name, topic, None, 0, error=none if missing else str(unagreed))
+    k = coordinator_partition(name, count)
+    try:
+        partition = agreed.partition(topic, k)
+    except Unagreed as unagreed:
+        return Coordinator(kind, name, topic, k, count, error=str(unagreed))
+    broker = next(one for one in agreed.brokers if one.broker_id == partition.leader)
+    return Coordinator(kind, name, topic, k, count, broker, partition.leader_epoch)
+
+
+def topic_of(kind: str) -> str:
+    """The topic whose leaders are the coordinators of this kind of name."""
+    return CONSUMER_OFFSETS_TOPIC if kind == "group" else TRANSACTION_STATE_TOPIC

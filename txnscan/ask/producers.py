@@ -1,0 +1,165 @@
+"""The producers that brokers know of partitions, with what Kafka's tool leaves out beside an open transaction: its
+owner, when that began and how long it may take, and where the partition stands.
+
+A broker that does not lead a partition answers as readily as its leader, and what it says may be long over. So each row
+says whether it was read from the leader. Even then it is one read, and proves nothing: `find-hanging` does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from txnscan.ask.streamed import streamed
+from txnscan.ask.transactions import offsets_of
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.probe import needing
+from txnscan.evidence.sieve import HolderAnswers
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
+from txnscan.kafka.client import Send
+from txnscan.kafka.describe_producers import describe_all_producers
+from txnscan.kafka.errors import RequestFailed
+from txnscan.model import ClusterView, CoordinatorView, OffsetsRow, OpenProducer, Partition, ScanError, Topic
+
+_PARTITIONS_AT_ONCE = 100
+# So many partitions are kept until their owners are known.
+_READ_FIRST_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProducers:
+    """One partition as one broker shows it. offsets: where its leader is, beside an open transaction; None where
+    nothing is open, or the leader does not say. owners: the ids in a transaction that have the producer ids of what is open.
+    """
+
+    partition: Partition
+    broker_id: int
+    producers: tuple[OpenProducer, ...]
+    offsets: OffsetsRow | None = None
+    owners: Mapping[int, CoordinatorView] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.partition.topic}-{self.partition.partition}"
+
+    @property
+    def of_leader(self) -> bool:
+        return self.broker_id == self.partition.leader
+
+    @property
+    def open(self) -> tuple[OpenProducer, ...]:
+        return tuple(one for one in self.producers if one.start_offset >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Partitions to ask one broker for at once."""
+
+    broker_id: int
+    partitions: tuple[Partition, ...]
+
+
+def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share], list[ScanError]]:
+    """Who is asked for what: each partition's leader, or this broker for all; and the partitions without a leader.
+    Pure.
+    """
+    by_broker: dict[int, list[Partition]] = defaultdict(list)
+    errors = []
+    for partition in (one for topic in topics for one in topic.partitions):
+        asked = partition.leader if broker_id is None else broker_id
+        if asked < 0:
+            errors.append(ScanError("read", "it has no leader", None, *partition.key))
+        else:
+            by_broker[asked].append(partition)
+    made = [
+        Share(asked, tuple(mine[at : at + _PARTITIONS_AT_ONCE]))
+        for asked, mine in by_broker.items()
+        for at in range(0, len(mine), _PARTITIONS_AT_ONCE)
+    ]
+    return made, errors
+
+
+def read_share(
+    send: Send, share: Share, view: ClusterView, principal: str = UNKNOWN_PRINCIPAL
+) -> Iterator[PartitionProducers | ScanError]:
+    """The partitions of a share, or why one could not be read. Never raises."""
+    indexes: dict[str, list[int]] = defaultdict(list)
+    for partition in share.partitions:
+        indexes[partition.topic].append(partition.partition)
+    try:
+        described = describe_all_producers(send, share.broker_id, indexes)
+    except RequestFailed as failed:
+        yield from (ScanError("read", failed.error, share.broker_id, *one.key) for one in share.partitions)
+        return
+    still_open = {key for key, one in described.items() if any(p.start_offset >= 0 for p in one.producers)}
+    offsets = offsets_of(send, still_open, view) if still_open else {}
+    for partition in share.partitions:
+        answer = described[partition.key]
+        if answer.error is not None:
+            error = needing("Read", partition.topic, answer.error, principal) or answer.error
+            yield ScanError("read", error, share.broker_id, *partition.key)
+        else:
+            yield PartitionProducers(partition, share.broker_id, answer.producers, offsets.get(partition.key))
+
+
+def read_producers(
+    cluster: Cluster, topics: Sequence[Topic], view: ClusterView, broker_id: int | None
+) -> Iterator[PartitionProducers | ScanError]:
+    """The producers of these partitions as brokers answer, with the owners of what is open, and what could not be read.
+
+    broker_id: whom to ask for all of them; without it, each partition's leader. What is little is read first, and then
+    its owners are asked for; of much, the owners are asked for first, so that nothing need be kept.
+    """
+    shared, unled = shares(topics, broker_id)
+    yield from unled
+    read: Iterable[PartitionProducers | ScanError] = streamed(
+        lambda share: read_share(cluster.send, share, view, cluster.principal), shared
+    )
+    wanted: Collection[int] = EVERY_NUMBER
+    if sum(len(share.partitions) for share in shared) <= _READ_FIRST_MAX:
+        read = list(read)
+        wanted = {p.producer_id for one in read if isinstance(one, PartitionProducers) for p in one.open}
+    known = owners(cluster.ask_holders(wanted, lambda done, total: None)) if wanted else {}
+    for one in read:
+        yield one if isinstance(one, ScanError) else replace(one, owners=_owners_of(one, known))
+
+
+def owners(answers: Iterable[HolderAnswers]) -> Mapping[int, Sequence[CoordinatorView]]:
+    """The ids in a transaction, by their producer ids, as brokers describe them. No proof: a coordinator that moves may
+    show an id twice, or not at all. Pure.
+    """
+    found: dict[int, list[CoordinatorView]] = defaultdict(list)
+    for answer in answers:
+        for name, described in answer.described.items():
+            if described.error is None:
+                found[described.producer_id].append(described.view(name, answer.broker_id))
+    return found
+
+
+def _owners_of(
+    one: PartitionProducers, known: Mapping[int, Collection[CoordinatorView]]
+) -> Mapping[int, CoordinatorView]:
+    """Of several ids with a producer id, the one that has the partition."""
+    found = {}
+    for producer in one.open:
+        views = sorted(known.get(producer.producer_id, ()), key=lambda view: one.name not in view.partitions)
+        if views:
+            found[producer.producer_id] = views[0]
+    return found
+
+
+class _EveryNumber(Collection[int]):
+    """All producer ids, for asking about any."""
+
+    def __contains__(self, one: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[int]:
+        raise TypeError("there is no end to them")
+
+    def __len__(self) -> int:
+        return _READ_FIRST_MAX
+
+
+EVERY_NUMBER = _EveryNumber()

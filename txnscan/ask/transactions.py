@@ -1,0 +1,268 @@
+"""Transactional ids as their coordinators know them: all of them, one line each, or a few, with all there is.
+
+ListTransactions tells of an id its producer id and its state, and nothing of time. So those in a transaction are
+described as well: when it began, by its coordinator's clock, and how long it may take. Kafka's tool lists neither.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from txnscan.evidence.probe import read_offsets
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.kafka.client import Send
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.list_transactions import ListedTransaction, ListingFilter, listing
+from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, Key, OffsetsRow, Partition, ReadBatch, ScanError, State
+
+# What a coordinator lists; PrepareEpochFence and Dead it never shows.
+LISTED_STATES = (
+    *(State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.COMPLETE_COMMIT),
+    State.COMPLETE_ABORT,
+)
+IN_TRANSACTION = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+# The timeout of an id that takes part in two-phase commit (KIP-939): none.
+TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
+_IDS_AT_ONCE = 1_000
+# A coordinator that moves or loads says so, and is asked again.
+_PASSING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE.name,
+    ErrorCode.NOT_COORDINATOR.name,
+)
+_TRIES, _RETRY_WAIT_S = 4, 0.5
+_NOT_FOUND = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id at the broker that answered for it. Times are epoch milliseconds by its clock.
+
+    start_time_ms, timeout_ms, producer_epoch: None where the id was only listed. start_time_ms also where it is in no
+    transaction. partitions: those of its transaction as "topic-partition", of a Prepare* those still without a marker.
+    offsets: of these partitions, as far as their leaders tell.
+    """
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+    producer_epoch: int | None = None
+    start_time_ms: int | None = None
+    timeout_ms: int | None = None
+    age_ms: int | None = None
+    partitions: tuple[str, ...] = ()
+    coordinator_partition: int | None = None
+    offsets: Mapping[str, OffsetsRow] = field(default_factory=dict)
+
+    @property
+    def two_phase_commit(self) -> bool:
+        """Whether it has no timeout, as ids that take part in two-phase commit."""
+        return self.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+
+    @property
+    def overdue_ms(self) -> int | None:
+        """For how long the transaction is past its timeout, None where it is not."""
+        if self.age_ms is None or self.timeout_ms is None or self.two_phase_commit:
+            return None
+        return self.age_ms - self.timeout_ms if self.age_ms > self.timeout_ms else None
+
+
+def list_on(
+    send: Send, broker_id: int, wanted: ListingFilter, now_ms: Callable[[], int]
+) -> Iterator[list[Transaction] | ScanError]:
+    """The ids that this broker lists, a thousand at a time, or that it could not be asked. Never raises."""
+    listed = listing(send, broker_id, wanted)
+    try:
+        while some := list(islice(listed, _IDS_AT_ONCE)):
+            yield _with_times(send, broker_id, some, now_ms)
+    except RequestFailed as failed:
+        yield ScanError("list", failed.error, broker_id)
+
+
+def _with_times(
+    send: Send, broker_id: int, listed: Sequence[tuple[str, ListedTransaction]], now_ms: Callable[[], int]
+) -> list[Transaction]:
+    busy = [name for name, one in listed if one.state in IN_TRANSACTION]
+    described: Mapping[str, DescribedTransaction] = {}
+    if busy:
+        try:
+            described = describe_transactions(send, broker_id, busy)
+        except RequestFailed:
+            # What was listed stands; only its times are not known.
+            described = {}
+    now = now_ms()
+    return [_listed(broker_id, name, one, described.get(name), now) for name, one in listed]
+
+
+def _listed(
+    broker_id: int, name: str, listed: ListedTransaction, described: DescribedTransaction | None, now_ms: int
+) -> Transaction:
+    """What was listed, with the times of the same transaction: an id may have gone on between the two answers."""
+    row = Transaction(name, broker_id, listed.producer_id, listed.state)
+    if described is None or described.error is not None:
+        return row
+    if (described.producer_id, described.state) != (listed.producer_id, listed.state):
+        return row
+    return of_description(name, broker_id, described, now_ms)
+
+
+def of_description(name: str, broker_id: int, described: DescribedTransaction, now_ms: int) -> Transaction:
+    """A description without an error."""
+    started = described.start_time_ms if described.start_time_ms >= 0 and described.state in IN_TRANSACTION else None
+    return Transaction(
+        transactional_id=name,
+        coordinator=broker_id,
+        producer_id=described.producer_id,
+        state=described.state,
+        producer_epoch=described.producer_epoch,
+        start_time_ms=started,
+        timeout_ms=described.timeout_ms,
+        age_ms=None if started is None else now_ms - started,
+        partitions=described.partitions,
+    )
+
+
+def describe(
+    send: Send,
+    ids: Iterable[str],
+    view: Callable[[Collection[str]], ClusterView],
+    now_ms: Callable[[], int],
+    sleep: Callable[[float], None],
+    principal: str = UNKNOWN_PRINCIPAL,
+) -> tuple[list[Transaction], list[ScanError]]:
+    """Each id as its coordinator describes it, in the order given, and what could not be described.
+
+    view: Metadata of some topics, from any broker. A coordinator is found by it and the id's hash: FindCoordinator
+    would create `__transaction_state` where it is missing. Where it is hidden, every broker is asked: all but one say
+    that they are not the coordinator. principal: the scanner's name, for what to grant it.
+    """
+    wanted = list(dict.fromkeys(ids))
+    answers: dict[str, Transaction | ScanError] = {}
+    left = wanted
+    for attempt in range(_TRIES):
+        if attempt:
+            sleep(_RETRY_WAIT_S)
+        answers |= _described(send, left, view([TRANSACTION_STATE_TOPIC]), now_ms)
+        left = [name for name in left if _may_pass(answers[name])]
+        if not left:
+            break
+    told = {name: answers[name] for name in wanted}
+    return (
+        [one for one in told.values() if isinstance(one, Transaction)],
+        [
+            replace(one, error=_in_words(name, one.error, principal))
+            for name, one in told.items()
+            if isinstance(one, ScanError)
+        ],
+    )
+
+
+def _may_pass(answer: Transaction | ScanError) -> bool:
+    return isinstance(answer, ScanError) and answer.error in _PASSING
+
+
+def _described(
+    send: Send, names: Sequence[str], view: ClusterView, now_ms: Callable[[], int]
+) -> dict[str, Transaction | ScanError]:
+    """Each id, asked for once."""
+    by_broker, answers = located(names, view)
+    found: dict[str, Transaction | ScanError] = dict(answers)
+    told: set[str] = set()
+    for broker_id, mine in by_broker.items():
+        try:
+            described = describe_transactions(send, broker_id, mine)
+        except RequestFailed as failed:
+            found |= {name: ScanError("describe", failed.error, broker_id) for name in mine if name not in found}
+            continue
+        for name in mine:
+            one = described.get(name)
+            if one is None:
+                found.setdefault(name, ScanError("describe", "the broker left this id out of its answer", broker_id))
+            elif one.error is None:
+                told.add(name)
+                found[name] = replace(
+                    of_description(name, broker_id, one, now_ms()), coordinator_partition=_partition_of(name, view)
+                )
+            # Of many that were asked, the one that is its coordinator counts.
+            elif name not in found or (one.error_code != ErrorCode.NOT_COORDINATOR and name not in told):
+                found[name] = ScanError("describe", one.error, broker_id)
+    return found
+
+
+def located(names: Iterable[str], view: ClusterView) -> tuple[dict[int, list[str]], dict[str, ScanError]]:
+    """Which broker to ask for each id, all of them where `__transaction_state` is hidden; and those that nobody serves.
+    Pure.
+    """
+    by_broker: dict[int, list[str]] = defaultdict(list)
+    unserved: dict[str, ScanError] = {}
+    log = next((topic for topic in view.topics if topic.name == TRANSACTION_STATE_TOPIC), None)
+    for name in names:
+        if log is None:
+            why = dict(view.topic_errors).get(TRANSACTION_STATE_TOPIC)
+            if why == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
+                unserved[name] = ScanError("describe", f"{TRANSACTION_STATE_TOPIC} does not exist: no id was ever used")
+                continue
+            for broker in view.brokers:
+                by_broker[broker.broker_id].append(name)
+            continue
+        k = coordinator_partition(name, len(log.indexes))
+        leaders = [partition.leader for partition in log.at(k)]
+        if leaders and leaders[0] >= 0:
+            by_broker[leaders[0]].append(name)
+        else:
+            unserved[name] = ScanError("describe", f"{TRANSACTION_STATE_TOPIC}-{k} has no leader, so nobody serves it")
+    return dict(by_broker), unserved
+
+
+def _partition_of(name: str, view: ClusterView) -> int | None:
+    """The partition of `__transaction_state` of an id, None where that topic is hidden."""
+    counts = [len(topic.indexes) for topic in view.topics if topic.name == TRANSACTION_STATE_TOPIC]
+    return coordinator_partition(name, counts[0]) if counts else None
+
+
+def _in_words(name: str, error: str, principal: str) -> str:
+    if error == _NOT_FOUND:
+        return f"'{name}': its coordinator knows no such id (it never was, or expired)"
+    return f"'{name}': {explained(error, Permission('Describe', 'TransactionalId', name), principal)}"
+
+
+def with_offsets(
+    send: Send, transactions: Sequence[Transaction], view: Callable[[Collection[str]], ClusterView]
+) -> list[Transaction]:
+    """The same, with where the partitions of each transaction stand, as far as their leaders tell."""
+    wanted = {key_of(name) for one in transactions for name in one.partitions}
+    if not wanted:
+        return list(transactions)
+    rows = offsets_of(send, wanted, view({topic for topic, _ in wanted}))
+    return [
+        replace(one, offsets={name: rows[key_of(name)] for name in one.partitions if key_of(name) in rows})
+        for one in transactions
+    ]
+
+
+def key_of(topic_partition: str) -> Key:
+    """The topic and the number of a "topic-partition"."""
+    topic, _, index = topic_partition.rpartition("-")
+    return topic, int(index)
+
+
+def offsets_of(send: Send, keys: Collection[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
+    """High watermark and last stable offset of these partitions, of their leaders by this view."""
+    by_leader: dict[int, list[Partition]] = defaultdict(list)
+    topics = {topic.name: topic for topic in view.topics}
+    for topic, index in sorted(keys):
+        for partition in topics[topic].at(index) if topic in topics else ():
+            if partition.leader >= 0:
+                by_leader[partition.leader].append(partition)
+    rows = [
+        row
+        for leader, partitions in by_leader.items()
+        for row in read_offsets(ReadBatch(0, leader, tuple(partitions)), send)
+    ]
+    return {(row.topic, row.partition): row for row in rows}

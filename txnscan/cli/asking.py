@@ -1,0 +1,306 @@
+"""`list`, `describe`, `describe-producers`, `coordinator`: commands that show what brokers say, and change nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Annotated, Any
+
+import typer
+
+from txnscan.cli.base import app, warn
+from txnscan.cli.ending import complain, errors_in_one_line, note
+from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
+from txnscan.errors import ExitStatus
+from txnscan.model import ClusterView, ScanError
+from txnscan.report.help import OneCommand, examples
+from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
+
+_LONG_MAX = 2**63 - 1
+
+
+def _opened(config: ScanConfig) -> Any:
+    """The cluster, on connections that end with its context."""
+    import uuid
+
+    from txnscan.evidence.cluster import Cluster
+    from txnscan.evidence.tasks import ClientFactory
+
+    clients = ClientFactory(
+        f"ask-{uuid.uuid4()}", config.connection(), parse_bootstrap_servers(config.bootstrap_servers)
+    )
+    return Cluster(clients)
+
+
+def _say_errors(errors: Collection[ScanError], format: RowFormat) -> None:
+    """On stderr, a line for each; in JSON they stand in the object."""
+    if format is RowFormat.JSON:
+        return
+    for error in errors:
+        where = f"{error.topic}-{error.partition}: " if error.topic is not None else ""
+        complain(f"txnscan: {where}{error.error}")
+
+
+def _end(errors: Collection[ScanError], shown: int) -> None:
+    """Ends the command: what was asked for and not answered is no success."""
+    if errors:
+        raise typer.Exit(ExitStatus.INCOMPLETE if shown else ExitStatus.FAILED)
+
+
+@app.command(
+    "list",
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan list --bootstrap-server localhost:9092",
+        "txnscan list --bootstrap-server localhost:9092 --duration-filter 900000 --transactional-id-pattern 'a.*'",
+        "txnscan list --bootstrap-server localhost:9092 --state Ongoing --state PrepareCommit --format csv",
+    ),
+)
+def list_transactions(
+    bootstrap_server: BootstrapServer,
+    command_config: CommandConfig = None,
+    duration_filter: Annotated[
+        int,
+        typer.Option(
+            "--duration-filter",
+            metavar="MILLISECONDS",
+            help="Only transactions that began longer ago, by their coordinator (Kafka 3.8). Below 0: all.",
+            show_default=False,
+        ),
+    ] = -1,
+    transactional_id_pattern: Annotated[
+        str | None,
+        typer.Option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match as a whole (Kafka 4.1)."),
+    ] = None,
+    state: Annotated[
+        list[StateName] | None,
+        typer.Option("--state", metavar="STATE", help="Only ids in this state. May be repeated.", case_sensitive=False),
+    ] = None,
+    producer_id: Annotated[
+        list[int] | None,
+        typer.Option("--producer-id", metavar="ID", help="Only the id that has this producer id now. May be repeated."),
+    ] = None,
+    broker_id: Annotated[
+        list[int] | None,
+        typer.Option("--broker-id", "--broker", metavar="ID", help="Only ids of this coordinator. May be repeated."),
+    ] = None,
+    format: RowsFormat = RowFormat.TABLE,
+) -> None:
+    """List the transactional ids of all coordinators, a line each, as they answer. Shows age and timeout too.
+
+    Exit status: 0 when every broker answered, 4 when not every one did, 1 when none did.
+    """
+    with errors_in_one_line():
+        from txnscan.ask.streamed import streamed
+        from txnscan.ask.transactions import list_on
+        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.kafka.list_transactions import ListingFilter
+        from txnscan.report.asked import LIST_TABLE, LISTED, listed_row
+
+        if not -_LONG_MAX <= duration_filter <= _LONG_MAX:
+            raise ConfigError("--duration-filter", f"{duration_filter} is out of range")
+        for one in producer_id or ():
+            if not 0 <= one <= _LONG_MAX:
+                raise ConfigError("--producer-id", f"{one} is no producer id")
+        config = ScanConfig(bootstrap_server, command_config=command_config, broker_ids=tuple(broker_id or ()))
+        wanted = ListingFilter(
+            states=tuple(one.value for one in state or ()),
+            producer_ids=tuple(producer_id or ()),
+            longer_than_ms=duration_filter,
+            pattern=transactional_id_pattern or None,
+        )
+        warn(config)
+        rows = _rows(format, "transactions", LISTED, TableRows(LIST_TABLE))
+        errors: list[ScanError] = []
+        answered = 0
+        with _opened(config) as cluster:
+            brokers = _brokers(cluster.view([]), config.broker_ids)
+            for some in streamed(lambda asked: list_on(cluster.send, asked, wanted, wall_clock_ms), brokers):
+                if isinstance(some, ScanError):
+                    errors.append(some)
+                else:
+                    rows.write([listed_row(one) for one in some])
+            answered = len(brokers) - len(errors)
+        rows.end(errors)
+        _say_errors(errors, format)
+    _end(errors, answered)
+
+
+def _rows(format: RowFormat, name: str, columns: Collection[str], table: Rows) -> Rows:
+    if format is RowFormat.TABLE:
+        return table
+    return JsonRows(name) if format is RowFormat.JSON else CsvRows(tuple(columns))
+
+
+def _brokers(view: ClusterView, wanted: Collection[int]) -> list[int]:
+    """The brokers to ask. Raises ConfigError."""
+    known = sorted(broker.broker_id for broker in view.brokers)
+    for broker_id in wanted:
+        if broker_id not in known:
+            raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {known}")
+    return [broker_id for broker_id in known if not wanted or broker_id in wanted]
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan describe --bootstrap-server localhost:9092 --transactional-id my-txn-id",
+        "txnscan describe --bootstrap-server localhost:9092 --transactional-id a --transactional-id b --format json",
+    ),
+)
+def describe(
+    bootstrap_server: BootstrapServer,
+    transactional_id: Annotated[
+        list[str],
+        typer.Option("--transactional-id", metavar="ID", help="Of this id. May be repeated.", show_default=False),
+    ],
+    command_config: CommandConfig = None,
+    format: RowsFormat = RowFormat.TABLE,
+) -> None:
+    """Describe the transaction of one or many ids: state, age, timeout, coordinator, and where its partitions stand.
+
+    Exit status: 0 when each was described, 4 when not each was, 1 when none was.
+    """
+    with errors_in_one_line():
+        from txnscan.ask.transactions import describe as described_by
+        from txnscan.ask.transactions import with_offsets
+        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row
+
+        config = ScanConfig(bootstrap_server, command_config=command_config)
+        if not all(transactional_id):
+            raise ConfigError("--transactional-id", "is empty; give an id")
+        warn(config)
+        with _opened(config) as cluster:
+            found, errors = described_by(
+                cluster.send, transactional_id, cluster.view, wall_clock_ms, time.sleep, cluster.principal
+            )
+            found = with_offsets(cluster.send, found, cluster.view)
+        shown = [described_row(one) for one in found]
+        rows = _rows(format, "transactions", DESCRIBED, LineRows(described_lines))
+        rows.write(shown if format is not RowFormat.CSV else [described_csv(one) for one in shown])
+        rows.end(errors)
+        _say_errors(errors, format)
+    _end(errors, len(found))
+
+
+@app.command(
+    "describe-producers",
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan describe-producers --bootstrap-server localhost:9092 --topic orders --partition 0",
+        "txnscan describe-producers --bootstrap-server localhost:9092 --topic orders --open",
+        "txnscan describe-producers --bootstrap-server localhost:9092 --broker-id 2 --topic orders --partition 0",
+    ),
+)
+def describe_producers(
+    bootstrap_server: BootstrapServer,
+    command_config: CommandConfig = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="NAME", help="Of this topic. Default: of all. May be repeated."),
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", metavar="NUMBER", help="Of this partition of --topic. May be repeated."),
+    ] = None,
+    broker_id: Annotated[
+        int | None,
+        typer.Option("--broker-id", "--broker", metavar="ID", help="Ask this replica. Default: the leader of each."),
+    ] = None,
+    only_open: Annotated[bool, typer.Option("--open", help="Only producers with an open transaction.")] = False,
+    format: RowsFormat = RowFormat.TABLE,
+) -> None:
+    """Show the producers of a partition, a topic or everything; of open transactions their owner and what they block.
+
+    Exit status: 0 when every partition was answered for, 4 when not every one was, 1 when none was.
+    """
+    with errors_in_one_line():
+        config = ScanConfig(
+            bootstrap_server,
+            command_config=command_config,
+            topic_names=tuple(topic or ()),
+            partitions=tuple(partition or ()),
+        )
+        warn(config)
+        with _opened(config) as cluster:
+            errors, answered = _show_producers(cluster, config, broker_id, only_open, format)
+        _say_errors(errors, format)
+    _end(errors, answered)
+
+
+def _show_producers(
+    cluster: Any, config: ScanConfig, broker_id: int | None, only_open: bool, format: RowFormat
+) -> tuple[list[ScanError], int]:
+    """What could not be read, and how many partitions were."""
+    from txnscan.ask.producers import read_producers
+    from txnscan.evidence.tasks import wall_clock_ms
+    from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
+    from txnscan.scan import check_scope, in_scope
+
+    view = cluster.view(config.topic_names or None)
+    topics = in_scope(config, view)
+    check_scope(config, view, topics)
+    _brokers(view, () if broker_id is None else (broker_id,))
+    rows = _rows(format, "producers", PRODUCERS, LineRows(lambda group: producers_lines(group["rows"])))
+    if broker_id is not None:
+        note(no_proof(broker_id))
+    errors: list[ScanError] = []
+    answered = 0
+    for one in read_producers(cluster, topics, view, broker_id):
+        if isinstance(one, ScanError):
+            errors.append(one)
+            continue
+        answered += 1
+        made = producer_rows(one, wall_clock_ms(), only_open=only_open)
+        if made:
+            rows.write([{"rows": made}] if format is RowFormat.TABLE else made)
+    rows.end(errors)
+    return errors, answered
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan coordinator --bootstrap-server localhost:9092 --transactional-id my-txn-id",
+        "txnscan coordinator --bootstrap-server localhost:9092 --group billing",
+    ),
+)
+def coordinator(
+    bootstrap_server: BootstrapServer,
+    transactional_id: Annotated[
+        list[str] | None,
+        typer.Option("--transactional-id", metavar="ID", help="Of this id. May be repeated."),
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", metavar="GROUP", help="Of this consumer group. May be repeated.")
+    ] = None,
+    command_config: CommandConfig = None,
+    format: RowsFormat = RowFormat.TABLE,
+) -> None:
+    """Show which partition and which broker serve a transactional id or a consumer group. Creates nothing.
+
+    Exit status: 0 when each is known, 4 when not each is, 1 when none is.
+    """
+    with errors_in_one_line():
+        from txnscan.ask.coordinator import coordinator_of, topic_of
+        from txnscan.report.asked import COORDINATORS, coordinator_lines, coordinator_row
+
+        config = ScanConfig(bootstrap_server, command_config=command_config)
+        names = [("transactional_id", name) for name in transactional_id or ()]
+        names += [("group", name) for name in group or ()]
+        if not names or not all(name for _, name in names):
+            raise ConfigError("--transactional-id", "give an id, or a group with --group")
+        warn(config)
+        with _opened(config) as cluster:
+            topics = {topic_of(kind) for kind, _ in names}
+            cluster.view(topics)
+            agreed = cluster.agreement(topics)
+        found = [coordinator_of(kind, name, agreed) for kind, name in names]
+        rows = _rows(format, "coordinators", COORDINATORS, LineRows(coordinator_lines))
+        rows.write([coordinator_row(one) for one in found])
+        rows.end(())
+    known = sum(one.error is None for one in found)
+    if known < len(found):
+        raise typer.Exit(ExitStatus.INCOMPLETE if known else ExitStatus.FAILED)

@@ -1,0 +1,253 @@
+"""What `list`, `describe`, `describe-producers` and `coordinator` show: rows for programs, tables and lines for people.
+
+The names of the rows' fields are a contract, as those of the sweep's JSON object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from txnscan.ask.coordinator import Coordinator
+from txnscan.ask.producers import PartitionProducers
+from txnscan.ask.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
+from txnscan.config import printable
+from txnscan.model import OpenProducer, duration
+from txnscan.report.json import iso_utc
+from txnscan.report.rows import Column, Row, aligned
+from txnscan.report.table import plural
+
+_PARTITIONS_SHOWN = 100
+
+LISTED = (
+    *("transactional_id", "coordinator", "producer_id", "producer_epoch", "state", "started_at", "age_ms"),
+    *("timeout_ms", "overdue_ms"),
+)
+DESCRIBED = (*LISTED, "coordinator_partition", "partitions")
+PRODUCERS = (
+    *("topic", "partition", "broker", "of_leader", "producer_id", "producer_epoch", "coordinator_epoch"),
+    *("last_sequence", "last_timestamp_ms", "start_offset", "last_stable_offset", "high_watermark"),
+    *("transactional_id", "coordinator", "state", "has_partition", "started_at", "age_ms", "timeout_ms"),
+)
+COORDINATORS = (
+    *("kind", "name", "topic", "partition", "partitions", "broker", "host", "port", "leader_epoch", "error"),
+)
+
+
+# --- transactions -----------------------------------------------------------------------------------------------------
+
+
+def listed_row(one: Transaction) -> dict[str, Any]:
+    """A transactional id, a line."""
+    return {
+        "transactional_id": one.transactional_id,
+        "coordinator": one.coordinator,
+        "producer_id": one.producer_id,
+        "producer_epoch": one.producer_epoch,
+        "state": one.state,
+        "started_at": None if one.start_time_ms is None else iso_utc(one.start_time_ms),
+        "age_ms": one.age_ms,
+        "timeout_ms": one.timeout_ms,
+        "overdue_ms": one.overdue_ms,
+    }
+
+
+def described_row(one: Transaction) -> dict[str, Any]:
+    """A transactional id with all there is."""
+    partitions = [
+        {
+            "topic": topic,
+            "partition": index,
+            "last_stable_offset": offsets.last_stable_offset if offsets is not None else None,
+            "high_watermark": offsets.high_watermark if offsets is not None else None,
+        }
+        for name in one.partitions
+        for (topic, index), offsets in ((key_of(name), one.offsets.get(name)),)
+    ]
+    return {
+        **listed_row(one),
+        "two_phase_commit": one.two_phase_commit,
+        "coordinator_partition": one.coordinator_partition,
+        "partitions": partitions,
+    }
+
+
+def described_csv(row: Row) -> dict[str, Any]:
+    """The same with its partitions as "topic-partition" names."""
+    return {**row, "partitions": [f"{one['topic']}-{one['partition']}" for one in row["partitions"]]}
+
+
+# The id stands last: it may be of any length.
+LIST_TABLE = (
+    Column("ProducerId", 10, lambda row: row["producer_id"], right=True),
+    Column("State", 14, lambda row: row["state"]),
+    Column("Age", 12, lambda row: None if row["age_ms"] is None else duration(row["age_ms"])),
+    Column("Timeout", 10, lambda row: _timeout(row)),
+    Column("Coordinator", 11, lambda row: row["coordinator"], right=True),
+    Column("TransactionalId", 0, lambda row: row["transactional_id"]),
+)
+
+
+def _timeout(row: Row) -> str | None:
+    if row["timeout_ms"] is None:
+        return None
+    if row["timeout_ms"] == TWO_PHASE_COMMIT_TIMEOUT_MS:
+        return "none (2PC)"
+    return duration(row["timeout_ms"]) + (" late" if row["overdue_ms"] is not None else "")
+
+
+def described_lines(row: Row) -> Iterator[str]:
+    """A transactional id for people: a line for each thing that is known."""
+    yield printable(row["transactional_id"])
+    overdue = row["overdue_ms"]
+    late = f", past its timeout by {duration(overdue)}" if overdue is not None else ""
+    yield _field("state", f"{row['state']}{late}")
+    yield _field("producer id", f"{row['producer_id']}, epoch {row['producer_epoch']}")
+    k = row["coordinator_partition"]
+    log = f", partition {k} of __transaction_state" if k is not None else ""
+    yield _field("coordinator", f"broker {row['coordinator']}{log}")
+    if row["started_at"] is not None:
+        yield _field("began", f"{row['started_at']}, {duration(row['age_ms'])} ago by the coordinator's clock")
+    timeout = "none: it takes part in two-phase commit" if row["two_phase_commit"] else duration(row["timeout_ms"])
+    yield _field("timeout", f"{timeout} ({row['timeout_ms']} ms)")
+    for place, one in enumerate(row["partitions"][:_PARTITIONS_SHOWN]):
+        yield _field("partitions" if not place else "", _stands(one))
+    if len(row["partitions"]) > _PARTITIONS_SHOWN:
+        yield _field("", f"and {len(row['partitions']) - _PARTITIONS_SHOWN} more; --format json shows all")
+    if not row["partitions"]:
+        yield _field("partitions", "none")
+
+
+def _field(name: str, said: str) -> str:
+    return f"  {name:<12}  {printable(said)}"
+
+
+def _stands(one: Mapping[str, Any]) -> str:
+    where = f"{one['topic']}-{one['partition']}"
+    if one["high_watermark"] is None:
+        return f"{where}  its leader does not say where it stands"
+    return f"{where}  last stable offset {one['last_stable_offset']}, high watermark {one['high_watermark']}"
+
+
+# --- producers --------------------------------------------------------------------------------------------------------
+
+
+def producer_rows(one: PartitionProducers, now_ms: int, *, only_open: bool = False) -> list[dict[str, Any]]:
+    """The producers on a partition, a row each."""
+    return [_producer_row(one, producer, now_ms) for producer in (one.open if only_open else one.producers)]
+
+
+def _producer_row(one: PartitionProducers, producer: OpenProducer, now_ms: int) -> dict[str, Any]:
+    is_open = producer.start_offset >= 0
+    offsets = one.offsets if is_open else None
+    owner = one.owners.get(producer.producer_id) if is_open else None
+    started = owner.start_time_ms if owner is not None and owner.start_time_ms >= 0 else None
+    return {
+        "topic": one.partition.topic,
+        "partition": one.partition.partition,
+        "broker": one.broker_id,
+        "of_leader": one.of_leader,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp_ms": producer.last_timestamp_ms,
+        "start_offset": producer.start_offset if is_open else None,
+        "last_stable_offset": offsets.last_stable_offset if offsets is not None else None,
+        "high_watermark": offsets.high_watermark if offsets is not None else None,
+        "transactional_id": owner.transactional_id if owner is not None else None,
+        "coordinator": owner.broker_id if owner is not None else None,
+        "state": owner.state if owner is not None else None,
+        "has_partition": one.name in owner.partitions if owner is not None else None,
+        "started_at": iso_utc(started) if started is not None else None,
+        "age_ms": now_ms - started if started is not None else None,
+        "timeout_ms": owner.timeout_ms if owner is not None else None,
+    }
+
+
+_PRODUCER_TABLE = (
+    Column("ProducerId", 10, lambda row: row["producer_id"], right=True),
+    Column("Epoch", 5, lambda row: row["producer_epoch"], right=True),
+    Column("CoordinatorEpoch", 16, lambda row: row["coordinator_epoch"], right=True),
+    Column("LastSequence", 12, lambda row: row["last_sequence"], right=True),
+    Column("LastTimestamp", 13, lambda row: row["last_timestamp_ms"], right=True),
+    Column("StartOffset", 11, lambda row: "None" if row["start_offset"] is None else row["start_offset"], right=True),
+)
+
+
+def producers_lines(rows: Iterable[Row]) -> Iterator[str]:
+    """The producers of one partition for people: where it stands, a table, and of each open transaction its owner."""
+    listed = list(rows)
+    first = listed[0]
+    by = f"broker {first['broker']}, which leads it" if first["of_leader"] else f"broker {first['broker']}, a follower"
+    stands = next((row for row in listed if row["high_watermark"] is not None), None)
+    where = f"{printable(first['topic'])}-{first['partition']}"
+    at = (
+        f": last stable offset {stands['last_stable_offset']}, high watermark {stands['high_watermark']}"
+        if stands is not None
+        else ""
+    )
+    yield f"{where}, by {by}{at}"
+    yield aligned(_PRODUCER_TABLE, [column.header for column in _PRODUCER_TABLE])
+    for row in listed:
+        yield aligned(_PRODUCER_TABLE, [str(column.show(row)) for column in _PRODUCER_TABLE])
+    for row in listed:
+        if row["start_offset"] is not None:
+            yield f"  open from offset {row['start_offset']}: {_owner(row)}"
+    yield ""
+
+
+def _owner(row: Row) -> str:
+    producer_id = row["producer_id"]
+    if row["transactional_id"] is None:
+        return f"no id in a transaction has producer id {producer_id}; `txnscan find-hanging` tells whether it hangs"
+    timeout = (
+        "none (two-phase commit)" if row["timeout_ms"] == TWO_PHASE_COMMIT_TIMEOUT_MS else duration(row["timeout_ms"])
+    )
+    without = "" if row["has_partition"] else ", without this partition"
+    began = f", begun {duration(row['age_ms'])} ago" if row["age_ms"] is not None else ""
+    return (
+        f"'{printable(row['transactional_id'])}' is {row['state']} at broker {row['coordinator']}{without}{began}, "
+        f"timeout {timeout}"
+    )
+
+
+def no_proof(broker_id: int) -> str:
+    """What to know of an answer of a broker that does not lead."""
+    return (
+        f"broker {broker_id} answers for partitions that it does not lead too; a follower may show open what has "
+        "ended, so that nothing is proven by it"
+    )
+
+
+# --- coordinators -----------------------------------------------------------------------------------------------------
+
+
+def coordinator_row(one: Coordinator) -> dict[str, Any]:
+    """Who serves a name."""
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "topic": one.topic,
+        "partition": one.partition,
+        "partitions": one.partitions,
+        "broker": one.broker.broker_id if one.broker is not None else None,
+        "host": one.broker.host if one.broker is not None else None,
+        "port": one.broker.port if one.broker is not None else None,
+        "leader_epoch": one.leader_epoch,
+        "error": one.error,
+    }
+
+
+def coordinator_lines(row: Row) -> Iterator[str]:
+    """Who serves a name, for people."""
+    kind = row["kind"].replace("_", " ")
+    yield f"{kind} '{printable(row['name'])}'"
+    if row["partition"] is not None:
+        yield _field("partition", f"{row['topic']}-{row['partition']} of {plural(row['partitions'], 'partition')}")
+    if row["broker"] is not None:
+        yield _field(
+            "coordinator", f"broker {row['broker']} ({row['host']}:{row['port']}), leader epoch {row['leader_epoch']}"
+        )
+    else:
+        yield _field("coordinator", f"not known: {row['error']}")

@@ -1,0 +1,159 @@
+"""Rows on stdout as they come: a table for people, JSON or CSV for programs. Memory does not grow with their number.
+
+In a table the widths of columns are given beforehand, a longer value pushes its row to the right, and the last column
+is for what may be of any length: nothing is cut, and nothing is wrapped in the middle of an id. What is not printable
+is escaped in each format, and in CSV a text that a spreadsheet would take for a formula begins with an apostrophe.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from txnscan.config import printable
+from txnscan.model import ScanError
+from txnscan.report.output import write_line
+
+Row = Mapping[str, Any]
+_NONE = "-"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. show: its text for a row; without it, the value of that name."""
+
+    header: str
+    width: int
+    show: Callable[[Row], Any]
+    right: bool = False
+
+    def cell(self, text: str) -> str:
+        """The text in its place."""
+        return text.rjust(self.width) if self.right else text.ljust(self.width)
+
+
+class Rows(Protocol):
+    """Where rows go."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Some rows. Raises OutputFailed."""
+        ...
+
+    def end(self, errors: Sequence[ScanError]) -> None:
+        """After the last row: what could not be observed."""
+        ...
+
+
+class TableRows:
+    """A table: a line of headers, and one line for each row."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._begun = False
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See Rows."""
+        lines = [] if self._begun else [aligned(self._columns, [one.header for one in self._columns])]
+        lines += [aligned(self._columns, [_text(one.show(row)) for one in self._columns]) for row in rows]
+        self._begun = True
+        if lines:
+            write_line("\n".join(lines))
+
+    def end(self, errors: Sequence[ScanError]) -> None:
+        """See Rows. A table without rows has its headers."""
+        if not self._begun:
+            self.write([])
+
+
+class LineRows:
+    """Some lines for each row."""
+
+    def __init__(self, lines: Callable[[Row], Iterable[str]]) -> None:
+        self._lines = lines
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See Rows."""
+        said = [line for row in rows for line in self._lines(row)]
+        if said:
+            write_line("\n".join(said))
+
+    def end(self, errors: Sequence[ScanError]) -> None:
+        """See Rows."""
+
+
+class JsonRows:
+    """One object: the rows under a name, a line each, and the errors."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._begun = False
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See Rows."""
+        if not rows:
+            return
+        before = ",\n" if self._begun else f'{{"{self._name}": [\n'
+        self._begun = True
+        # Without the newline at its end: a comma may follow.
+        _write(before + ",\n".join(json.dumps(row) for row in rows))
+
+    def end(self, errors: Sequence[ScanError]) -> None:
+        """See Rows."""
+        before = "\n]" if self._begun else f'{{"{self._name}": []'
+        write_line(f'{before}, "errors": {json.dumps([asdict(error) for error in errors])}}}')
+
+
+class CsvRows:
+    """A line of names, and a line for each row, as RFC 4180 has it but for the ends of lines. A list is its items with
+    spaces between.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._begun = False
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See Rows."""
+        page = io.StringIO()
+        lines = csv.writer(page, lineterminator="\n")
+        if not self._begun:
+            lines.writerow(self._names)
+        lines.writerows([_csv(row[name]) for name in self._names] for row in rows)
+        self._begun = True
+        if page.tell():
+            _write(page.getvalue())
+
+    def end(self, errors: Sequence[ScanError]) -> None:
+        """See Rows."""
+        if not self._begun:
+            self.write([])
+        write_line("", end="")
+
+
+def aligned(columns: Sequence[Column], texts: Sequence[str]) -> str:
+    """One line of a table."""
+    return "  ".join(column.cell(text) for column, text in zip(columns, texts, strict=True)).rstrip()
+
+
+def _text(value: Any) -> str:
+    return _NONE if value is None else printable(str(value))
+
+
+def _csv(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        value = " ".join(map(str, value))
+    if isinstance(value, dict):
+        value = json.dumps(value)
+    if isinstance(value, bool) or not isinstance(value, str):
+        return "" if value is None else str(value).lower() if isinstance(value, bool) else value
+    said = printable(value)
+    return f"'{said}" if said.startswith(_FORMULA) else said
+
+
+def _write(text: str) -> None:
+    write_line(text, end="")
