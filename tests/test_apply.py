@@ -139,7 +139,7 @@ class FakeJournal:
         assert cluster_id == "cluster-1"
         return tuple(self.kept)
 
-    def intend(self, plan: Plan, action: Action) -> str:
+    def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
         self.calls.append("intend")
         bare = replace(action, needs=None, transactional_id=None, blocked_records=None, why="")
         self.kept.append(Attempt(f"attempt-{len(self.kept)}", plan.digest, self.now_ms, bare, None))

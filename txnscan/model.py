@@ -47,6 +47,11 @@ def duration(duration_ms: int) -> str:
     return said if duration_ms > 0 else f"-{said}"
 
 
+def plural(count: int, what: str) -> str:
+    """A count of things, such as "1 record" and "2 records"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 # --- plan ------------------------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,8 @@ _READ_FIRST_MAX = 1_000
 @dataclass(frozen=True, slots=True)
 class PartitionProducers:
     """One partition as one broker shows it. offsets: where its leader is, beside an open transaction; None where
-    nothing is open, or the leader does not say. owners: the ids in a transaction that have the producer ids of what is open.
+    nothing is open, or the leader does not say. owners: the ids in a transaction that have the producer ids of what is
+    open.
     """
 
     partition: Partition

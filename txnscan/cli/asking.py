@@ -235,9 +235,10 @@ def _show_producers(
 ) -> tuple[list[ScanError], int]:
     """What could not be read, and how many partitions were."""
     from txnscan.ask.producers import read_producers
+    from txnscan.evidence.reads import in_scope
     from txnscan.evidence.tasks import wall_clock_ms
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
-    from txnscan.scan import check_scope, in_scope
+    from txnscan.scan import check_scope
 
     view = cluster.view(config.topic_names or None)
     topics = in_scope(config, view)

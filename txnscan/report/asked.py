@@ -12,10 +12,9 @@ from txnscan.ask.coordinator import Coordinator
 from txnscan.ask.producers import PartitionProducers
 from txnscan.ask.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
 from txnscan.config import printable
-from txnscan.model import OpenProducer, duration
+from txnscan.model import OpenProducer, duration, plural
 from txnscan.report.json import iso_utc
 from txnscan.report.rows import Column, Row, aligned
-from txnscan.report.table import plural
 
 _PARTITIONS_SHOWN = 100
 
@@ -201,9 +200,8 @@ def _owner(row: Row) -> str:
     producer_id = row["producer_id"]
     if row["transactional_id"] is None:
         return f"no id in a transaction has producer id {producer_id}; `txnscan find-hanging` tells whether it hangs"
-    timeout = (
-        "none (two-phase commit)" if row["timeout_ms"] == TWO_PHASE_COMMIT_TIMEOUT_MS else duration(row["timeout_ms"])
-    )
+    endless = row["timeout_ms"] == TWO_PHASE_COMMIT_TIMEOUT_MS
+    timeout = "none (two-phase commit)" if endless else duration(row["timeout_ms"])
     without = "" if row["has_partition"] else ", without this partition"
     began = f", begun {duration(row['age_ms'])} ago" if row["age_ms"] is not None else ""
     return (

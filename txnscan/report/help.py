@@ -41,8 +41,9 @@ class OneGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The first sentence of each command's help, whole."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        shown = [(name, one) for name, one in commands if one is not None and not one.hidden]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _first_sentence(one.help or "")) for name, one in commands if one is not None])
+            formatter.write_dl([(name, _first_sentence(one.help or "")) for name, one in shown])
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any

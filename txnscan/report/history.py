@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.model import duration
-from txnscan.report.table import plural, print_text
+from txnscan.model import duration, plural
+from txnscan.report.table import print_text
 
 Row = Mapping[str, Any]
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.model import duration
+from txnscan.model import duration, plural
 from txnscan.report.progress import TerminalProgress
-from txnscan.report.table import plural, print_text, utc
+from txnscan.report.table import print_text, utc
 from txnscan.resolve.apply import DONE, Result, Status
 from txnscan.resolve.plan import Action, Plan, Refusal
 from txnscan.resolve.run import Applied
@@ -74,9 +74,9 @@ def _print_action(console: Console, action: Action) -> None:
 def print_applied(console: Console, applied: Applied) -> None:
     """What came of each action."""
     for result in applied.settled:
-        _print_result(console, result, "before: ")
+        print_result(console, result, "before: ")
     for result in applied.results:
-        _print_result(console, result)
+        print_result(console, result)
     print_count(console, applied)
 
 
@@ -87,7 +87,8 @@ def print_count(console: Console, applied: Applied) -> None:
     print_text(console, Text(f"{done} of {len(applied.results)} {verb}."))
 
 
-def _print_result(console: Console, result: Result, prefix: str = "") -> None:
+def print_result(console: Console, result: Result, prefix: str = "") -> None:
+    """What came of one action."""
     status = result.status.replace("_", " ")
     title = Text.assemble(
         prefix,
@@ -103,12 +104,13 @@ def applied_object(applied: Applied) -> dict[str, Any]:
     """What came of a plan as one JSON object."""
     return {
         "executed": applied.executed,
-        "results": [_result_object(result) for result in applied.results],
-        "settled": [_result_object(result) for result in applied.settled],
+        "results": [result_object(result) for result in applied.results],
+        "settled": [result_object(result) for result in applied.settled],
     }
 
 
-def _result_object(result: Result) -> dict[str, Any]:
+def result_object(result: Result) -> dict[str, Any]:
+    """One of the results."""
     return {**asdict(result.action), "status": result.status.value, "detail": result.detail}
 
 
@@ -184,4 +186,4 @@ class LiveReport:
     def _print(self, result: Result, prefix: str) -> None:
         if self._console is not None:
             with self._progress.paused():
-                _print_result(self._console, result, prefix)
+                print_result(self._console, result, prefix)

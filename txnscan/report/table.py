@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.model import duration
+from txnscan.model import duration, plural
 from txnscan.store.schema import timestamp
 
 _STYLES = {
@@ -55,6 +55,12 @@ def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = Fal
         _print_errors(console, found["errors"])
     for warning in found["sweep"]["warnings"]:
         print_text(console, Text(f"warning: {printable(warning)}", style="yellow"))
+
+
+def print_one(console: Console, found: Mapping[str, Any]) -> None:
+    """The transactions of a sweep, without anything about the rest of it."""
+    for group in _grouped(found["transactions"]):
+        _print_transaction(console, group, found["sweep"]["started_at"])
 
 
 def print_stored(console: Console, sweep: Mapping[str, Any], now_ms: int) -> None:
@@ -204,8 +210,3 @@ def _place(error: Mapping[str, Any]) -> str:
     if error["topic"] is not None:
         return str(error["topic"]) if error["partition"] is None else f"{error['topic']}-{error['partition']}"
     return f"broker {error['broker']}" if error["broker"] is not None else "cluster"
-
-
-def plural(count: int, what: str) -> str:
-    """A count of things, such as "1 record" and "2 records"."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -17,6 +17,9 @@ A marker is sent once: where no answer came, the partition is looked at, and wha
 other. An apply that was killed leaves an intent without an outcome; the next one looks at the brokers before anything
 else.
 
+A marker may be forced (`txnscan abort --force REASON`), whatever the verdict: then no guard but one is left. What is
+proven is that the partition's leader has this very transaction open, and the reason is in the journal.
+
 Brokers, the journal and the clock are arguments.
 """
 
@@ -48,6 +51,7 @@ _MAYBE_APPENDED = (
 LOOKS_MAX = 20
 LOOK_WAIT_S = 1.0
 _AT_REST = ("Empty", "CompleteCommit", "CompleteAbort")
+_ANOTHER = "another transaction is open there now: sweep and plan again"
 _RACED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
@@ -64,6 +68,12 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
+# The reason of an attempt that is no marker: a transactional id was fenced (`terminate.py`).
+FORCE_TERMINATE = "force_terminate"
+_FENCE_INTERRUPTED = (
+    "a force-terminate was interrupted after it had noted its intent, so that nobody knows whether the id was fenced: "
+    "describe it, and sweep again"
+)
 # What leaves nothing to do.
 DONE = (Status.WOULD_SEND, Status.RESOLVED, Status.GONE)
 # After these nothing was sent, and the same plan may try again.
@@ -153,8 +163,10 @@ class Journal(Protocol):
         """Adds to what is known of it, for ever."""
         ...
 
-    def intend(self, plan: Plan, action: Action) -> str:
-        """Stores that the marker is about to be sent, and gives the attempt's id."""
+    def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
+        """Stores that the marker is about to be sent, and gives the attempt's id. forced: why it is to be sent against
+        the guards, None where none of them refuses it.
+        """
         ...
 
     def conclude(self, plan: Plan, attempt_id: str, action: Action, status: Status, detail: str) -> None:
@@ -201,6 +213,10 @@ def settle_interrupted(
     for attempt in journal.attempts(cluster_id):
         if attempt.status is not None:
             continue
+        if attempt.action.reason == FORCE_TERMINATE:
+            result = told(Result(attempt.action, Status.UNKNOWN, _FENCE_INTERRUPTED))
+            journal.conclude(plan, attempt.attempt_id, attempt.action, result.status, result.detail)
+            continue
         look = brokers.look(attempt.action)
         if look.error is not None:
             detail = f"an earlier apply was interrupted, and the partition cannot be read: {look.error}"
@@ -234,18 +250,20 @@ def apply_plan(
     on_step: Callable[[str, Action], None] = lambda step, action: None,
     on_result: Callable[[Result], None] = _nothing,
     only: Collection[str] = (),
+    forced: str | None = None,
 ) -> list[Result]:
     """Does the plan's actions in order; without `execute` everything up to the sending. One result for each.
 
     options: those given of the ones that actions need. sleep: waits, in seconds. on_step: called before each step.
     on_result: told each result as soon as it is known, before it is written down. only: the partitions to act on, as
-    "topic-partition"; empty is all of the plan. A refusal for want of an ACL stops it: the actions that were not tried
+    "topic-partition"; empty is all of the plan. forced: why to send against the guards; no plan of a file is done so.
+    A refusal for want of an ACL stops it: the actions that were not tried
     are refused. Raises JournalLost.
     """
     attempts = journal.attempts(plan.cluster_id)
     results: list[Result] = []
     stopped: str | None = None
-    run = _Run(plan, brokers, journal, on_step, on_result, sleep)
+    run = _Run(plan, brokers, journal, on_step, on_result, sleep, forced)
     for action in chosen(plan, only):
         untried = (
             _not_to_try(plan, action, options, attempts) if stopped is None else Result(action, Status.REFUSED, stopped)
@@ -309,6 +327,7 @@ class _Run:
     on_step: Callable[[str, Action], None]
     on_result: Callable[[Result], None]
     sleep: Callable[[float], None]
+    forced: str | None
 
     def rehearse(self, action: Action) -> Result:
         """Everything up to the sending."""
@@ -323,7 +342,7 @@ class _Run:
         """From the intent to the outcome in the journal."""
         self.journal.hold()
         self.on_step("intend", action)
-        attempt_id = self.journal.intend(self.plan, action)
+        attempt_id = self.journal.intend(self.plan, action, self.forced)
         self.on_step("prove", action)
         proven = self._prove(action)
         if isinstance(proven, Result):
@@ -339,6 +358,8 @@ class _Run:
 
     def _prove(self, action: Action) -> Judged | Result:
         """The transaction as it is now, where it is what the plan says; else what it is instead."""
+        if self.forced is not None:
+            return _still_there(action, self.brokers.prove)
         earlier = self.journal.known(action)
         judged = _found(action, self.brokers.prove)
         if isinstance(judged, Result):
@@ -391,6 +412,8 @@ class _Run:
 
     def _at_rest(self, action: Action) -> Judged | Result:
         """The transaction as it is now, once no owner of its producer id is in the middle of a transaction."""
+        if self.forced is not None:
+            return _still_there(action, self.brokers.prove_again)
         owner = ""
         for look in range(LOOKS_MAX):
             if look:
@@ -424,6 +447,26 @@ def _found(action: Action, prove: Callable[[Action], Judged | None]) -> Judged |
     return judged
 
 
+def _still_there(action: Action, prove: Callable[[Action], Judged | None]) -> Judged | Result:
+    """The transaction as it is now, whatever its verdict, where its leader has it open, as two proven reads show."""
+    judged = _found(action, prove)
+    if isinstance(judged, Result):
+        return judged
+    unproven = judged.observation.first_error or judged.observation.second_error
+    if unproven is not None:
+        return Result(action, Status.REFUSED, f"the partition cannot be read with proof: {unproven}")
+    if not _is_same(action, judged):
+        return Result(action, Status.REFUSED, _ANOTHER)
+    return judged
+
+
+def _is_same(action: Action, judged: Judged) -> bool:
+    """Whether this is the transaction that the plan is about."""
+    o = judged.observation
+    was = (action.topic_id, action.producer_epoch, action.coordinator_epoch, action.start_offset)
+    return (o.topic_id, o.producer_epoch, o.coordinator_epoch, o.start_offset) == was
+
+
 def changed(action: Action, judged: Judged) -> str | None:
     """How the transaction, or what is known of its outcome, differs from what the plan says of it, or None. Pure."""
     why = moved_on(action, judged)
@@ -438,9 +481,8 @@ def moved_on(action: Action, judged: Judged) -> str | None:
     o, now = judged.observation, judged.judgement
     if now.verdict is not Verdict.HANGING:
         return f"it is {now.verdict} now ({now.reason}): {now.explanation}"
-    was = (action.topic_id, action.producer_epoch, action.coordinator_epoch, action.start_offset)
-    if (o.topic_id, o.producer_epoch, o.coordinator_epoch, o.start_offset) != was:
-        return "another transaction is open there now: sweep and plan again"
+    if not _is_same(action, judged):
+        return _ANOTHER
     if action.reason != now.reason:
         return f"it was planned as hanging {action.reason} and is {now.reason} now: sweep and plan again"
     owners = [view.producer_epoch for view in judged.evidence.coordinators]

@@ -5,11 +5,13 @@ A marker goes out on a connection of its own, of a client that sends nothing twi
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from txnscan.ask.transactions import Transaction, describe, with_offsets
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
@@ -17,9 +19,10 @@ from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.reads import Reader
 from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
-from txnscan.findings import NoHistory
+from txnscan.findings import History, NoHistory, Scan
 from txnscan.kafka.client import Client
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.init_producer_id import Fenced, fence
 from txnscan.kafka.metadata import read_metadata
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import Broker, Judged, Siblings
@@ -30,13 +33,21 @@ from txnscan.scan import scan
 
 
 class LiveBrokers:
-    """See `apply.Brokers`. Raises ClusterUnreachable from `cluster_id`."""
+    """See `apply.Brokers`. Raises ClusterUnreachable from `cluster_id`.
 
-    def __init__(self, config: ScanConfig) -> None:
+    history: of what is proven; one with an incident on a partition has it read with proof, whatever is held there.
+    """
+
+    def __init__(self, config: ScanConfig, history: History | None = None) -> None:
         self._config = config
+        self._history = NoHistory() if history is None else history
         self._settings = config.connection()
         self._bootstrap = parse_bootstrap_servers(config.bootstrap_servers)
         self._known: dict[int, Broker] = {}
+
+    @property
+    def config(self) -> ScanConfig:
+        return self._config
 
     def _cluster(self) -> Cluster:
         """The cluster, on connections that end with its context."""
@@ -58,9 +69,6 @@ class LiveBrokers:
         with self._cluster() as cluster:
             return cluster.view([]).cluster_id
 
-    def _narrowed(self, action: Action) -> ScanConfig:
-        return replace(self._config, topic_names=(action.topic,), partitions=(action.partition,), engine="threads")
-
     def prove(self, action: Action) -> Judged | None:
         """See Brokers."""
         return self._judged(action, reads_log=True)
@@ -70,24 +78,61 @@ class LiveBrokers:
         return self._judged(action, reads_log=False)
 
     def _judged(self, action: Action, reads_log: bool) -> Judged | None:
+        found = self.proven(action.topic, action.partition, reads_log=reads_log)
+        if found.partitions_failed:
+            raise RequestFailed(found.errors[0].error, sent=False)
+        return next((j for j in found.transactions if j.observation.producer_id == action.producer_id), None)
+
+    def proven(self, topic: str, partition: int, *, reads_log: bool = True) -> Scan:
+        """A sweep of this partition alone. Raises RequestFailed."""
+        narrowed = replace(self._config, topic_names=(topic,), partitions=(partition,), engine="threads")
         try:
             with self._cluster() as cluster:
                 found = scan(
-                    self._narrowed(action),
+                    narrowed,
                     cluster,
                     self._engine(),
                     sweep_id=f"apply-{uuid.uuid4()}",
                     now_ms=self._now_ms,
-                    history=NoHistory(),
+                    history=self._history,
                     progress=lambda stage, done, total: None,
                     reads_log=reads_log,
                 )
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
         except (ClusterUnreachable, ConfigError) as error:
             raise RequestFailed(str(error), sent=False) from None
-        if found.partitions_failed:
-            raise RequestFailed(found.errors[0].error, sent=False)
-        return next((j for j in found.transactions if j.observation.producer_id == action.producer_id), None)
+        return found
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """See `terminate.Coordinators`."""
+        try:
+            with self._cluster() as cluster:
+                found, errors = describe(
+                    *(cluster.send, [transactional_id], cluster.view, self._now_ms, time.sleep, cluster.principal)
+                )
+                if errors:
+                    raise RequestFailed(errors[0].error, sent=False)
+                (one,) = with_offsets(cluster.send, found, cluster.view)
+                self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
+                return one
+        except ClusterUnreachable as error:
+            raise RequestFailed(str(error), sent=False) from None
+
+    def fence(self, transactional_id: str, timeout_ms: int) -> Fenced:
+        """See `terminate.Coordinators`. On a connection of its own, which sends nothing twice."""
+        coordinator = self.describe(transactional_id).coordinator
+        with Client(self._settings, [self._known[coordinator]], resends=False) as client:
+            read_metadata(client.send, coordinator, [])
+            return fence(client.send, coordinator, transactional_id, timeout_ms)
+
+    def leader_epoch_of(self, topic: str, partition: int) -> int:
+        """The leader epoch of a partition, -1 where brokers do not agree on it."""
+        try:
+            with self._cluster() as cluster:
+                cluster.view([topic])
+                return cluster.agreement([topic]).partition(topic, partition).leader_epoch
+        except (ClusterUnreachable, Unagreed):
+            return -1
 
     def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
         """See Brokers."""

@@ -109,10 +109,11 @@ class TablesJournal:
         """See Journal."""
         self._tables.remember(action.incident_id, known)
 
-    def intend(self, plan: Plan, action: Action) -> str:
+    def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
         """See Journal."""
         attempt_id = str(uuid.uuid4())
-        self._append(self._entry(plan, action, "intent", attempt_id))
+        detail = None if forced is None else f"forced: {forced}"
+        self._append(self._entry(plan, action, "intent", attempt_id, detail=detail))
         return attempt_id
 
     def conclude(self, plan: Plan, attempt_id: str, action: Action, status: Status, detail: str) -> None:

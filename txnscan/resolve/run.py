@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txnscan import __version__
+from txnscan.ask.transactions import Transaction
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
-from txnscan.resolve.apply import DONE, Result, apply_plan, chosen, settle_interrupted
+from txnscan.model import KnownOutcome
+from txnscan.resolve.abort import NoJournal
+from txnscan.resolve.apply import DONE, Journal, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
+from txnscan.resolve.terminate import Terminated, terminate
 from txnscan.store.selection import Stale, began_ms, find_sweep, stale
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from txnscan.resolve.journal import TablesJournal
+    from txnscan.store.tables import Tables
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ def apply_to(
     and ApplyRunning before anything is sent, and JournalLost when its turn ran out or the journal cannot be written.
     """
     from txnscan.resolve.journal import TablesJournal
-    from txnscan.resolve.lock import Lock, check_exclusive
+    from txnscan.resolve.lock import check_exclusive
     from txnscan.store.tables import Tables
 
     if config.tables is None:
@@ -128,14 +136,103 @@ def apply_to(
 
     if not execute:
         return Applied(False, done_by(TablesJournal(tables)), ())
-    # Columns that are new since the plan was made.
+    with _journal(tables, brokers, cluster_id) as journal:
+        settled = settle_interrupted(cluster_id, plan, brokers, journal, on_settled)
+        return Applied(True, done_by(journal), tuple(settled))
+
+
+@contextmanager
+def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str) -> Iterator[TablesJournal]:
+    """The journal of the one apply on the cluster. Raises ApplyRunning."""
+    from txnscan.resolve.journal import TablesJournal
+    from txnscan.resolve.lock import Lock
+
+    # Columns that are new since the tables were made.
     tables.create()
     with Lock(tables, cluster_id) as lock:
         # Without SASL the brokers make up their own name for a client, which it is not told.
         principal = None if brokers.principal == UNKNOWN_PRINCIPAL else brokers.principal
-        journal = TablesJournal(tables, lock, principal=principal)
-        settled = settle_interrupted(cluster_id, plan, brokers, journal, on_settled)
+        yield TablesJournal(tables, lock, principal=principal)
+
+
+def known_before(spark: SparkSession | None, config: ScanConfig, action: Action) -> KnownOutcome | None:
+    """What any sweep in the tables has known of the outcome of what this is about; None without tables."""
+    if spark is None or config.tables is None:
+        return None
+    from txnscan.resolve.journal import TablesJournal
+    from txnscan.store.tables import Tables
+
+    tables = Tables(spark, config.tables)
+    tables.create()
+    return TablesJournal(tables).known(action)
+
+
+def abort_now(
+    spark: SparkSession | None,
+    config: ScanConfig,
+    plan: Plan,
+    brokers: LiveBrokers,
+    *,
+    forced: str | None,
+    on_step: Callable[[str, Action], None],
+    on_result: Callable[[Result], None],
+    on_settled: Callable[[Result], None],
+) -> Applied:
+    """Does a plan of one marker that a person has just agreed to, with the journal and the lock of apply where there
+    are tables. Raises as `apply_to`.
+    """
+
+    def done_by(journal: Journal) -> tuple[Result, ...]:
+        return tuple(
+            apply_plan(
+                plan,
+                brokers,
+                journal,
+                execute=True,
+                options=(),
+                sleep=time.sleep,
+                on_step=on_step,
+                on_result=on_result,
+                forced=forced,
+            )
+        )
+
+    with _kept(spark, config, brokers, plan) as journal:
+        settled = settle_interrupted(plan.cluster_id, plan, brokers, journal, on_settled)
         return Applied(True, done_by(journal), tuple(settled))
+
+
+def terminate_now(
+    spark: SparkSession | None,
+    config: ScanConfig,
+    plan: Plan,
+    before: Transaction,
+    brokers: LiveBrokers,
+    *,
+    forced: str | None,
+) -> Terminated:
+    """Fences an id that a person has just agreed to, with the journal and the lock of apply where there are tables."""
+    (action,) = plan.actions
+    timeout_ms = config.connection().request_timeout_ms
+    with _kept(spark, config, brokers, plan) as journal:
+        settle_interrupted(plan.cluster_id, plan, brokers, journal)
+        return terminate(plan, action, before, brokers, journal, timeout_ms=timeout_ms, sleep=time.sleep, forced=forced)
+
+
+@contextmanager
+def _kept(spark: SparkSession | None, config: ScanConfig, brokers: LiveBrokers, plan: Plan) -> Iterator[Journal]:
+    """The journal in the tables, with the plan in it, or one that keeps nothing."""
+    if spark is None or config.tables is None:
+        yield NoJournal()
+        return
+    from txnscan.resolve.lock import check_exclusive
+    from txnscan.store.tables import Tables
+
+    tables = Tables(spark, config.tables)
+    check_exclusive(tables, config.tables)
+    with _journal(tables, brokers, plan.cluster_id) as journal:
+        journal.planned(plan)
+        yield journal
 
 
 def check_before_spark(config: ScanConfig, plan: Plan, *, max_age_ms: int, only: Collection[str] = ()) -> None:

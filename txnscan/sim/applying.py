@@ -77,7 +77,7 @@ class MemoryJournal:
         """See Journal."""
         self.memory.known[action.incident_id] = best_known(self.known(action), known)
 
-    def intend(self, plan: Plan, action: Action) -> str:
+    def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
         """See Journal."""
         return action.incident_id
 

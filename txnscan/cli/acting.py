@@ -1,0 +1,305 @@
+"""`abort`, `force-terminate`: the expert's commands. Each shows what it is about to do, and asks."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txnscan.cli.base import app, progress_bar, started_spark, warn, write_json
+from txnscan.cli.ending import complain, errors_in_one_line, note
+from txnscan.cli.options import BootstrapServer, CommandConfig, Format, OutputFormat, SparkMaster
+from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.errors import ExitStatus
+from txnscan.report.help import OneCommand, examples
+from txnscan.report.output import stdout_console
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txnscan.report.progress import TerminalProgress
+    from txnscan.resolve.abort import Target
+    from txnscan.resolve.apply import Result
+    from txnscan.resolve.brokers import LiveBrokers
+
+_LONG_MAX, _INT_MAX, _SHORT_MAX = 2**63 - 1, 2**31 - 1, 2**15 - 1
+_NOT_JOURNALED = "without --tables nothing of this is journaled, and what earlier sweeps know of it does not count"
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Needed where there is no terminal to ask at.")]
+Force = Annotated[
+    str | None,
+    typer.Option(
+        "--force", metavar="REASON", help="Do what is refused otherwise, for this reason, which is journaled."
+    ),
+]
+JournalTables = Annotated[
+    str | None,
+    typer.Option("--tables", metavar="LOCATION", help="Tables of sweeps: keep the journal there, one apply at a time."),
+]
+
+
+def _agreed(question: str, yes: bool) -> None:
+    """Returns where the user says yes. Raises ConfigError where nobody can be asked, and ends the command otherwise."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError("--yes", "is needed where there is no terminal to ask at; nothing was sent")
+    typer.echo(f"{question} Type yes to go on: ", nl=False, err=True)
+    if sys.stdin.readline().strip() != "yes":
+        complain("txnscan: nothing was sent")
+        raise typer.Exit(ExitStatus.REFUSED)
+
+
+def _reason(force: str | None) -> str | None:
+    if force is not None and not force.strip():
+        raise ConfigError("--force", "is empty; say why, for the journal")
+    return None if force is None else printable(force.strip())
+
+
+def _spark(config: ScanConfig, master: str | None, progress: TerminalProgress) -> SparkSession | None:
+    """A session where there are tables to write to."""
+    if config.tables is None:
+        note(_NOT_JOURNALED)
+        return None
+    return started_spark(master, progress)
+
+
+def _status(result: Result) -> None:
+    from txnscan.resolve.apply import DONE, Status
+
+    if result.status in DONE:
+        return
+    raise typer.Exit(ExitStatus.REFUSED if result.status is Status.REFUSED else ExitStatus.PARTLY_DONE)
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan abort --bootstrap-server localhost:9092 --topic orders --partition 0 --start-offset 550",
+        "txnscan abort --bootstrap-server localhost:9092 --topic orders --partition 0 --producer-id 134132 "
+        "--producer-epoch 23 --coordinator-epoch 15",
+    ),
+)
+def abort(
+    bootstrap_server: BootstrapServer,
+    topic: Annotated[str, typer.Option("--topic", metavar="NAME", help="The topic.", show_default=False)],
+    partition: Annotated[int, typer.Option("--partition", metavar="NUMBER", help="The partition.", show_default=False)],
+    start_offset: Annotated[
+        int | None, typer.Option("--start-offset", metavar="OFFSET", help="Where the transaction begins.")
+    ] = None,
+    producer_id: Annotated[
+        int | None, typer.Option("--producer-id", metavar="ID", help="Its producer, in the place of --start-offset.")
+    ] = None,
+    producer_epoch: Annotated[
+        int | None, typer.Option("--producer-epoch", metavar="EPOCH", help="With --producer-id.")
+    ] = None,
+    coordinator_epoch: Annotated[
+        int | None, typer.Option("--coordinator-epoch", metavar="EPOCH", help="With --producer-id.")
+    ] = None,
+    command_config: CommandConfig = None,
+    tables: JournalTables = None,
+    yes: Yes = False,
+    accept_unknown_outcome: Annotated[
+        bool, typer.Option("--accept-unknown-outcome", help="Also where nothing tells of a commit or abort.")
+    ] = False,
+    force: Force = None,
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Abort one open transaction on one partition, after the proof of a sweep: shows verdict and outcome, and asks.
+
+    Partition-scoped: one marker, for this partition alone. What committed, may have committed, lives or is not proven to
+    hang is refused without --force. Exit status: 0 done, 1 no such transaction, 2 usage, 5 sent and not known to be
+    done, 6 refused, 7 another apply is under way.
+    """
+    with errors_in_one_line():
+        from txnscan.resolve.abort import ReadAnyway, Target
+        from txnscan.resolve.brokers import LiveBrokers
+
+        target = Target(topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
+        _check(target)
+        forced = _reason(force)
+        config = ScanConfig(
+            bootstrap_server,
+            command_config=command_config,
+            tables=tables,
+            engine="threads",
+            topic_names=(topic,),
+            partitions=(partition,),
+        )
+        warn(config)
+        brokers = LiveBrokers(config, ReadAnyway(topic, partition))
+        with progress_bar() as progress:
+            result = _abort(config, target, brokers, progress, forced, accept_unknown_outcome, yes, master, format)
+    _status(result)
+
+
+def _check(target: Target) -> None:
+    """Raises ConfigError for what cannot be meant."""
+    by_producer = (target.producer_id, target.producer_epoch, target.coordinator_epoch)
+    if target.start_offset is None and by_producer == (None, None, None):
+        raise ConfigError(
+            "--start-offset", "is needed, or --producer-id, --producer-epoch and --coordinator-epoch for old brokers"
+        )
+    if target.start_offset is not None and by_producer != (None, None, None):
+        raise ConfigError("--start-offset", "says which transaction; leave out --producer-id and the epochs")
+    if target.start_offset is None:
+        for option, value in zip(
+            ("--producer-id", "--producer-epoch", "--coordinator-epoch"), by_producer, strict=True
+        ):
+            if value is None:
+                raise ConfigError(option, "is needed without --start-offset")
+    for option, value, least, most in (
+        ("--partition", target.partition, 0, _INT_MAX),
+        ("--start-offset", target.start_offset, 0, _LONG_MAX),
+        ("--producer-id", target.producer_id, 0, _LONG_MAX),
+        ("--producer-epoch", target.producer_epoch, 0, _SHORT_MAX),
+        ("--coordinator-epoch", target.coordinator_epoch, -1, _INT_MAX),
+    ):
+        if value is not None and not least <= value <= most:
+            raise ConfigError(option, f"{value} is out of range; use {least} to {most}")
+
+
+def _abort(
+    config: ScanConfig,
+    target: Target,
+    brokers: LiveBrokers,
+    progress: TerminalProgress,
+    forced: str | None,
+    accept_unknown: bool,
+    yes: bool,
+    master: str | None,
+    format: Format,
+) -> Result:
+    from txnscan.evidence.tasks import wall_clock_ms
+    from txnscan.report.json import scan_object
+    from txnscan.report.resolution import LiveReport, applied_object
+    from txnscan.report.table import print_one
+    from txnscan.resolve import abort as expert
+    from txnscan.resolve.run import abort_now, known_before
+
+    progress("prove", 0, 1)
+    found = brokers.proven(target.topic, target.partition)
+    console = stdout_console() if format is Format.TABLE else None
+    unread = expert.cannot_be_asked(found)
+    if unread is not None:
+        if forced is None or target.producer_id is None:
+            raise expert.AbortRefused("abort", expert.unread_needs(unread))
+        brokers = expert.Unread(brokers)
+        action = expert.unread_action(target, found.cluster_id)
+        spark = _spark(config, master, progress)
+        why_not: str | None = unread
+    else:
+        judged = expert.target_in(target, found)
+        spark = _spark(config, master, progress)
+        judged = expert.with_earlier(judged, known_before(spark, config, expert.action_for(found.cluster_id, judged)))
+        action = expert.action_for(found.cluster_id, judged)
+        why_not = expert.refusal(judged, accept_unknown)
+        if console is not None:
+            with progress.paused():
+                print_one(console, scan_object(expert.only(found, judged)))
+    if why_not is not None and forced is None:
+        raise expert.AbortRefused("abort", f"{printable(action.where)}: {why_not}")
+    with progress.paused():
+        if why_not is not None:
+            note(f"forced ({forced}): {why_not}")
+        _agreed(expert.question(action), yes)
+    plan = expert.plan_of(action, found, wall_clock_ms())
+    report = LiveReport(1, progress, console)
+    try:
+        applied = abort_now(
+            spark,
+            config,
+            plan,
+            brokers,
+            forced=forced if why_not is not None else None,
+            on_step=report.on_step,
+            on_result=report.on_result,
+            on_settled=report.on_settled,
+        )
+    except BaseException:
+        if report.has_begun:
+            with progress.paused():
+                note(report.so_far(executed=True))
+        raise
+    if console is None:
+        write_json(applied_object(applied))
+    return applied.results[0]
+
+
+def _force_terminate(
+    bootstrap_server: BootstrapServer,
+    transactional_id: Annotated[
+        str,
+        typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The id.", show_default=False),
+    ],
+    command_config: CommandConfig = None,
+    tables: JournalTables = None,
+    yes: Yes = False,
+    force: Force = None,
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Fence a transactional id and end its whole transaction, as Kafka's forceTerminateTransaction: shows it, and asks.
+
+    Coordinator-scoped: it aborts what the id has open on all partitions, and a live producer of the id fails. What hangs
+    is known to no coordinator and stays: sweep again. Exit status: 0 done, 1 no such id, 2 usage, 5 asked for and not
+    known to be done, 6 refused, 7 another apply is under way.
+    """
+    with errors_in_one_line():
+        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.kafka.errors import RequestFailed
+        from txnscan.model import TRANSACTION_STATE_TOPIC
+        from txnscan.report.asked import described_lines, described_row
+        from txnscan.report.output import write_line
+        from txnscan.report.resolution import print_result, result_object
+        from txnscan.resolve import terminate as fencing
+        from txnscan.resolve.brokers import LiveBrokers
+        from txnscan.resolve.run import terminate_now
+
+        if not transactional_id:
+            raise ConfigError("--transactional-id", "is empty; give an id")
+        forced = _reason(force)
+        config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
+        warn(config)
+        brokers = LiveBrokers(config)
+        with progress_bar() as progress:
+            cluster_id = brokers.cluster_id()
+            try:
+                before = brokers.describe(transactional_id)
+            except RequestFailed as failed:
+                raise fencing.Undescribed(failed.error) from None
+            k = before.coordinator_partition
+            epoch = -1 if k is None else brokers.leader_epoch_of(TRANSACTION_STATE_TOPIC, k)
+            why_not = fencing.refusal(before)
+            with progress.paused():
+                if format is Format.TABLE:
+                    write_line("\n".join(described_lines(described_row(before))))
+                for sentence in fencing.warnings(before):
+                    note(sentence)
+                if why_not is not None and forced is None:
+                    raise fencing.TerminateRefused("force-terminate", f"'{printable(transactional_id)}': {why_not}")
+                if why_not is not None:
+                    note(f"forced ({forced}): {why_not}")
+                _agreed(f"Fence '{printable(transactional_id)}'?", yes)
+            spark = _spark(config, master, progress)
+            action = fencing.action_for(before, epoch)
+            plan = fencing.plan_of(action, cluster_id, wall_clock_ms())
+            done = terminate_now(spark, config, plan, before, brokers, forced=forced)
+        if format is Format.TABLE:
+            print_result(stdout_console(), done.result)
+        else:
+            write_json({"executed": True, "results": [result_object(done.result)], "settled": []})
+    _status(done.result)
+
+
+_FORCE_TERMINATE_EXAMPLES = examples(
+    "txnscan force-terminate --bootstrap-server localhost:9092 --transactional-id my-txn-id",
+    "txnscan forceTerminateTransaction --bootstrap-server localhost:9092 --transactionalId my-txn-id",
+)
+app.command("force-terminate", cls=OneCommand, epilog=_FORCE_TERMINATE_EXAMPLES)(_force_terminate)
+# As Kafka's tool calls it (KAFKA-19003).
+app.command("forceTerminateTransaction", cls=OneCommand, epilog=_FORCE_TERMINATE_EXAMPLES, hidden=True)(
+    _force_terminate
+)

@@ -1,0 +1,383 @@
+"""The expert's command: one ABORT marker for one open transaction, after the same proof as a sweep's, and shown first.
+
+It asks more of its user than `plan` and `apply` do, and less of time: no second sweep is waited for. What it refuses:
+- what is not proven to hang, or is not late yet;
+- what an owner is still at the epoch of, which has to be fenced first;
+- what committed, or may have: an abort deletes its data;
+- what nothing tells the outcome of, without --accept-unknown-outcome.
+
+`--force REASON` sends against all of these, and never against one: the partition's leader must be proven to have that
+very transaction open. Brokers before Kafka 2.8 cannot be asked for it; there the user brings producer id and epochs,
+and nothing is sent without a reason. Pure, but for `Unread`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from txnscan import __version__
+from txnscan.config import ConfigError, printable
+from txnscan.errors import ExitStatus
+from txnscan.evidence.agreement import Unagreed
+from txnscan.evidence.cluster import ClusterUnreachable
+from txnscan.findings import Incident, Incidents, NoHistory, Scan
+from txnscan.judge.outcome import best_known, with_outcome
+from txnscan.kafka.errors import RequestFailed, unsupported_api
+from txnscan.kafka.list_offsets import Offset, list_offsets
+from txnscan.model import (
+    Context,
+    Evidence,
+    Judged,
+    Judgement,
+    KnownOutcome,
+    Observation,
+    Outcome,
+    Partition,
+    Reason,
+    TransactionKey,
+    Verdict,
+    duration,
+)
+from txnscan.resolve.apply import Attempt, Look, Status
+from txnscan.resolve.brokers import LiveBrokers
+from txnscan.resolve.guard import ACCEPT_UNKNOWN
+from txnscan.resolve.plan import Action, Plan
+from txnscan.store.schema import incident_id
+
+FORCE = "--force"
+# Where nothing is known of a transaction but what the user says.
+UNREAD = "unread"
+
+
+class AbortRefused(ConfigError):
+    """A marker that is not sent; the message says why, and what to do."""
+
+    exit_status = ExitStatus.REFUSED
+
+
+class NothingOpen(ConfigError):
+    """No such transaction is open there; the message says what is."""
+
+    exit_status = ExitStatus.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the user names: an open transaction by its start offset, or by its producer."""
+
+    topic: str
+    partition: int
+    start_offset: int | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    coordinator_epoch: int | None = None
+
+    @property
+    def where(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ReadAnyway(NoHistory):
+    """A history by which a partition is read with proof, whatever a coordinator says that it holds there. The first
+    sighting of what is open is not in it.
+    """
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._key = TransactionKey(topic, "", partition, -1, -1)
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """See History."""
+        return lambda: {self._key: Incident(2**62, None)}
+
+
+def target_in(target: Target, found: Scan) -> Judged:
+    """The transaction that is meant, as it is open now. Raises NothingOpen, and AbortRefused where it is open at other
+    epochs than were given.
+    """
+    still_open = [j for j in found.transactions if j.judgement.verdict is not Verdict.GONE]
+    for judged in still_open:
+        o = judged.observation
+        if target.start_offset is not None and o.start_offset == target.start_offset:
+            return judged
+        if target.producer_id is not None and o.producer_id == target.producer_id:
+            _check_epochs(target, o)
+            return judged
+    meant = (
+        f"starts at offset {target.start_offset}"
+        if target.start_offset is not None
+        else f"is of producer id {target.producer_id}"
+    )
+    raise NothingOpen("abort", f"no open transaction on {printable(target.where)} {meant}; {_open_there(still_open)}")
+
+
+def _check_epochs(target: Target, o: Observation) -> None:
+    for what, given, shown in (
+        ("--producer-epoch", target.producer_epoch, o.producer_epoch),
+        ("--coordinator-epoch", max(target.coordinator_epoch or 0, 0), max(o.coordinator_epoch, 0)),
+    ):
+        if given != shown:
+            raise AbortRefused(
+                what, f"{given} is not what the partition shows, which is {shown}; another could fence a live producer"
+            )
+
+
+def _open_there(judged: Sequence[Judged]) -> str:
+    if not judged:
+        return "nothing is open there"
+    shown = (f"offset {j.observation.start_offset} (producer id {j.observation.producer_id})" for j in judged)
+    return f"open there: {', '.join(shown)}"
+
+
+def refusal(judged: Judged, accept_unknown: bool) -> str | None:
+    """Why no marker is to be sent for this transaction, with what to do instead; None where one may be."""
+    return _not_to_be_ended(judged) or _of_outcome(judged, accept_unknown)
+
+
+def _not_to_be_ended(judged: Judged) -> str | None:
+    now, o = judged.judgement, judged.observation
+    if now.verdict in (Verdict.ONGOING, Verdict.LATE_ONGOING):
+        name = _owner(judged)
+        ends = f"to end the whole transaction of that id, use txnscan force-terminate --transactional-id {name}"
+        return f"it is live ({now.verdict}), and its coordinator ends it: {now.explanation} ({ends})"
+    if now.verdict is not Verdict.HANGING:
+        return f"it is not proven to hang: it is {now.verdict} ({now.reason}): {now.explanation}"
+    owners = [view for view in judged.evidence.coordinators if view.producer_epoch <= o.producer_epoch]
+    if now.reason is Reason.LIVE_EPOCH or owners:
+        return (
+            f"its owner is still at epoch {o.producer_epoch} and can write here; fence it first with txnscan "
+            f"force-terminate --transactional-id {_owner(judged)}, and look again"
+        )
+    if not now.late:
+        return f"it is not late yet: it is open for {duration(now.age_ms)} as far as can be told; look again later"
+    return None
+
+
+def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
+    known = judged.known
+    if known is None or known.log_error is not None:
+        why = known.log_error if known is not None else "it was not looked for"
+        return f"the transaction log could not be held against it: {why}"
+    if known.outcome is Outcome.COMMITTED:
+        return (
+            f"it committed, and an abort would delete its data: {known.why}; complete it with txnscan plan and "
+            "txnscan apply --complete-commits"
+        )
+    if known.outcome is Outcome.MAYBE_COMMITTED or (known.owner_committed and known.outcome is Outcome.UNKNOWN):
+        return f"its data may be committed, and an abort would delete it: {known.why}"
+    if known.outcome is Outcome.UNKNOWN and not accept_unknown:
+        return f"nobody knows whether it committed: {known.why}; give {ACCEPT_UNKNOWN} to abort it all the same"
+    return None
+
+
+def _owner(judged: Judged) -> str:
+    names = [view.transactional_id for view in judged.evidence.coordinators]
+    return f"'{printable(names[0])}'" if names else "ID"
+
+
+def with_earlier(judged: Judged, earlier: KnownOutcome | None) -> Judged:
+    """The same with what any sweep has known of its outcome: what may have committed stays so for ever."""
+    if judged.judgement.verdict is not Verdict.HANGING or judged.known is None:
+        return judged
+    return with_outcome(judged, best_known(earlier, judged.known))
+
+
+def action_for(cluster_id: str, judged: Judged) -> Action:
+    """The marker that ends it."""
+    o, now = judged.observation, judged.judgement
+    views = judged.evidence.coordinators
+    return Action(
+        incident_id=incident_id(cluster_id, judged),
+        topic=o.topic,
+        topic_id=o.topic_id,
+        partition=o.partition,
+        producer_id=o.producer_id,
+        producer_epoch=o.producer_epoch,
+        coordinator_epoch=o.coordinator_epoch,
+        start_offset=o.start_offset,
+        reason=now.reason.value,
+        outcome=now.outcome or Outcome.UNKNOWN.value,
+        marker="ABORT",
+        needs=None,
+        transactional_id=views[0].transactional_id if views else None,
+        blocked_records=None,
+        why=now.explanation,
+    )
+
+
+def question(action: Action) -> str:
+    """What to ask before it is sent."""
+    what = f"producer id {action.producer_id} at epoch {action.producer_epoch}"
+    since = f", open from offset {action.start_offset}" if action.start_offset >= 0 else ""
+    return f"Write an ABORT marker to {printable(action.where)} for {what}{since}?"
+
+
+def only(found: Scan, judged: Judged) -> Scan:
+    """The sweep with this transaction alone."""
+    return replace(found, transactions=(judged,), errors=())
+
+
+def plan_of(action: Action, found: Scan, now_ms: int) -> Plan:
+    """A plan of this one marker, as the journal wants one."""
+    return Plan(
+        cluster_id=found.cluster_id,
+        sweep_id=found.sweep_id,
+        scope=found.scope,
+        swept_at_ms=found.started_at_ms,
+        warnings=(),
+        planned_at_ms=now_ms,
+        late_after_ms=found.late_after_ms,
+        version=__version__,
+        actions=(action,),
+        refused=(),
+    )
+
+
+class NoJournal:
+    """See `apply.Journal`: keeps nothing."""
+
+    def attempts(self, cluster_id: str) -> Sequence[Attempt]:
+        """See Journal."""
+        return ()
+
+    def known(self, action: Action) -> KnownOutcome | None:
+        """See Journal."""
+        return None
+
+    def remember(self, action: Action, known: KnownOutcome) -> None:
+        """See Journal."""
+
+    def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
+        """See Journal."""
+        return ""
+
+    def conclude(self, plan: Plan, attempt_id: str, action: Action, status: Status, detail: str) -> None:
+        """See Journal."""
+
+    def hold(self) -> None:
+        """See Journal."""
+
+
+# --- brokers that cannot be asked -------------------------------------------------------------------------------------
+
+
+def cannot_be_asked(found: Scan) -> str | None:
+    """Why the partition's leader cannot be asked what is open there, as it lacks the API; None where it can. Raises
+    RequestFailed where it could, and did not answer.
+    """
+    if not found.partitions_failed:
+        return None
+    error = found.errors[0].error
+    if unsupported_api(error) != "DescribeProducers":
+        raise RequestFailed(error, sent=False)
+    return error
+
+
+def unread_needs(error: str) -> str:
+    """What a user has to bring where brokers cannot be asked."""
+    return (
+        f"{error}, so that nothing can be proven here; find the transaction in the log of the partition, and give "
+        "--producer-id, --producer-epoch, --coordinator-epoch and --force REASON"
+    )
+
+
+class Unread(LiveBrokers):
+    """Brokers before Kafka 2.8, which have no DescribeProducers: what is open is what the user says. That a marker did
+    something shows in the last stable offset alone.
+    """
+
+    def __init__(self, brokers: LiveBrokers) -> None:
+        super().__init__(brokers.config)
+        self._before: int | None = None
+
+    def prove(self, action: Action) -> Judged | None:
+        """See Brokers."""
+        partition = self._led(action)
+        self._before = self._last_stable(partition)
+        return unread(action, partition, self._before, self._now_ms())
+
+    def prove_again(self, action: Action) -> Judged | None:
+        """See Brokers."""
+        return self.prove(action)
+
+    def look(self, action: Action) -> Look:
+        """See Brokers."""
+        try:
+            last_stable = self._last_stable(self._led(action))
+        except RequestFailed as failed:
+            return Look(error=failed.error)
+        moved = self._before is not None and last_stable > self._before
+        if not moved:
+            return Look(error="these brokers do not say what is open, and the last stable offset has not moved")
+        return Look(is_open=False, last_stable_offset=last_stable, high_watermark=None)
+
+    def _led(self, action: Action) -> Partition:
+        try:
+            with self._cluster() as cluster:
+                cluster.view([action.topic])
+                partition = cluster.agreement([action.topic]).partition(action.topic, action.partition)
+                self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
+                return partition
+        except (ClusterUnreachable, Unagreed) as error:
+            raise RequestFailed(str(error), sent=False) from None
+
+    def _last_stable(self, partition: Partition) -> int:
+        with self._cluster() as cluster:
+            cluster.view([partition.topic])
+            listed = list_offsets(cluster.send, partition.leader, [partition], Offset.LAST_STABLE)[partition.key]
+        if listed.error is not None:
+            raise RequestFailed(f"{partition.topic}-{partition.partition}: {listed.error}", sent=False)
+        return listed.offset
+
+
+def unread_action(target: Target, cluster_id: str) -> Action:
+    """The marker for what the user says is open."""
+    return Action(
+        incident_id=f"{UNREAD}-{uuid.uuid4()}",
+        topic=target.topic,
+        topic_id="",
+        partition=target.partition,
+        producer_id=target.producer_id if target.producer_id is not None else -1,
+        producer_epoch=target.producer_epoch if target.producer_epoch is not None else -1,
+        coordinator_epoch=target.coordinator_epoch if target.coordinator_epoch is not None else -1,
+        start_offset=-1,
+        reason=UNREAD,
+        outcome=Outcome.UNKNOWN.value,
+        marker="ABORT",
+        needs=None,
+        transactional_id=None,
+        blocked_records=None,
+        why="These brokers cannot be asked what is open.",
+    )
+
+
+def unread(action: Action, partition: Partition, last_stable_offset: int, now_ms: int) -> Judged:
+    """The user's word in the place of an observation. Nothing of it is proven but who leads the partition."""
+    o = Observation(
+        topic=action.topic,
+        topic_id=action.topic_id,
+        partition=action.partition,
+        producer_id=action.producer_id,
+        producer_epoch=action.producer_epoch,
+        coordinator_epoch=action.coordinator_epoch,
+        start_offset=action.start_offset,
+        last_timestamp_ms=-1,
+        last_sequence=-1,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        first_read_at_ms=now_ms,
+        first_high_watermark=None,
+        first_error=None,
+        second_read_at_ms=now_ms,
+        second_high_watermark=None,
+        second_last_stable_offset=last_stable_offset,
+        second_start_offset=None,
+        second_producer_epoch=None,
+        second_last_sequence=None,
+        second_error=None,
+        first_seen_ms=now_ms,
+    )
+    context = Context(None, None, None, now_ms, 0)
+    judgement = Judgement(Verdict.INDETERMINATE, Reason.PARTITION, False, 0, None, action.why)
+    return Judged(Evidence(o, (), context), judgement)

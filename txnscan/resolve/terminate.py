@@ -1,0 +1,225 @@
+"""Fencing: ending the whole transaction of a transactional id at its coordinator, and whoever produces with that id.
+
+A marker ends a transaction on one partition, whatever its coordinator says. Fencing is the other thing: the coordinator
+itself aborts what the id has under way, on all its partitions, and raises the epoch, so that a live producer fails with
+an error. It is what has to come before a marker where the owner of what hangs is still at its epoch; what hangs is not
+touched by it, as no coordinator has it. So it ends with: sweep again.
+
+    journal the intent -> describe -> InitProducerId, again while the coordinator says that it is at it -> describe
+                       -> journal the outcome
+
+An answer that does not come is not asked for again: meanwhile the application may have the id anew, and would be fenced
+a second time. The id is described instead. Brokers, the journal and the clock are arguments.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from txnscan import __version__
+from txnscan.ask.transactions import Transaction
+from txnscan.config import ConfigError
+from txnscan.errors import ExitStatus, TxnscanError
+from txnscan.kafka.acls import Permission, explained
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.init_producer_id import Fenced
+from txnscan.model import TRANSACTION_STATE_TOPIC, Outcome, State, duration, plural
+from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
+from txnscan.resolve.plan import Action, Plan
+
+# What the coordinator says while it ends the transaction, loads, or moves: ask again.
+_AGAIN = (
+    *(ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+)
+_WAIT_S = 0.2
+# As Kafka's tool, which gives up after default.api.timeout.ms.
+TRIES_MAX = 300
+
+
+class TerminateRefused(ConfigError):
+    """An id that is not fenced; the message says why, and what to do."""
+
+    exit_status = ExitStatus.REFUSED
+
+
+class Undescribed(TxnscanError):
+    """An id that its coordinator does not describe: InitProducerId would make one that is mistyped."""
+
+
+class Coordinators(Protocol):
+    """What fencing asks of a cluster."""
+
+    @property
+    def principal(self) -> str:
+        """Who this is, for what to grant it."""
+        ...
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """The id as its coordinator describes it. Raises RequestFailed, also where there is no such id."""
+        ...
+
+    def fence(self, transactional_id: str, timeout_ms: int) -> Fenced:
+        """Asks its coordinator once. Raises RequestFailed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated:
+    """What came of it: the id before and after, as far as it could be described."""
+
+    result: Result
+    before: Transaction
+    after: Transaction | None
+
+
+def refusal(one: Transaction) -> str | None:
+    """Why this id is not to be fenced without a reason, or None. Pure."""
+    if one.two_phase_commit:
+        return (
+            "it takes part in two-phase commit (it has no timeout): what it has prepared may be committed by another "
+            "system, and would be aborted here; give --force REASON where that is known not to be so"
+        )
+    return None
+
+
+def warnings(one: Transaction) -> list[str]:
+    """What to know before it is done, a sentence each. Pure."""
+    said = [
+        "this fences the producer that has the id, alive or not: its next request fails, and its application has to "
+        "begin anew with initTransactions"
+    ]
+    if one.partitions and one.state == State.ONGOING:
+        where = plural(len(one.partitions), "partition")
+        said.append(f"it ends the whole transaction of the id, on {where}, with an abort")
+    if one.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
+        said.append(f"its end is decided already ({one.state}): that stands, and the fence waits for its markers")
+    said.append("what hangs is not ended by it, as no coordinator has it: sweep again afterwards")
+    return said
+
+
+def action_for(one: Transaction, leader_epoch: int) -> Action:
+    """What the journal keeps of it: the partition of `__transaction_state` that is written to."""
+    return Action(
+        incident_id=f"{FORCE_TERMINATE}-{one.transactional_id}",
+        topic=TRANSACTION_STATE_TOPIC,
+        topic_id="",
+        partition=one.coordinator_partition if one.coordinator_partition is not None else 0,
+        producer_id=one.producer_id,
+        producer_epoch=one.producer_epoch if one.producer_epoch is not None else -1,
+        coordinator_epoch=leader_epoch,
+        start_offset=-1,
+        reason=FORCE_TERMINATE,
+        outcome=Outcome.UNKNOWN.value,
+        marker="ABORT",
+        needs=None,
+        transactional_id=one.transactional_id,
+        blocked_records=None,
+        why="",
+    )
+
+
+def plan_of(action: Action, cluster_id: str, now_ms: int) -> Plan:
+    """A plan of this alone, as the journal wants one."""
+    return Plan(
+        cluster_id=cluster_id,
+        sweep_id=f"fence-{uuid.uuid4()}",
+        scope=f"id={action.transactional_id}",
+        swept_at_ms=now_ms,
+        warnings=(),
+        planned_at_ms=now_ms,
+        late_after_ms=0,
+        version=__version__,
+        actions=(action,),
+        refused=(),
+    )
+
+
+def terminate(
+    plan: Plan,
+    action: Action,
+    before: Transaction,
+    coordinators: Coordinators,
+    journal: Journal,
+    *,
+    timeout_ms: int,
+    sleep: Callable[[float], None],
+    forced: str | None = None,
+) -> Terminated:
+    """Fences the id. timeout_ms: for an id that has none of its own. Raises JournalLost."""
+    why = f"fence '{before.transactional_id}'" + (f", forced: {forced}" if forced is not None else "")
+    journal.hold()
+    attempt_id = journal.intend(plan, action, why)
+    terminated = _terminated(action, before, coordinators, timeout_ms, sleep, journal)
+    journal.conclude(plan, attempt_id, action, terminated.result.status, terminated.result.detail)
+    return terminated
+
+
+def _terminated(
+    action: Action,
+    before: Transaction,
+    coordinators: Coordinators,
+    timeout_ms: int,
+    sleep: Callable[[float], None],
+    journal: Journal,
+) -> Terminated:
+    name = before.transactional_id
+    own = before.timeout_ms
+    keeps = own if own is not None and own > 0 and not before.two_phase_commit else timeout_ms
+    code = ErrorCode.NONE.value
+    for attempt in range(TRIES_MAX):
+        if attempt:
+            journal.hold()
+            sleep(_WAIT_S)
+        try:
+            fenced = coordinators.fence(name, keeps)
+        except RequestFailed as failed:
+            if failed.sent:
+                return _unanswered(action, before, coordinators, failed.error)
+            return Terminated(Result(action, Status.FAILED, f"it was not fenced: {failed.error}"), before, None)
+        code = fenced.error_code
+        if code == ErrorCode.NONE:
+            return _after(action, before, fenced, coordinators)
+        if code not in _AGAIN:
+            needs = explained(error_name(code), Permission("Write", "TransactionalId", name), coordinators.principal)
+            return Terminated(Result(action, Status.FAILED, f"it was not fenced: {needs}"), before, None)
+    waited = duration(round(TRIES_MAX * _WAIT_S * 1_000))
+    late = f"its coordinator still answers {error_name(code)} after {waited}; describe it, and see which marker is owed"
+    return Terminated(Result(action, Status.UNKNOWN, late), before, _described(name, coordinators))
+
+
+def _after(action: Action, before: Transaction, fenced: Fenced, coordinators: Coordinators) -> Terminated:
+    ended = before.partitions and before.state == State.ONGOING
+    what = f"its transaction was aborted on {plural(len(before.partitions), 'partition')}; " if ended else ""
+    epochs = f"epoch {before.producer_epoch} of producer id {before.producer_id}"
+    now = f"epoch {fenced.producer_epoch}" + (
+        f" of producer id {fenced.producer_id}" if fenced.producer_id != before.producer_id else ""
+    )
+    detail = f"{what}whoever produces at {epochs} is fenced: it is at {now} now. Sweep again"
+    return Terminated(
+        Result(action, Status.RESOLVED, detail), before, _described(before.transactional_id, coordinators)
+    )
+
+
+def _unanswered(action: Action, before: Transaction, coordinators: Coordinators, error: str) -> Terminated:
+    """No answer came: whether it was done shows in the epoch."""
+    after = _described(before.transactional_id, coordinators)
+    said = f"no answer came ({error})"
+    if after is None:
+        return Terminated(Result(action, Status.UNKNOWN, f"{said}, and it cannot be described"), before, None)
+    moved = (after.producer_id, after.producer_epoch) != (before.producer_id, before.producer_epoch)
+    if moved:
+        epochs = f"epoch {before.producer_epoch} to {after.producer_epoch}"
+        detail = f"{said}, and its epoch went from {epochs}: it was fenced, or its application began anew. Sweep again"
+        return Terminated(Result(action, Status.UNKNOWN, detail), before, after)
+    return Terminated(Result(action, Status.NOT_RESOLVED, f"{said}, and its epoch is as before"), before, after)
+
+
+def _described(name: str, coordinators: Coordinators) -> Transaction | None:
+    try:
+        return coordinators.describe(name)
+    except RequestFailed:
+        return None
