@@ -81,6 +81,9 @@ NO_LOCATION = (
 )
 NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
 NO_MASTER = "is no Spark master; use local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+NO_STATE = "is not one of 'empty', 'ongoing', 'preparecommit', 'prepareabort', 'completecommit', 'completeabort'"
+BY_PRODUCER = "--producer-id, --producer-epoch and --coordinator-epoch"
+ABORT = ("abort", *AT, "--topic", "t", "--partition", "0")
 NO_PATTERN = "is not a regular expression: missing ), unterminated subpattern at position 0"
 
 # What stands behind "txnscan: ", whole. Nothing is sent, and the status is 2.
@@ -181,6 +184,35 @@ USAGE = [
         ("demo", "--port", "80"),
         "invalid value for '--port': Input should be greater than or equal to 1024; see txnscan demo --help",
     ),
+    (("list", *AT, "--state", "open"), f"invalid value for '--state': 'open' {NO_STATE}; see txnscan list --help"),
+    (("list", *AT, "--producer-id", "-1"), "--producer-id: -1 is no producer id"),
+    (
+        ("list", *AT, "--format", "xml"),
+        "invalid value for '--format': 'xml' is not one of 'table', 'json', 'csv'; see txnscan list --help",
+    ),
+    (("describe", *AT), "missing option '--transactional-id'; see txnscan describe --help"),
+    (("describe", *AT, "--transactional-id", ""), "--transactional-id: is empty; give an id"),
+    (("describe-producers", *AT, "--partition", "0"), "--partition: needs --topic to say of which topic"),
+    (("describe-producers", *AT, "--topic", "a/b"), "--topic: 'a/b' is not a legal topic name"),
+    (("coordinator", *AT), "--transactional-id: give an id, or a group with --group"),
+    (("transaction-log", *AT), "--transactional-id: give an id, or a producer id with --producer-id"),
+    (("transaction-log", *AT, "--producer-id", "-1"), "--producer-id: must be 0 or more"),
+    (("abort", *AT, "--partition", "0"), "missing option '--topic'; see txnscan abort --help"),
+    (ABORT, f"--start-offset: is needed, or {BY_PRODUCER} for old brokers"),
+    (
+        (*ABORT, "--start-offset", "1", "--producer-id", "1"),
+        "--start-offset: says which transaction; leave out --producer-id and the epochs",
+    ),
+    ((*ABORT, "--producer-id", "1"), "--producer-epoch: is needed without --start-offset"),
+    ((*ABORT, "--start-offset", "-1"), "--start-offset: -1 is out of range; use 0 to 9223372036854775807"),
+    (
+        (*ABORT, "--producer-id", "1", "--producer-epoch", "32768", "--coordinator-epoch", "0"),
+        "--producer-epoch: 32768 is out of range; use 0 to 32767",
+    ),
+    ((*ABORT, "--start-offset", "1", "--force", " "), "--force: is empty; say why, for the journal"),
+    ((*ABORT, "--start-offset", "1", "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
+    (("force-terminate", *AT), "missing option '--transactional-id'; see txnscan force-terminate --help"),
+    (("force-terminate", *AT, "--transactional-id", ""), "--transactional-id: is empty; give an id"),
     (("sweeep",), "no such command 'sweeep'. Did you mean 'sweep'; see txnscan --help"),
 ]
 
@@ -331,6 +363,35 @@ UNREACHED = [
     ("127.0.0.1:{closed}", "nothing listens at that port; check host and port, and whether the broker is up"),
     ("nosuch.invalid:9092", "the name nosuch.invalid does not resolve; check it, and the DNS of this machine"),
 ]
+
+
+ASKING = [
+    ("list",),
+    ("describe", "--transactional-id", "a"),
+    ("describe-producers",),
+    ("coordinator", "--group", "g"),
+    ("transaction-log", "--transactional-id", "a"),
+    ("abort", "--topic", "t", "--partition", "0", "--start-offset", "1"),
+    ("force-terminate", "--transactional-id", "a"),
+]
+
+
+@pytest.mark.parametrize("command", ASKING, ids=[command[0] for command in ASKING])
+def test_every_command_says_that_no_broker_answers_in_one_sentence(command: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    ran = CliRunner().invoke(app, [*command, "--bootstrap-server", address])
+    said = f"the bootstrap server ({address}) cannot be reached: nothing listens at that port; check host and port, and"
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert ran.stderr.startswith(f"txnscan: --bootstrap-server: {said}")
+
+
+@pytest.mark.parametrize("command", ASKING, ids=[command[0] for command in ASKING])
+def test_ctrl_c_ends_every_command_at_once_with_one_sentence(command: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        process = started(*command, "--bootstrap-server", f"127.0.0.1:{mute.getsockname()[1]}")
+        mute.accept()
+        assert interrupted(process) == (130, "", "txnscan: interrupted\n")
 
 
 @pytest.mark.parametrize(("address", "why"), UNREACHED)
@@ -627,7 +688,7 @@ def test_what_the_jvm_always_says_is_not_passed_on_and_what_matters_is() -> None
 
 # --- help -------------------------------------------------------------------------------------------------------------
 
-COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+COMMANDS = sorted(name for name, one in get_command(app).commands.items() if not one.hidden)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

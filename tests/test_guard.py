@@ -62,7 +62,7 @@ MORE = (
     row("live_owner", {"reason": "live_epoch"}, "initTransactions"),
     row("live_owner", {"reason": "live_epoch", "owner_epoch": None, "transactional_id": None}, "its owner is still at"),
     row("live_owner", {"owner_epoch": 2}, "is still at epoch 3"),
-    row("live_owner", {"reason": "orphan", "owner_epoch": 3}, "forceTerminateTransaction"),
+    row("live_owner", {"reason": "orphan", "owner_epoch": 3}, "force-terminate"),
     row("live_owner", {"reason": "maybe_committed", "outcome": "committed", "owner_epoch": 3}, "then sweep again"),
     row("live_owner", {"owner_epoch": -1}, "fence it first"),
     *(

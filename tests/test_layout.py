@@ -24,6 +24,7 @@ PURE = (
     *PURE_BUT_FOR_SEND,
     *("evidence/batches.py", "evidence/observe.py", "evidence/transaction_log.py", "findings.py"),
     *("resolve/apply.py", "resolve/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
+    *("ask/coordinator.py", "ask/timeline.py", "ask/transactions.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
 # Inside txnscan: what opens connections, runs a clock or needs Spark.
@@ -156,6 +157,10 @@ def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:
     )
     senders = [file for file in files() if "write(marker_for(" in ast.unparse(parsed(file))]
     assert senders == ["resolve/apply.py"]
+
+
+def test_only_resolve_can_fence_an_id() -> None:
+    assert offenders("txnscan.kafka.init_producer_id", allowed=("resolve/",)) == []
 
 
 def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs() -> None:

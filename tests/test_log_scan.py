@@ -22,7 +22,7 @@ from kafka.record.util import calc_crc32c
 import txnscan.evidence.log_scan
 from tests.fakes import FakeCluster, FakePartition, partition
 from tests.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
-from txnscan.evidence.log_scan import Records, _of_ids, _of_producers, pieces, read_log
+from txnscan.evidence.log_scan import Records, of_ids, of_producers, pieces, read_log
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
 from txnscan.kafka import fetch as fetching
 from txnscan.kafka.errors import RequestFailed
@@ -519,7 +519,7 @@ def test_searched_batches_are_told_as_decoded_ones_are(
     cluster.edit["Fetch"] = cut_off
     strings = {producer_id_bytes(one) for one in wanted}
     every = fetch(cluster.send, LOG, 0, 1 << 20, records=True)
-    searched = fetch(cluster.send, LOG, 0, 1 << 20, records=True, wanted=_of_producers(wanted))
+    searched = fetch(cluster.send, LOG, 0, 1 << 20, records=True, wanted=of_producers(wanted))
     assert (searched.high_watermark, searched.size_bytes) == (every.high_watermark, every.size_bytes)
     assert [replace(one, records=None) for one in searched.batches] == [
         replace(one, records=None) for one in every.batches
@@ -533,7 +533,7 @@ def test_a_damaged_batch_raises_the_same_searched_or_decoded() -> None:
     good = batch(0, [record("Y", OTHER)])
     cluster = log_of(good)
     cluster.partitions[STATE, 0].log[0] = flipped(good, len(good) - 2)
-    for wanted in (None, _of_producers([WANTED]), _of_producers([OTHER]), _of_ids(["X"]), _of_ids(["Y"])):
+    for wanted in (None, of_producers([WANTED]), of_producers([OTHER]), of_ids(["X"]), of_ids(["Y"])):
         with pytest.raises(RequestFailed, match="the batch at offset 0 fails its checksum"):
             fetch(cluster.send, LOG, 0, 1 << 20, records=True, wanted=wanted)
 

@@ -29,9 +29,7 @@ _NOT_JOURNALED = "without --tables nothing of this is journaled, and what earlie
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Needed where there is no terminal to ask at.")]
 Force = Annotated[
     str | None,
-    typer.Option(
-        "--force", metavar="REASON", help="Do what is refused otherwise, for this reason, which is journaled."
-    ),
+    typer.Option("--force", metavar="REASON", help="Do what is refused otherwise, for this reason. It is journaled."),
 ]
 JournalTables = Annotated[
     str | None,
@@ -109,8 +107,8 @@ def abort(
 ) -> None:
     """Abort one open transaction on one partition, after the proof of a sweep: shows verdict and outcome, and asks.
 
-    Partition-scoped: one marker, for this partition alone. What committed, may have committed, lives or is not proven to
-    hang is refused without --force. Exit status: 0 done, 1 no such transaction, 2 usage, 5 sent and not known to be
+    Partition-scoped: one marker, for this partition alone. What committed, may have committed, lives or is not proven
+    to hang is refused without --force. Exit status: 0 done, 1 no such transaction, 2 usage, 5 sent and not known to be
     done, 6 refused, 7 another apply is under way.
     """
     with errors_in_one_line():
@@ -228,11 +226,18 @@ def _abort(
     return applied.results[0]
 
 
-def _force_terminate(
+@app.command(
+    "force-terminate",
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan force-terminate --bootstrap-server localhost:9092 --transactional-id my-txn-id",
+        "txnscan forceTerminateTransaction --bootstrap-server localhost:9092 --transactionalId my-txn-id",
+    ),
+)
+def force_terminate(
     bootstrap_server: BootstrapServer,
     transactional_id: Annotated[
-        str,
-        typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The id.", show_default=False),
+        str, typer.Option("--transactional-id", metavar="ID", help="The id.", show_default=False)
     ],
     command_config: CommandConfig = None,
     tables: JournalTables = None,
@@ -241,19 +246,54 @@ def _force_terminate(
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Fence a transactional id and end its whole transaction, as Kafka's forceTerminateTransaction: shows it, and asks.
+    """Fence a transactional id and end its whole transaction, with an abort: shows it, and asks.
 
-    Coordinator-scoped: it aborts what the id has open on all partitions, and a live producer of the id fails. What hangs
-    is known to no coordinator and stays: sweep again. Exit status: 0 done, 1 no such id, 2 usage, 5 asked for and not
-    known to be done, 6 refused, 7 another apply is under way.
+    Coordinator-scoped: it aborts what the id has open on all partitions, and a live producer of the id fails. What
+    hangs is known to no coordinator and stays: sweep again. Kafka's tool calls it forceTerminateTransaction. Exit
+    status: 0 done, 1 no such id, 2 usage, 5 not known to be done, 6 refused, 7 another apply is under way.
     """
+    _force_terminate(bootstrap_server, transactional_id, command_config, tables, yes, force, master, format)
+
+
+@app.command(
+    "forceTerminateTransaction",
+    cls=OneCommand,
+    hidden=True,
+    epilog=examples("txnscan forceTerminateTransaction --bootstrap-server localhost:9092 --transactionalId my-txn-id"),
+)
+def force_terminate_transaction(
+    bootstrap_server: BootstrapServer,
+    transactional_id: Annotated[
+        str, typer.Option("--transactionalId", metavar="ID", help="The id.", show_default=False)
+    ],
+    command_config: CommandConfig = None,
+    tables: JournalTables = None,
+    yes: Yes = False,
+    force: Force = None,
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """The same as force-terminate, as Kafka's tool calls it (KAFKA-19003)."""
+    _force_terminate(bootstrap_server, transactional_id, command_config, tables, yes, force, master, format)
+
+
+def _force_terminate(
+    bootstrap_server: str,
+    transactional_id: str,
+    command_config: str | None,
+    tables: str | None,
+    yes: bool,
+    force: str | None,
+    master: str | None,
+    format: Format,
+) -> None:
     with errors_in_one_line():
         from txnscan.evidence.tasks import wall_clock_ms
         from txnscan.kafka.errors import RequestFailed
         from txnscan.model import TRANSACTION_STATE_TOPIC
         from txnscan.report.asked import described_lines, described_row
         from txnscan.report.output import write_line
-        from txnscan.report.resolution import print_result, result_object
+        from txnscan.report.resolution import print_fenced, result_object
         from txnscan.resolve import terminate as fencing
         from txnscan.resolve.brokers import LiveBrokers
         from txnscan.resolve.run import terminate_now
@@ -288,18 +328,7 @@ def _force_terminate(
             plan = fencing.plan_of(action, cluster_id, wall_clock_ms())
             done = terminate_now(spark, config, plan, before, brokers, forced=forced)
         if format is Format.TABLE:
-            print_result(stdout_console(), done.result)
+            print_fenced(stdout_console(), done.result)
         else:
             write_json({"executed": True, "results": [result_object(done.result)], "settled": []})
     _status(done.result)
-
-
-_FORCE_TERMINATE_EXAMPLES = examples(
-    "txnscan force-terminate --bootstrap-server localhost:9092 --transactional-id my-txn-id",
-    "txnscan forceTerminateTransaction --bootstrap-server localhost:9092 --transactionalId my-txn-id",
-)
-app.command("force-terminate", cls=OneCommand, epilog=_FORCE_TERMINATE_EXAMPLES)(_force_terminate)
-# As Kafka's tool calls it (KAFKA-19003).
-app.command("forceTerminateTransaction", cls=OneCommand, epilog=_FORCE_TERMINATE_EXAMPLES, hidden=True)(
-    _force_terminate
-)

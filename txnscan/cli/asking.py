@@ -83,7 +83,7 @@ def list_transactions(
     ] = None,
     broker_id: Annotated[
         list[int] | None,
-        typer.Option("--broker-id", "--broker", metavar="ID", help="Only ids of this coordinator. May be repeated."),
+        typer.Option("--broker-id", metavar="ID", help="Only ids of this coordinator. May be repeated."),
     ] = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
@@ -207,7 +207,7 @@ def describe_producers(
     ] = None,
     broker_id: Annotated[
         int | None,
-        typer.Option("--broker-id", "--broker", metavar="ID", help="Ask this replica. Default: the leader of each."),
+        typer.Option("--broker-id", metavar="ID", help="Ask this replica. Default: the leader of each."),
     ] = None,
     only_open: Annotated[bool, typer.Option("--open", help="Only producers with an open transaction.")] = False,
     format: RowsFormat = RowFormat.TABLE,
@@ -259,6 +259,76 @@ def _show_producers(
             rows.write([{"rows": made}] if format is RowFormat.TABLE else made)
     rows.end(errors)
     return errors, answered
+
+
+@app.command(
+    "transaction-log",
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan transaction-log --bootstrap-server localhost:9092 --transactional-id my-txn-id",
+        "txnscan transaction-log --bootstrap-server localhost:9092 --producer-id 134132 --format json",
+    ),
+)
+def transaction_log(
+    bootstrap_server: BootstrapServer,
+    transactional_id: Annotated[
+        list[str] | None, typer.Option("--transactional-id", metavar="ID", help="Of this id. May be repeated.")
+    ] = None,
+    producer_id: Annotated[
+        list[int] | None,
+        typer.Option("--producer-id", metavar="ID", help="Of every id that ever had this one. May be repeated."),
+    ] = None,
+    command_config: CommandConfig = None,
+    format: RowsFormat = RowFormat.TABLE,
+) -> None:
+    """Show what __transaction_state holds of an id or a producer id, record by record; impossible steps are marked.
+
+    Exit status: 0 when the log was read, 4 when not all of it was, 1 when none of it was.
+    """
+    with errors_in_one_line():
+        config = ScanConfig(bootstrap_server, command_config=command_config)
+        if not transactional_id and not producer_id:
+            raise ConfigError("--transactional-id", "give an id, or a producer id with --producer-id")
+        if any(one < 0 for one in producer_id or ()):
+            raise ConfigError("--producer-id", "must be 0 or more")
+        warn(config)
+        errors, read = _live_log(config, tuple(transactional_id or ()), tuple(producer_id or ()), format)
+        _say_errors(errors, format)
+    _end(errors, read)
+
+
+def _live_log(
+    config: ScanConfig, names: Collection[str], producer_ids: Collection[int], format: RowFormat
+) -> tuple[list[ScanError], int]:
+    """What of the brokers' log could not be read, and how many of its partitions were."""
+    from txnscan.ask.streamed import streamed
+    from txnscan.ask.timeline import timeline, to_read
+    from txnscan.model import TRANSACTION_STATE_TOPIC
+    from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines, step_row
+    from txnscan.report.rows import aligned
+
+    rows = _rows(
+        format, "records", STEPS, LineRows(step_lines, aligned(STEPS_TABLE, [one.header for one in STEPS_TABLE]))
+    )
+    with _opened(config) as cluster:
+        wanted, errors = to_read(cluster.view([TRANSACTION_STATE_TOPIC]), names, producer_ids)
+        found = 0
+        for one in streamed(
+            lambda each: timeline(
+                cluster.send, each.partition, names=each.names, producer_ids=producer_ids, principal=cluster.principal
+            ),
+            wanted,
+        ):
+            if isinstance(one, ScanError):
+                errors.append(one)
+            else:
+                found += 1
+                rows.write([step_row(one)])
+    rows.end(errors)
+    read = len(wanted) - sum(error.stage == "log" for error in errors)
+    if read and not found:
+        note("the log holds nothing of it: it never was, or it expired and was compacted away")
+    return errors, read
 
 
 @app.command(

@@ -31,7 +31,6 @@ app = typer.Typer(
         "txnscan check --bootstrap-server localhost:9092", "txnscan find-hanging --bootstrap-server localhost:9092"
     ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -46,7 +45,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", "-v", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     pass

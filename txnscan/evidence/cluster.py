@@ -7,6 +7,7 @@ is the engines' work (`reads.py`).
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -215,4 +216,8 @@ class Cluster:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        if exc_info[0] is KeyboardInterrupt:
+            # Threads wait for brokers that may not answer; whoever interrupts does not wait for them.
+            threading.Thread(target=self.close, daemon=True).start()
+        else:
+            self.close()

@@ -42,15 +42,15 @@ def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) ->
     (partition,) = batch.partitions
     wanted = frozenset(batch.producer_ids)
     try:
-        start = _start_of(send, partition)
+        start = start_of(send, partition)
         names: set[str] = set()
         reached = start
-        for piece in pieces(send, partition, start, None, _of_producers(wanted)):
-            names |= _names(piece.batches, piece.offset, wanted)
+        for piece in pieces(send, partition, start, None, of_producers(wanted)):
+            names |= names_in(piece.batches, piece.offset, wanted)
             reached = piece.reached
         records = Records(wanted)
         if names:
-            for piece in pieces(send, partition, start, reached, _of_ids(names)):
+            for piece in pieces(send, partition, start, reached, of_ids(names)):
                 records.take_all(piece.batches, piece.offset, names)
     except (RequestFailed, UnknownRecord) as failed:
         yield LogRow(partition.partition, log_error(partition.partition, failed, principal))
@@ -90,26 +90,27 @@ def pieces(
         offset = reached
 
 
-def _of_producers(wanted: Iterable[int]) -> Callable[[bytes], bool]:
+def of_producers(wanted: Iterable[int]) -> Callable[[bytes], bool]:
     """Whether a batch may have a record with one of these producer ids."""
     those = {producer_id_bytes(one) for one in wanted}
     return lambda batch: (found := peeked(batch)) is None or found[1] in those
 
 
-def _of_ids(names: Iterable[str]) -> Callable[[bytes], bool]:
+def of_ids(names: Iterable[str]) -> Callable[[bytes], bool]:
     """Whether a batch may have a record of one of these ids."""
     keys = {transactional_id_key(name) for name in names}
     return lambda batch: (found := peeked(batch)) is None or found[0] in keys
 
 
-def _start_of(send: Send, partition: Partition) -> int:
+def start_of(send: Send, partition: Partition) -> int:
+    """Where a partition of the log begins. Raises RequestFailed."""
     start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
     if start.error is not None:
         raise RequestFailed(start.error)
     return start.offset
 
 
-def _names(batches: Iterable[Batch], offset: int, wanted: Collection[int]) -> set[str]:
+def names_in(batches: Iterable[Batch], offset: int, wanted: Collection[int]) -> set[str]:
     """The ids that have a wanted producer id in these batches, from an offset on. Raises UnknownRecord."""
     found = set()
     for batch in batches:
@@ -185,6 +186,11 @@ class Records:
         if len(self.kept) >= RECORDS_MAX:
             raise UnknownRecord(f"it holds more than {RECORDS_MAX} records of the ids in question")
         self.kept.append(raw)
+
+    @classmethod
+    def of_ids(cls, names: Collection[str]) -> Records:
+        """All records of these ids, whatever their producer ids."""
+        return cls(frozenset(), _names=set(names))
 
     @classmethod
     def following(cls, row: LogRow, producer_ids: frozenset[int]) -> Records:

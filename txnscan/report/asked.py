@@ -10,11 +10,12 @@ from typing import Any
 
 from txnscan.ask.coordinator import Coordinator
 from txnscan.ask.producers import PartitionProducers
+from txnscan.ask.timeline import Step
 from txnscan.ask.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
 from txnscan.config import printable
 from txnscan.model import OpenProducer, duration, plural
 from txnscan.report.json import iso_utc
-from txnscan.report.rows import Column, Row, aligned
+from txnscan.report.rows import Column, Row, aligned, table_line
 
 _PARTITIONS_SHOWN = 100
 
@@ -27,6 +28,10 @@ PRODUCERS = (
     *("topic", "partition", "broker", "of_leader", "producer_id", "producer_epoch", "coordinator_epoch"),
     *("last_sequence", "last_timestamp_ms", "start_offset", "last_stable_offset", "high_watermark"),
     *("transactional_id", "coordinator", "state", "has_partition", "started_at", "age_ms", "timeout_ms"),
+)
+STEPS = (
+    *("log_partition", "offset", "written_at", "transactional_id", "producer_id", "producer_epoch", "state"),
+    *("started_at", "transactions_version", "partitions", "impossible", "note"),
 )
 COORDINATORS = (
     *("kind", "name", "topic", "partition", "partitions", "broker", "host", "port", "leader_epoch", "error"),
@@ -189,7 +194,7 @@ def producers_lines(rows: Iterable[Row]) -> Iterator[str]:
     yield f"{where}, by {by}{at}"
     yield aligned(_PRODUCER_TABLE, [column.header for column in _PRODUCER_TABLE])
     for row in listed:
-        yield aligned(_PRODUCER_TABLE, [str(column.show(row)) for column in _PRODUCER_TABLE])
+        yield table_line(_PRODUCER_TABLE, row)
     for row in listed:
         if row["start_offset"] is not None:
             yield f"  open from offset {row['start_offset']}: {_owner(row)}"
@@ -216,6 +221,49 @@ def no_proof(broker_id: int) -> str:
         f"broker {broker_id} answers for partitions that it does not lead too; a follower may show open what has "
         "ended, so that nothing is proven by it"
     )
+
+
+# --- the transaction log ----------------------------------------------------------------------------------------------
+
+
+def step_row(step: Step) -> dict[str, Any]:
+    """A record of `__transaction_state`."""
+    record = step.record
+    return {
+        "log_partition": step.partition,
+        "offset": record.offset,
+        "written_at": iso_utc(record.updated_ms) if record.updated_ms >= 0 else None,
+        "transactional_id": record.transactional_id,
+        "producer_id": record.producer_id,
+        "producer_epoch": record.producer_epoch,
+        "state": record.state.value,
+        "started_at": iso_utc(record.start_time_ms) if record.start_time_ms >= 0 else None,
+        "transactions_version": record.client_version,
+        "partitions": [f"{topic}-{index}" for topic, index in sorted(record.partitions)],
+        "impossible": step.impossible,
+        "note": step.note,
+    }
+
+
+STEPS_TABLE = (
+    Column("Partition", 9, lambda row: row["log_partition"], right=True),
+    Column("Offset", 10, lambda row: row["offset"], right=True),
+    Column("Written", 24, lambda row: row["written_at"]),
+    Column("State", 14, lambda row: row["state"]),
+    Column("ProducerId", 10, lambda row: row["producer_id"], right=True),
+    Column("Epoch", 5, lambda row: row["producer_epoch"], right=True),
+    Column("TransactionalId", 0, lambda row: row["transactional_id"]),
+)
+
+
+def step_lines(row: Row) -> Iterator[str]:
+    """A record for people, with its partitions and what is to be said of it below."""
+    yield table_line(STEPS_TABLE, row)
+    if row["partitions"]:
+        version = f" (transactions v{row['transactions_version']})" if row["transactions_version"] else ""
+        yield f"{'':<23}{printable(', '.join(row['partitions']))}{version}"
+    if row["note"] is not None:
+        yield f"{'':<23}{'! ' if row['impossible'] else ''}{row['note']}"
 
 
 # --- coordinators -----------------------------------------------------------------------------------------------------

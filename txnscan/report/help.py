@@ -23,6 +23,35 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+# Kafka's tool takes these before the command, and KIP-664 writes its commands as options, and --broker for --broker-id.
+_BEFORE_THE_COMMAND = ("--bootstrap-server", "--command-config")
+_OF_KIP_664 = ("list", "find-hanging", "describe", "describe-producers", "abort")
+
+
+def as_txnscan_writes(arguments: Sequence[str]) -> list[str]:
+    """A command line of kafka-transactions.sh, as its documentation or KIP-664 writes it, in the order of this one; any
+    other as it is. Pure.
+    """
+    at = 0
+    before: list[str] = []
+    while at < len(arguments):
+        if arguments[at] in _BEFORE_THE_COMMAND and at + 1 < len(arguments):
+            before += arguments[at : at + 2]
+            at += 2
+        elif arguments[at].startswith(tuple(f"{option}=" for option in _BEFORE_THE_COMMAND)):
+            before.append(arguments[at])
+            at += 1
+        else:
+            break
+    if at == len(arguments):
+        return list(arguments)
+    after = ["--broker-id" if word == "--broker" else word for word in arguments[at + 1 :]]
+    command = arguments[at]
+    if command.startswith("--") and command[2:] in _OF_KIP_664:
+        command = command[2:]
+    return [command, *before, *after]
+
+
 class OneCommand(TyperCommand):
     """A command whose arguments are shown by their names alone."""
 
@@ -50,7 +79,8 @@ class OneGroup(TyperGroup):
     ) -> Any:
         """Runs a command; see click's `BaseCommand.main`."""
         try:
-            status = super().main(args, standalone_mode=False, **extra)
+            written = as_txnscan_writes(sys.argv[1:] if args is None else args)
+            status = super().main(written, standalone_mode=False, **extra)
         except TyperException as error:
             context = getattr(error, "ctx", None)
             if not standalone_mode:

@@ -80,6 +80,16 @@ def print_applied(console: Console, applied: Applied) -> None:
     print_count(console, applied)
 
 
+def print_fenced(console: Console, result: Result) -> None:
+    """What came of fencing an id."""
+    status = "fenced" if result.status is Status.RESOLVED else result.status.replace("_", " ")
+    title = Text.assemble(
+        (status, _STYLES.get(result.status, "bold red")), f"  '{printable(str(result.action.transactional_id))}'"
+    )
+    print_text(console, title)
+    print_text(console, Text(f"{printable(result.detail)}."), indent=2)
+
+
 def print_count(console: Console, applied: Applied) -> None:
     """How much of a plan is done."""
     done = sum(result.status in DONE for result in applied.results)

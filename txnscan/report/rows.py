@@ -59,7 +59,7 @@ class TableRows:
     def write(self, rows: Sequence[Row]) -> None:
         """See Rows."""
         lines = [] if self._begun else [aligned(self._columns, [one.header for one in self._columns])]
-        lines += [aligned(self._columns, [_text(one.show(row)) for one in self._columns]) for row in rows]
+        lines += [table_line(self._columns, row) for row in rows]
         self._begun = True
         if lines:
             write_line("\n".join(lines))
@@ -71,14 +71,18 @@ class TableRows:
 
 
 class LineRows:
-    """Some lines for each row."""
+    """Some lines for each row. first: a line before them all, or None."""
 
-    def __init__(self, lines: Callable[[Row], Iterable[str]]) -> None:
+    def __init__(self, lines: Callable[[Row], Iterable[str]], first: str | None = None) -> None:
         self._lines = lines
+        self._first = first
 
     def write(self, rows: Sequence[Row]) -> None:
         """See Rows."""
         said = [line for row in rows for line in self._lines(row)]
+        if said and self._first is not None:
+            said.insert(0, self._first)
+            self._first = None
         if said:
             write_line("\n".join(said))
 
@@ -133,6 +137,11 @@ class CsvRows:
         if not self._begun:
             self.write([])
         write_line("", end="")
+
+
+def table_line(columns: Sequence[Column], row: Row) -> str:
+    """A row as a line of a table."""
+    return aligned(columns, [_text(column.show(row)) for column in columns])
 
 
 def aligned(columns: Sequence[Column], texts: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from txnscan import __version__
 from txnscan.config import ConfigError, printable
-from txnscan.errors import ExitStatus
+from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import Incident, Incidents, NoHistory, Scan
@@ -55,6 +55,10 @@ class AbortRefused(ConfigError):
     """A marker that is not sent; the message says why, and what to do."""
 
     exit_status = ExitStatus.REFUSED
+
+
+class Unreadable(TxnscanError):
+    """A partition whose leader did not answer; the message says why."""
 
 
 class NothingOpen(ConfigError):
@@ -264,13 +268,13 @@ class NoJournal:
 
 def cannot_be_asked(found: Scan) -> str | None:
     """Why the partition's leader cannot be asked what is open there, as it lacks the API; None where it can. Raises
-    RequestFailed where it could, and did not answer.
+    Unreadable where it could, and did not answer.
     """
     if not found.partitions_failed:
         return None
     error = found.errors[0].error
     if unsupported_api(error) != "DescribeProducers":
-        raise RequestFailed(error, sent=False)
+        raise Unreadable(f"abort: the partition cannot be read: {error}")
     return error
 
 

@@ -78,29 +78,29 @@ class LiveBrokers:
         return self._judged(action, reads_log=False)
 
     def _judged(self, action: Action, reads_log: bool) -> Judged | None:
-        found = self.proven(action.topic, action.partition, reads_log=reads_log)
+        try:
+            found = self.proven(action.topic, action.partition, reads_log=reads_log)
+        except (ClusterUnreachable, ConfigError) as error:
+            raise RequestFailed(str(error), sent=False) from None
         if found.partitions_failed:
             raise RequestFailed(found.errors[0].error, sent=False)
         return next((j for j in found.transactions if j.observation.producer_id == action.producer_id), None)
 
     def proven(self, topic: str, partition: int, *, reads_log: bool = True) -> Scan:
-        """A sweep of this partition alone. Raises RequestFailed."""
+        """A sweep of this partition alone. Raises ClusterUnreachable and ConfigError."""
         narrowed = replace(self._config, topic_names=(topic,), partitions=(partition,), engine="threads")
-        try:
-            with self._cluster() as cluster:
-                found = scan(
-                    narrowed,
-                    cluster,
-                    self._engine(),
-                    sweep_id=f"apply-{uuid.uuid4()}",
-                    now_ms=self._now_ms,
-                    history=self._history,
-                    progress=lambda stage, done, total: None,
-                    reads_log=reads_log,
-                )
-                self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
-        except (ClusterUnreachable, ConfigError) as error:
-            raise RequestFailed(str(error), sent=False) from None
+        with self._cluster() as cluster:
+            found = scan(
+                narrowed,
+                cluster,
+                self._engine(),
+                sweep_id=f"apply-{uuid.uuid4()}",
+                now_ms=self._now_ms,
+                history=self._history,
+                progress=lambda stage, done, total: None,
+                reads_log=reads_log,
+            )
+            self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
         return found
 
     def describe(self, transactional_id: str) -> Transaction:

@@ -189,7 +189,7 @@ GUARDS: tuple[Guard, ...] = (
         _owner_may_write,
         lambda s, _: (
             f"{_owner(s)} is still at epoch {s.producer_epoch} and can write here: fence it first (let its application "
-            "call initTransactions, or use kafka-transactions.sh forceTerminateTransaction), then sweep again"
+            "call initTransactions, or use txnscan force-terminate), then sweep again"
         ),
     ),
     Guard("unknown_reason", _unknown_reason, lambda s, _: f"nothing is known of what to do about '{s.reason}'"),
