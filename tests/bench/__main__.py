@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.bench import busy, cold, costs, distribution, metadata, scale, slow, sweep, wide
+from tests.bench import busy, cold, commands, costs, distribution, metadata, scale, slow, sweep, wide
 from tests.bench.harness import ROOT, Finding, Options, console, machine, say, show
 from tests.bench.processes import Failed, apart
 
@@ -23,6 +23,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], Finding]] = MappingProxyType(
         "sweep": sweep.run,
         "busy": busy.run,
         "cold": cold.run,
+        "commands": commands.run,
         "slow": slow.run,
         "scale": scale.run,
         "costs": costs.run,
