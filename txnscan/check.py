@@ -206,7 +206,7 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
     findings = []
     for error, names in sorted(refused.items()):
         name = names[0] if len(names) == 1 else "*"
-        why = explained(error, Permission("Read", "Topic", name), cluster.principal)
+        why = explained(error, error, Permission("Read", "Topic", name), cluster.principal)
         findings.append(Finding("acls", Level.INCOMPLETE, f"{_named(names)} cannot be read: {why}"))
     return findings
 

@@ -102,7 +102,9 @@ class Reader:
             WideRow,
             lambda done, total: on_progress(done * count // total, count),
         )
-        failed = [ScanError("read", r.error, r.leader, r.topic, r.partition) for r in rows if r.error is not None]
+        failed = [
+            ScanError("read", r.error, r.leader, r.topic, r.partition, r.lacks_api) for r in rows if r.error is not None
+        ]
         return rows, [*unled, *failed]
 
     def narrow(

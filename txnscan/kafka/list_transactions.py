@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kafka.protocol.admin import ListTransactionsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 
 # A producer id that no transactional id has.
 _NOBODY = -1
@@ -39,7 +39,7 @@ def list_transactions(
     wanted = [] if producer_ids is None else sorted(producer_ids) or [_NOBODY]
     response = send(broker_id, ListTransactionsRequest(state_filters=list(states), producer_id_filters=wanted))
     if response.error_code != ErrorCode.NONE:
-        raise RequestFailed(f"broker {broker_id} answered ListTransactions with {error_name(response.error_code)}")
+        raise RequestFailed.answered(f"broker {broker_id}", "ListTransactions", response.error_code)
     listing = tuple(present(response.transaction_states))
     listed = {one.transactional_id: ListedTransaction(one.producer_id, one.transaction_state) for one in listing}
     if len(listed) != len(listing):
