@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnscan.report.progress import TerminalProgress
+    from txnscan.store.tables import Tables
 
 app = typer.Typer(
     name="txnscan",
@@ -71,6 +72,20 @@ def started_spark(master: str | None, progress: TerminalProgress) -> SparkSessio
 
     progress("start Spark", 0, 1)
     return spark_session(master, say=progress.say, heard=progress.say)
+
+
+def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> SparkSession | None:
+    """A session where these tables need one, or one is asked for by its master; None where delta-rs opens them."""
+    from txnscan.store.open import needs_spark
+
+    return started_spark(master, progress) if master is not None or needs_spark(tables) else None
+
+
+def opened_tables(tables: str, master: str | None, progress: TerminalProgress) -> Tables:
+    """The tables at a location."""
+    from txnscan.store.open import open_tables
+
+    return open_tables(tables, spark_for(tables, master, progress))
 
 
 def write_json(found: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from txnscan.config import ConfigError, ScanConfig
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
+from txnscan.store.open import needs_spark
 
 # Kafka's own tool takes an int.
 _MINUTES_MAX = 2**31 - 1
@@ -93,7 +94,10 @@ def sweep(
 
         not_stored: str | None = None
         with progress_bar() as progress:
-            spark = started_spark(master, progress)
+            on_spark = engine is EngineName.SPARK or (
+                tables is not None and (master is not None or needs_spark(tables))
+            )
+            spark = started_spark(master, progress) if on_spark else None
             try:
                 found = run_sweep(spark, config, progress=progress, say=note).scan
             except NotStored as error:

@@ -15,6 +15,7 @@ from txnscan.resolve.apply import DONE, Result, apply_plan, chosen, settle_inter
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
+from txnscan.store.open import open_tables
 from txnscan.store.selection import Stale, began_ms, find_sweep, stale
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Applied:
 
 
 def plan_sweep(
-    spark: SparkSession,
+    spark: SparkSession | None,
     tables: str,
     limits: Limits = Limits(),  # noqa: B008
     *,
@@ -52,9 +53,8 @@ def plan_sweep(
     sweep. Raises ConfigError, and Stale when the sweep is older than this.
     """
     from txnscan.resolve.journal import TablesJournal, stored_hanging
-    from txnscan.store.tables import Tables
 
-    opened = Tables(spark, tables)
+    opened = open_tables(tables, spark)
     chosen_sweep = find_sweep(opened, cluster_id, sweep_id)
     for note in chosen_sweep.notes:
         say(note)
@@ -79,7 +79,7 @@ def plan_sweep(
 
 
 def apply_to(
-    spark: SparkSession,
+    spark: SparkSession | None,
     config: ScanConfig,
     plan: Plan,
     *,
@@ -99,11 +99,10 @@ def apply_to(
     """
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import Lock, check_exclusive
-    from txnscan.store.tables import Tables
 
     if config.tables is None:
         raise ConfigError("--tables", "is needed: the journal is kept there")
-    tables = Tables(spark, config.tables)
+    tables = open_tables(config.tables, spark)
     if execute:
         check_exclusive(tables, config.tables)
     brokers = LiveBrokers(config)
