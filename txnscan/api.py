@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
+from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Progress, Scan
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.report.json import sweep_summary

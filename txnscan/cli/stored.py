@@ -50,7 +50,7 @@ def show(
     with errors_in_one_line():
         parse_location(tables)
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
-        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.clock import wall_clock_ms
         from txnscan.report.json import stored_object
         from txnscan.report.table import print_stored
         from txnscan.store.selection import find_sweep, stale

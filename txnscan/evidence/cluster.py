@@ -41,6 +41,8 @@ _DEFAULT_MAX_TIMEOUT_MS = 900_000
 class ClusterUnreachable(TxnscanError):
     """No bootstrap server answered; the message is one sentence for users."""
 
+    option = "--bootstrap-server"
+
 
 class Cluster:
     """A cluster as the driver sees it. Use it as a context manager.

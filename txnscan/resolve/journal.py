@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from txnscan import __version__
-from txnscan.evidence.tasks import wall_clock_ms
+from txnscan.clock import wall_clock_ms
 from txnscan.model import KnownOutcome, TransactionKey
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored

@@ -24,8 +24,8 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, local_path
-from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.store.delta import Is, Matched, NotMatched, arrow_rows, tried_again
 from txnscan.store.exclusive import is_local, scheme_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txnscan import __version__
+from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
 from txnscan.resolve.apply import DONE, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers

@@ -222,7 +222,7 @@ def _field(column: Column) -> Field:
 
 def _queried(table: DeltaTable, sql: str) -> pa.Table:
     # `to_pyarrow_table` may end the process when it ends itself (status 134); a query does not.
-    return pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
+    return pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql)).read_all()
 
 
 def _where(where: Sequence[Condition]) -> str:
