@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,8 @@ import pytest
 
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.story import Scene, plant_all
+from txnscan.store.open import open_tables
+from txnscan.store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +37,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of what is planted come first: the live transactions among it end after 15 minutes, whatever the load."""
     items.sort(key=lambda item: "planted" not in getattr(item, "fixturenames", ()))
+
+
+# Opens the tables at a location.
+Opens = Callable[[str], Tables]
+
+
+@pytest.fixture(scope="module", params=["spark", "delta-rs"])
+def opens(request: pytest.FixtureRequest) -> Opens:
+    """Both implementations of the tables are held by the same tests."""
+    session = None if request.param == "delta-rs" else request.getfixturevalue("spark")
+    return lambda location: open_tables(location, session)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.builders import NOW_MS, P, judged, known, scan, view
 from tests.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
 from txnscan.ask.transactions import Transaction
 from txnscan.judge.outcome import with_outcome
-from txnscan.kafka.errors import RequestFailed, unsupported
+from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.init_producer_id import Fenced
 from txnscan.model import Judged, ScanError
 from txnscan.resolve import terminate as fencing
@@ -95,8 +95,8 @@ def test_the_transaction_is_found_by_its_offset_or_its_producer_and_not_by_other
 
 def test_brokers_that_cannot_be_asked_are_told_from_those_that_did_not_answer() -> None:
     assert cannot_be_asked(scan()) is None
-    lacks = unsupported("broker 1", "DescribeProducers")
-    assert cannot_be_asked(scan(partitions_failed=1, errors=(ScanError("read", lacks),))) == lacks
+    lacks = ScanError("read", "broker 1 does not support it", lacks_api="DescribeProducers")
+    assert cannot_be_asked(scan(partitions_failed=1, errors=(lacks,))) == lacks.error
     with pytest.raises(Unreadable, match="away"):
         cannot_be_asked(scan(partitions_failed=1, errors=(ScanError("read", "away"),)))
 

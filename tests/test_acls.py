@@ -86,14 +86,16 @@ def test_names_from_the_cluster_stay_one_word_in_a_command(name: str) -> None:
         assert f"User:{name}" in words
 
 
-@pytest.mark.parametrize("error", ["NOT_COORDINATOR", "broker 1 cannot be reached"])
-def test_an_error_that_no_acl_would_mend_is_left_as_it_is(error: str) -> None:
-    assert explained(error, DESCRIBE_CLUSTER, "User:bob") == error
+@pytest.mark.parametrize("code", ["NOT_COORDINATOR", "SASL_AUTHENTICATION_FAILED", None])
+def test_an_error_that_no_acl_would_mend_is_left_as_it_is(code: str | None) -> None:
+    error = "broker 1 says something of TOPIC_AUTHORIZATION_FAILED"
+    assert explained(error, code, DESCRIBE_CLUSTER, "User:bob") == error
 
 
 def test_an_error_for_want_of_an_acl_keeps_its_words_and_says_what_is_wanted() -> None:
     error = "broker 1 answered X with CLUSTER_AUTHORIZATION_FAILED"
-    assert explained(error, DESCRIBE_CLUSTER, "User:bob") == f"{error}: {lacks(DESCRIBE_CLUSTER, 'User:bob')}"
+    said = explained(error, "CLUSTER_AUTHORIZATION_FAILED", DESCRIBE_CLUSTER, "User:bob")
+    assert said == f"{error}: {lacks(DESCRIBE_CLUSTER, 'User:bob')}"
 
 
 @pytest.mark.parametrize(

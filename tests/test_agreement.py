@@ -185,7 +185,7 @@ def test_a_topic_that_is_missing_or_forbidden_is_named_with_the_brokers_own_erro
     cluster: FakeCluster, code: ErrorCode
 ) -> None:
     cluster.topic_errors["t"] = int(code)
-    error = explained(f"t: {code.name}", Permission("Describe", "Topic", "t"), UNKNOWN_PRINCIPAL)
+    error = explained(f"t: {code.name}", code.name, Permission("Describe", "Topic", "t"), UNKNOWN_PRINCIPAL)
     assert why_not(agree(cluster)) == error
 
 

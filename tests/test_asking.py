@@ -20,7 +20,7 @@ from txnscan.ask.transactions import Transaction, describe, list_on, located
 from txnscan.evidence.agreement import read_agreement
 from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.errors import RequestFailed, unsupported
+from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_transactions import ListingFilter
 from txnscan.kafka.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, ScanError, State
@@ -128,7 +128,7 @@ def test_a_filter_that_a_broker_does_not_know_is_an_error_and_never_passed_over(
     wanted: ListingFilter, says: str
 ) -> None:
     def send(broker_id: int, request: Any) -> Any:
-        raise RequestFailed(unsupported("broker 1", "ListTransactions"), sent=False)
+        raise RequestFailed.unsupported("broker 1", "ListTransactions")
 
     (error,) = list_on(send, 1, wanted, lambda: NOW_MS)
     assert isinstance(error, ScanError) and error.error.startswith(says)

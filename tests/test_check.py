@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from tests.conftest import Planted
 from txnscan.check import Checked, Finding, Level, check_cluster, check_tables
 from txnscan.cli import app
+from txnscan.clock import wall_clock_ms
 from txnscan.config import parse_bootstrap_servers
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
+from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.store.schema import TABLES
 

@@ -31,11 +31,11 @@ from tests.builders import plan, scan, stored
 from tests.test_sweep import ROOT, run
 from txnscan.cli import app, base
 from txnscan.cli.ending import errors_in_one_line
+from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
 from txnscan.engine.jvm import _listen
-from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.report.progress import _STAGES, TerminalProgress
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.plan import to_json

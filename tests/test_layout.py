@@ -23,7 +23,7 @@ PURE = (
     *THEORY,
     *PURE_BUT_FOR_SEND,
     *("evidence/batches.py", "evidence/observe.py", "evidence/transaction_log.py", "findings.py"),
-    *("resolve/apply.py", "resolve/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
+    *("resolve/apply.py", "store/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
     *("ask/coordinator.py", "ask/timeline.py", "ask/transactions.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
@@ -35,7 +35,11 @@ IMPURE_HOMES = (
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (
     *("engine/spark.py", "engine/daemon.py", "engine/nodes.py", "engine/session.py", "engine/jvm.py"),
-    *("store/tables.py", "store/history.py"),
+    "store/spark.py",
+)
+# What needs Arrow, which Spark and delta-rs bring.
+ARROW_HOMES = (
+    *("engine/", "store/delta.py", "store/delta_rs.py", "store/history.py", "store/spark.py", "store/tables.py"),
     *JOURNAL,
 )
 
@@ -136,16 +140,16 @@ def test_pyspark_is_imported_only_where_spark_is_used_and_elsewhere_for_types_al
     assert offenders("pyspark", "delta", allowed=SPARK_HOMES, unless=("typing",)) == []
 
 
-def test_the_modules_that_need_spark_are_imported_inside_functions() -> None:
-    heavy = ("txnscan.store.tables", "txnscan.engine.spark", "txnscan.engine.rows", "pyarrow", "pandas")
-    assert (
-        offenders(
-            *heavy, allowed=("store/tables.py", "store/history.py", "engine/", *JOURNAL), unless=("call", "typing")
-        )
-        == []
-    )
+def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() -> None:
+    stores = ("txnscan.store.spark", "txnscan.store.delta_rs", "txnscan.store.tables", "txnscan.store.history")
+    heavy = (*stores, "txnscan.engine.spark", "txnscan.engine.rows", "pyarrow", "pandas", "deltalake")
+    assert offenders(*heavy, allowed=ARROW_HOMES, unless=("call", "typing")) == []
     journal = ("txnscan.resolve.journal", "txnscan.resolve.lock")
     assert offenders(*journal, allowed=JOURNAL, unless=("call", "typing")) == []
+
+
+def test_delta_rs_is_imported_by_its_own_store_alone() -> None:
+    assert offenders("deltalake", allowed=("store/delta_rs.py",)) == []
 
 
 def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:

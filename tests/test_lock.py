@@ -11,13 +11,14 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.conftest import Opens
 from txnscan import ScanConfig
 from txnscan.config import ConfigError
 from txnscan.resolve.lock import ApplyRunning, Lock, check_exclusive, location_of
 from txnscan.resolve.plan import Plan
 from txnscan.resolve.run import apply_to
+from txnscan.store.open import open_tables
 from txnscan.store.schema import APPLY_LOCKS
-from txnscan.store.tables import Tables
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = "a cluster/with a name of its own"
@@ -26,12 +27,12 @@ NO_LEASE_MS = 0
 
 OTHER_PROCESS = """
 import sys
-from txnscan.resolve.lock import ApplyRunning, Lock
 from txnscan.engine.session import spark_session
-from txnscan.store.tables import Tables
+from txnscan.resolve.lock import ApplyRunning, Lock
+from txnscan.store.open import open_tables
 
-location, cluster = sys.argv[1:]
-tables = Tables(spark_session("local[1]"), location)
+store, location, cluster = sys.argv[1:]
+tables = open_tables(location, spark_session("local[1]") if store == "spark" else None)
 try:
     with Lock(tables, cluster, lease_ms=0):
         print("taken", flush=True)
@@ -44,14 +45,16 @@ with Lock(tables, cluster, lease_ms=0):
 """
 
 
+@pytest.mark.parametrize("store", ["spark", "delta-rs"])
 def test_of_two_processes_on_a_local_path_one_has_the_lock_until_it_ends_or_is_killed(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path, store: str
 ) -> None:
+    """Whichever of them goes through Spark."""
     location = str(tmp_path / "tables of two")
-    tables = Tables(spark, location)
+    tables = open_tables(location, None)
     tables.create()
     child = subprocess.Popen(
-        [sys.executable, "-c", OTHER_PROCESS, location, CLUSTER],
+        [sys.executable, "-c", OTHER_PROCESS, store, location, CLUSTER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -79,8 +82,8 @@ def test_of_two_processes_on_a_local_path_one_has_the_lock_until_it_ends_or_is_k
         pass
 
 
-def test_a_lock_that_was_refused_leaves_nothing_locked(spark: SparkSession, location: str) -> None:
-    tables = Tables(spark, location)
+def test_a_lock_that_was_refused_leaves_nothing_locked(opens: Opens, location: str) -> None:
+    tables = opens(location)
     tables.create()
     with Lock(tables, CLUSTER):
         (file,) = Path(location, "apply_locks").glob("_*.lock")
@@ -92,8 +95,8 @@ def test_a_lock_that_was_refused_leaves_nothing_locked(spark: SparkSession, loca
         pass
 
 
-def test_where_the_file_cannot_be_locked_the_apply_says_so(spark: SparkSession, location: str) -> None:
-    tables = Tables(spark, location)
+def test_where_the_file_cannot_be_locked_the_apply_says_so(opens: Opens, location: str) -> None:
+    tables = opens(location)
     tables.create()
     with Lock(tables, CLUSTER):
         (file,) = Path(location, "apply_locks").glob("_*.lock")
@@ -128,7 +131,7 @@ def test_an_apply_refuses_s3_without_a_look_at_it_or_at_the_cluster() -> None:
 def test_s3_with_a_log_store_that_excludes_others_is_not_refused() -> None:
     settings = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
     location = "s3a://bucket/txnscan"
-    check_exclusive(Tables(cast(SparkSession, Untouched(settings)), location), location)
+    check_exclusive(open_tables(location, cast(SparkSession, Untouched(settings))), location)
 
 
 def test_what_a_session_sets_does_not_count_because_delta_does_not_read_it(spark: SparkSession) -> None:
@@ -136,7 +139,7 @@ def test_what_a_session_sets_does_not_count_because_delta_does_not_read_it(spark
     spark.conf.set(name, "io.delta.storage.S3DynamoDBLogStore")
     try:
         with pytest.raises(ConfigError, match="excludes no other process"):
-            check_exclusive(Tables(spark, location), location)
+            check_exclusive(open_tables(location, spark), location)
     finally:
         spark.conf.unset(name)
 
@@ -144,7 +147,7 @@ def test_what_a_session_sets_does_not_count_because_delta_does_not_read_it(spark
 def test_tables_of_a_catalog_are_where_their_files_are(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     spark.sql("CREATE SCHEMA IF NOT EXISTS spark_catalog.locked")
     # The schema is of spark_catalog, which is the default catalog.
-    tables = Tables(spark, "spark_catalog.locked")
+    tables = open_tables("spark_catalog.locked", spark)
     tables.create()
     location = location_of(tables, APPLY_LOCKS)
     assert location.startswith("file:/") and location.endswith("/locked.db/apply_locks")
@@ -156,6 +159,16 @@ def test_tables_of_a_catalog_are_where_their_files_are(spark: SparkSession, monk
         check_exclusive(tables, "spark_catalog.locked")
 
 
-def test_a_location_without_tables_is_said_to_have_none(spark: SparkSession, location: str) -> None:
+def test_a_location_without_tables_is_said_to_have_none(opens: Opens, location: str) -> None:
     with pytest.raises(ConfigError, match="there is no table resolutions of txnscan"):
-        check_exclusive(Tables(spark, location), location)
+        check_exclusive(opens(location), location)
+
+
+def test_delta_rs_puts_a_commit_only_where_there_is_none_unless_it_is_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    location = "s3://bucket/txnscan"
+    check_exclusive(open_tables(location, None), location)
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+    with pytest.raises(ConfigError, match="AWS_S3_ALLOW_UNSAFE_RENAME is set; take it away"):
+        check_exclusive(open_tables(location, None), location)

@@ -28,7 +28,7 @@ from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Scan
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
 from txnscan.scan import scan
@@ -178,7 +178,7 @@ class FakeOld(FakeCluster):
     def send(self, broker_id: int, request: Any) -> Any:
         name = api_name(request)
         if name in self.lacking.get(broker_id, ()):
-            raise RequestFailed(unsupported(f"broker {broker_id} (127.0.0.1:{9000 + broker_id})", name), sent=False)
+            raise RequestFailed.unsupported(f"broker {broker_id} (127.0.0.1:{9000 + broker_id})", name)
         return super().send(broker_id, request)
 
     def learn(self, brokers: Iterable[Broker]) -> None:

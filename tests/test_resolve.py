@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.conftest import Opens
 from txnscan import ScanConfig, sweep
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic, unverified
@@ -29,7 +30,7 @@ from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.lock import ApplyRunning, Lock
 from txnscan.resolve.plan import Plan, PlanRefused, from_json, to_json
 from txnscan.resolve.run import Applied, apply_to, plan_sweep
-from txnscan.store.tables import Tables
+from txnscan.store.open import open_tables
 
 ROOT = Path(__file__).parents[1]
 # The shortest in which a torn commit can still be planted; the scanner must have watched for longer than this.
@@ -82,19 +83,19 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
         def planned() -> Plan | None:
             sweep(spark, config)
-            plan = plan_sweep(spark, tables)
+            plan = plan_sweep(None, tables)
             return plan if len(plan.actions) == len(ORPHANS) + 4 else None
 
         plan = wait_until(planned, "everything had been watched for long enough", 180)
         yield World(cluster, wire, config, plan, kept, lost, orphans, revived, same_epoch)
 
 
-def applied(spark: SparkSession, world: World, plan: Plan, **changes: object) -> Applied:
-    """A plan of some of its actions, noted in the tables as if it had been planned so."""
+def applied(world: World, plan: Plan, spark: SparkSession | None = None, **changes: object) -> Applied:
+    """A plan of some of its actions, noted in the tables as if it had been planned so. Spark swept, and wrote them."""
     from txnscan.resolve.journal import TablesJournal
 
     assert world.config.tables is not None
-    TablesJournal(Tables(spark, world.config.tables)).planned(plan)
+    TablesJournal(open_tables(world.config.tables, spark)).planned(plan)
     return apply_to(spark, world.config, plan, **changes)  # type: ignore[arg-type]
 
 
@@ -121,14 +122,14 @@ def test_a_plan_says_what_follows_from_each_outcome_and_refuses_an_owner_that_ma
     assert (refused.topic, refused.reason, refused.guard) == ("same-epoch", "live_epoch", "live_owner")
 
 
-def test_a_rehearsal_sends_nothing(spark: SparkSession, world: World) -> None:
-    rehearsed = apply_to(spark, world.config, world.plan, options=EVERY_OPTION)
+def test_a_rehearsal_sends_nothing(world: World) -> None:
+    rehearsed = apply_to(None, world.config, world.plan, options=EVERY_OPTION)
     assert {result.status for result in rehearsed.results} == {Status.WOULD_SEND}
     assert all(stuck(world.wire, action.topic) for action in world.plan.actions)
 
 
-def test_without_its_option_no_marker_is_sent(spark: SparkSession, world: World) -> None:
-    results = applied(spark, world, world.planned("kept-solo", "clicks"), execute=True).results
+def test_without_its_option_no_marker_is_sent(world: World) -> None:
+    results = applied(world, world.planned("kept-solo", "clicks"), execute=True).results
     assert [result.status for result in results] == [Status.REFUSED, Status.REFUSED]
     assert [needed in result.detail for needed, result in zip(reversed(EVERY_OPTION), results, strict=True)] == [
         True
@@ -136,7 +137,7 @@ def test_without_its_option_no_marker_is_sent(spark: SparkSession, world: World)
     assert stuck(world.wire, "clicks") and stuck(world.wire, "kept-solo")
 
 
-def test_an_aborted_orphan_frees_its_partition(spark: SparkSession, world: World) -> None:
+def test_an_aborted_orphan_frees_its_partition(world: World) -> None:
     # A live consumer's view: what was written after the orphan comes out as soon as the marker is there.
     behind = Producer(world.wire, "behind-service")
     behind.init_producer_id()
@@ -144,7 +145,7 @@ def test_an_aborted_orphan_frees_its_partition(spark: SparkSession, world: World
     behind.end(commit=True)
     wait_until(lambda: plant.open_transaction(world.wire, "clicks", 0, behind.known.producer_id) is None, "it ended")
     assert stuck(world.wire, "clicks")
-    result = only(applied(spark, world, world.planned("clicks"), execute=True, options=EVERY_OPTION))
+    result = only(applied(world, world.planned("clicks"), execute=True, options=EVERY_OPTION))
     assert result.status is Status.RESOLVED
     assert read_values(world.wire, "clicks", 0, committed=True) == [b"behind"]
     assert "below the high watermark" not in result.detail  # the last stable offset is the high watermark
@@ -153,7 +154,7 @@ def test_an_aborted_orphan_frees_its_partition(spark: SparkSession, world: World
 def test_a_torn_commit_is_completed_where_kafkas_abort_loses_it(spark: SparkSession, world: World) -> None:
     before = plant.read_both(world.wire, world.kept)
     assert (before.whole_committed, before.torn_committed) == (5, 0)
-    result = only(applied(spark, world, world.planned("kept-solo"), execute=True, options=EVERY_OPTION))
+    result = only(applied(world, world.planned("kept-solo"), spark, execute=True, options=EVERY_OPTION))
     assert result.status is Status.RESOLVED
     kafka = kafka_transactions(
         world.cluster, "abort", "--topic", "lost-solo", "--partition", "0",
@@ -164,16 +165,16 @@ def test_a_torn_commit_is_completed_where_kafkas_abort_loses_it(spark: SparkSess
     assert (kept.whole_committed, kept.torn_committed) == (5, 5)
     assert (lost.whole_committed, lost.torn_committed) == (5, 0)
     # What Kafka's tool has aborted is gone for this plan as well.
-    gone = only(applied(spark, world, world.planned("lost-solo"), execute=True, options=EVERY_OPTION))
+    gone = only(applied(world, world.planned("lost-solo"), execute=True, options=EVERY_OPTION))
     assert gone.status is Status.GONE
 
 
-def test_a_stale_epochs_owner_goes_on_while_what_it_left_is_aborted(spark: SparkSession, world: World) -> None:
+def test_a_stale_epochs_owner_goes_on_while_what_it_left_is_aborted(world: World) -> None:
     owner = Producer(world.wire, "shipments-service", v2=False)
     owner.init_producer_id()
     epoch = owner.known
     with HealthyTraffic(world.cluster, "beside-apply") as traffic:
-        result = only(applied(spark, world, world.planned("shipments"), execute=True, options=EVERY_OPTION))
+        result = only(applied(world, world.planned("shipments"), execute=True, options=EVERY_OPTION))
     assert result.status is Status.RESOLVED
     assert traffic.count.errors == ()
     # It goes on at the epoch that it had, on the partition that was freed.
@@ -183,10 +184,10 @@ def test_a_stale_epochs_owner_goes_on_while_what_it_left_is_aborted(spark: Spark
     wait_until(lambda: read_values(world.wire, "shipments", 0, committed=True) == [b"after"], "the commit was seen")
 
 
-def test_an_owner_that_wakes_up_between_plan_and_apply_is_not_touched(spark: SparkSession, world: World) -> None:
+def test_an_owner_that_wakes_up_between_plan_and_apply_is_not_touched(world: World) -> None:
     for topic, owner in (("revived", world.revived), ("same-epoch", world.same_epoch)):
         owner.write(topic, 0, [b"awake"])
-    result = only(applied(spark, world, world.planned("revived"), execute=True, options=EVERY_OPTION))
+    result = only(applied(world, world.planned("revived"), execute=True, options=EVERY_OPTION))
     assert result.status is Status.REFUSED
     assert "ongoing" in result.detail
     for topic, owner in (("revived", world.revived), ("same-epoch", world.same_epoch)):
@@ -200,7 +201,6 @@ from pathlib import Path
 from txnscan import ScanConfig
 from txnscan.resolve.plan import from_json
 from txnscan.resolve.run import apply_to
-from txnscan.engine.session import spark_session
 
 bootstrap, tables, plan, step = sys.argv[1:]
 
@@ -210,7 +210,7 @@ def on_step(now, action):
 
 config = ScanConfig(bootstrap, tables=tables)
 options = ("--complete-commits", "--accept-unknown-outcome")
-apply_to(spark_session(), config, from_json(Path(plan).read_text()), execute=True, options=options, on_step=on_step)
+apply_to(None, config, from_json(Path(plan).read_text()), execute=True, options=options, on_step=on_step)
 """
 
 
@@ -222,7 +222,6 @@ apply_to(spark_session(), config, from_json(Path(plan).read_text()), execute=Tru
     ],
 )
 def test_an_apply_that_was_killed_is_settled_by_the_next_which_sends_no_second_marker(
-    spark: SparkSession,
     world: World,
     tmp_path: Path,
     topic: str,
@@ -235,23 +234,23 @@ def test_an_apply_that_was_killed_is_settled_by_the_next_which_sends_no_second_m
 
     tables, plan = world.config.tables, world.planned(topic)
     assert tables is not None
-    TablesJournal(Tables(spark, tables)).planned(plan)
+    TablesJournal(open_tables(tables, None)).planned(plan)
     (tmp_path / "plan.json").write_text(to_json(plan))
     arguments = (world.config.bootstrap_servers, tables, str(tmp_path / "plan.json"), step)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     killed = subprocess.run([sys.executable, "-c", KILL, *arguments], env=environment, check=False, timeout=300)
     assert killed.returncode == -signal.SIGKILL
-    next_one = applied(spark, world, plan, execute=True, options=EVERY_OPTION)
+    next_one = applied(world, plan, execute=True, options=EVERY_OPTION)
     assert [result.status for result in next_one.settled] == [settled]
     assert only(next_one).status is after
     look = plant.open_transaction(world.wire, topic, 0, world.orphans[topic].producer_id)
     assert (look is None) is freed
-    assert only(applied(spark, world, plan, execute=True, options=EVERY_OPTION)).status is after
+    assert only(applied(world, plan, execute=True, options=EVERY_OPTION)).status is after
 
 
-def test_of_two_applies_at_once_one_waits_for_nobody_and_the_other_says_so(spark: SparkSession, world: World) -> None:
+def test_of_two_applies_at_once_one_waits_for_nobody_and_the_other_says_so(world: World) -> None:
     assert world.config.tables is not None
-    tables = Tables(spark, world.config.tables)
+    tables = open_tables(world.config.tables, None)
     inside, leave = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -263,18 +262,15 @@ def test_of_two_applies_at_once_one_waits_for_nobody_and_the_other_says_so(spark
     holder.start()
     assert inside.wait(60)
     with pytest.raises(ApplyRunning, match="another apply is under way"):
-        applied(spark, world, world.planned("raced"), execute=True, options=EVERY_OPTION)
+        applied(world, world.planned("raced"), execute=True, options=EVERY_OPTION)
     leave.set()
     holder.join()
-    assert (
-        only(applied(spark, world, world.planned("raced"), execute=True, options=EVERY_OPTION)).status
-        is Status.RESOLVED
-    )
+    assert only(applied(world, world.planned("raced"), execute=True, options=EVERY_OPTION)).status is Status.RESOLVED
 
 
-def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(spark: SparkSession, world: World) -> None:
+def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(opens: Opens, world: World) -> None:
     assert world.config.tables is not None
-    tables = Tables(spark, world.config.tables)
+    tables = opens(world.config.tables)
     ready = threading.Barrier(2)
     done = threading.Barrier(2)
     said: list[str] = []
@@ -297,15 +293,13 @@ def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(spark: SparkSess
     assert sorted(said) == ["got it", "refused"]
 
 
-def test_a_plan_of_other_tables_or_of_another_cluster_is_refused(
-    spark: SparkSession, world: World, location: str
-) -> None:
+def test_a_plan_of_other_tables_or_of_another_cluster_is_refused(world: World, location: str) -> None:
     elsewhere = replace(world.config, tables=location)
-    Tables(spark, location).create()
+    open_tables(location, None).create()
     with pytest.raises(PlanRefused, match="was not made from the tables"):
-        apply_to(spark, elsewhere, world.plan)
+        apply_to(None, elsewhere, world.plan)
     with pytest.raises(PlanRefused, match="it is of cluster elsewhere"):
-        apply_to(spark, world.config, from_json(to_json(replace(world.plan, cluster_id="elsewhere"))))
+        apply_to(None, world.config, from_json(to_json(replace(world.plan, cluster_id="elsewhere"))))
 
 
 def test_a_sweep_afterwards_says_how_each_incident_ended(spark: SparkSession, world: World) -> None:

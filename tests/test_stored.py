@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, context, known, observation, scan, view
@@ -22,8 +21,9 @@ from txnscan.judge.outcome import with_outcome
 from txnscan.judge.rules import judge_observation
 from txnscan.model import Judged, ScanError
 from txnscan.resolve.plan import from_json
+from txnscan.store.delta_rs import DeltaRs
+from txnscan.store.open import open_tables
 from txnscan.store.selection import choose, stale
-from txnscan.store.tables import Tables
 
 # --- which one counts -------------------------------------------------------------------------------------------------
 
@@ -93,10 +93,10 @@ def swept(number: int, *transactions: Judged, **changes: Any) -> Scan:
 
 
 @pytest.fixture(scope="module")
-def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+def written(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two sweeps of everything that found one thing, and a later one of a topic where nothing hangs."""
     location = str(tmp_path_factory.mktemp("stored") / "tables")
-    tables = Tables(spark, location)
+    tables = open_tables(location, None)
     tables.create()
     tables.write(swept(1, hanging()))
     tables.write(swept(2, hanging(), warnings=("a broker is old",)))
@@ -233,7 +233,6 @@ STORED = [((), 1), (("--fail-on", "hanging"), 3), (("--fail-on", "incomplete"), 
 @pytest.mark.parametrize("format", ["table", "json"])
 @pytest.mark.parametrize(("fail_on", "expected"), STORED)
 def test_what_was_found_is_printed_whatever_becomes_of_the_tables(
-    spark: SparkSession,
     damaged: Path,
     monkeypatch: pytest.MonkeyPatch,
     format: str,
@@ -244,7 +243,7 @@ def test_what_was_found_is_printed_whatever_becomes_of_the_tables(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(api, "_scan", lambda *_: swept(9, hanging()))
-    monkeypatch.setattr(Tables, "_save", full)
+    monkeypatch.setattr(DeltaRs, "append", full)
     options = ("--engine", "threads", "--format", format)
     status, out, said = invoke(*SWEEP, str(damaged), *options, *fail_on)
     assert status == expected
@@ -255,19 +254,17 @@ def test_what_was_found_is_printed_whatever_becomes_of_the_tables(
     )
 
 
-def test_in_python_the_error_has_the_result(
-    spark: SparkSession, damaged: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_python_the_error_has_the_result(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object, **__: object) -> None:
         raise OSError(13, "Permission denied")
 
     monkeypatch.setattr(api, "_scan", lambda *_: swept(9, hanging()))
-    monkeypatch.setattr(Tables, "_save", denied)
+    monkeypatch.setattr(DeltaRs, "append", denied)
     from txnscan import NotStored, ScanConfig, sweep
 
     with pytest.raises(NotStored, match="this user may not write there") as raised:
-        sweep(spark, ScanConfig("127.0.0.1:1", tables=str(damaged), engine="threads"))
-    assert raised.value.result.summary["candidates"] == raised.value.result.candidates.count() == 1
+        sweep(None, ScanConfig("127.0.0.1:1", tables=str(damaged), engine="threads"))
+    assert raised.value.result.summary["candidates"] == raised.value.result.candidates.num_rows == 1
 
 
 # --- history ----------------------------------------------------------------------------------------------------------

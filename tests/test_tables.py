@@ -9,30 +9,37 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import Row, SparkSession
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
+from tests.conftest import Opens
 from txnscan.config import ConfigError
-from txnscan.engine.rows import from_arrow
+from txnscan.engine.rows import from_row
 from txnscan.findings import Incident, Sighting
 from txnscan.judge.outcome import best_known, with_outcome
 from txnscan.judge.rules import judge
 from txnscan.model import Evidence, Judged, KnownOutcome, Outcome, ScanError, Siblings
 from txnscan.resolve.journal import stored_hanging
+from txnscan.store.delta import By, Row, arrow_rows
+from txnscan.store.delta_rs import DeltaRs
 from txnscan.store.schema import (
     CANDIDATES,
     FIRST_SEEN,
     INCIDENTS,
     OPEN_TRANSACTIONS,
+    RESOLUTIONS,
     SCAN_ERRORS,
     SWEEPS,
     TABLES,
     incident_id,
 )
-from txnscan.store.tables import Tables, frame
+from txnscan.store.spark import SparkDelta
+from txnscan.store.tables import Tables
 
 ORPHAN = judged()
 STALE = judged(view("Empty", 5), partition=1)
@@ -45,17 +52,17 @@ LATER_MS = 5 * MINUTE_MS
 
 
 @pytest.fixture(scope="module")
-def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty(opens: Opens, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where tables are that nothing was written to."""
     made = tmp_path_factory.mktemp("empty") / "tables"
-    Tables(spark, str(made)).create()
+    opens(str(made)).create()
     return made
 
 
 @pytest.fixture
-def tables(spark: SparkSession, location: str, empty: Path) -> Tables:
+def tables(opens: Opens, location: str, empty: Path) -> Tables:
     shutil.copytree(empty, location)
-    return Tables(spark, location)
+    return opens(location)
 
 
 def next_sweep(number: int, *transactions: object, **changes: object) -> object:
@@ -65,16 +72,20 @@ def next_sweep(number: int, *transactions: object, **changes: object) -> object:
     )
 
 
-def incidents(spark: SparkSession, tables: Tables) -> dict[str, Row]:
-    return {row["incident_id"]: row for row in spark.table(tables.name(INCIDENTS)).collect()}
+def incidents(tables: Tables) -> dict[str, Row]:
+    return {row["incident_id"]: row for row in tables.rows(INCIDENTS)}
 
 
-def test_a_sweep_leaves_every_transaction_its_candidates_its_errors_and_itself(tables: Tables) -> None:
+def test_a_sweep_leaves_every_transaction_its_candidates_its_errors_and_itself(
+    spark: SparkSession, tables: Tables, location: str
+) -> None:
+    """Whoever wrote the tables, Spark reads them."""
     error = ScanError("read", "broker 3 cannot be reached", 3, "p", 1)
     tables.write(scan(ORPHAN, YOUNG, ONGOING, errors=(error,), partitions_failed=1, store_all=True))
 
-    found = tables.read(OPEN_TRANSACTIONS, "sweep-1").select("start_offset", "verdict", "reason", "late", "candidate")
-    expected = found.sparkSession.createDataFrame(
+    stored = spark.read.format("delta").load(f"{location}/open_transactions")
+    found = stored.select("start_offset", "verdict", "reason", "late", "candidate")
+    expected = spark.createDataFrame(
         [
             (90, "ongoing", "owned", False, False),
             (100, "hanging", "orphan", True, True),
@@ -83,43 +94,44 @@ def test_a_sweep_leaves_every_transaction_its_candidates_its_errors_and_itself(t
         found.schema,
     )
     assert_df_equality(found, expected, ignore_row_order=True, ignore_nullable=True)
-    assert [row["start_offset"] for row in tables.read(CANDIDATES, "sweep-1").collect()] == [100]
-    (stored,) = tables.read(SCAN_ERRORS, "sweep-1").collect()
-    assert (stored["stage"], stored["broker"], stored["topic"], stored["partition"]) == ("read", 3, "p", 1)
+    assert [row["start_offset"] for row in tables.read(CANDIDATES, "sweep-1")] == [100]
+    (row,) = tables.read(SCAN_ERRORS, "sweep-1")
+    assert (row["stage"], row["broker"], row["topic"], row["partition"]) == ("read", 3, "p", 1)
     last = tables.last_sweep()
     assert last is not None
     assert (last["hanging"], last["candidates"], last["complete"], last["partitions_answered"]) == (2, 1, False, 1)
 
 
-def test_times_are_stored_in_utc(tables: Tables) -> None:
+def test_times_are_stored_in_utc(spark: SparkSession, tables: Tables, location: str) -> None:
     tables.write(scan(ORPHAN))
-    row = tables.read(OPEN_TRANSACTIONS, "sweep-1").select(
-        F.date_format("started_at", "yyyy-MM-dd HH:mm:ss").alias("started"), "sweep_date"
-    )
     started = datetime.fromtimestamp(NOW_MS / 1000, UTC)
-    assert row.collect() == [Row(started=f"{started:%Y-%m-%d %H:%M:%S}", sweep_date=started.date())]
+    (row,) = tables.read(OPEN_TRANSACTIONS, "sweep-1", ("started_at", "sweep_date"))
+    assert row == {"started_at": started, "sweep_date": started.date()}
+    stored = spark.read.format("delta").load(f"{location}/open_transactions")
+    shown = stored.select(F.date_format("started_at", "yyyy-MM-dd HH:mm:ss"), F.col("sweep_date").cast("string"))
+    assert [tuple(one) for one in shown.collect()] == [(f"{started:%Y-%m-%d %H:%M:%S}", f"{started:%Y-%m-%d}")]
 
 
 def test_the_stored_evidence_gives_the_stored_verdict_again(tables: Tables) -> None:
     tables.write(scan(ORPHAN, STALE, ONGOING, YOUNG, store_all=True))
     rows = tables.read(OPEN_TRANSACTIONS, "sweep-1")
-    evidence = from_arrow(rows.select("evidence.*").toArrow(), Evidence)
+    evidence = [from_row(Evidence, row["evidence"]) for row in rows]
     again = {(str(judge(e).verdict), str(judge(e).reason), judge(e).explanation) for e in evidence}
-    assert again == {(r["verdict"], r["reason"], r["explanation"]) for r in rows.collect()}
+    assert again == {(r["verdict"], r["reason"], r["explanation"]) for r in rows}
     assert len(evidence) == 4
 
 
-def test_writing_the_same_sweep_twice_leaves_it_once(spark: SparkSession, tables: Tables) -> None:
+def test_writing_the_same_sweep_twice_leaves_it_once(tables: Tables) -> None:
     tables.write(scan(ORPHAN))
     tables.write(scan(ORPHAN))
-    assert [spark.table(tables.name(table)).count() for table in (OPEN_TRANSACTIONS, CANDIDATES, SWEEPS)] == [1, 1, 1]
-    (incident,) = incidents(spark, tables).values()
+    assert [len(tables.rows(table)) for table in (OPEN_TRANSACTIONS, CANDIDATES, SWEEPS)] == [1, 1, 1]
+    (incident,) = incidents(tables).values()
     assert incident["sweeps"] == 1
 
 
 def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Tables) -> None:
     tables._append(scan(ORPHAN), OPEN_TRANSACTIONS)
-    assert tables.read(OPEN_TRANSACTIONS, "sweep-1").count() == 0
+    assert len(tables.read(OPEN_TRANSACTIONS, "sweep-1")) == 0
     assert tables.last_sweep() is None
 
 
@@ -155,10 +167,10 @@ def test_of_two_scopes_that_saw_a_transaction_the_earlier_counts(tables: Tables)
 def test_what_is_healthy_is_counted_by_topic_and_verdict_and_has_no_row(tables: Tables) -> None:
     owed = judged(view("PrepareCommit", 4, ("p-1",)), partition=1, first_seen_ms=NOW_MS)
     tables.write(scan(ORPHAN, ONGOING, ENDED, owed))
-    assert [row["start_offset"] for row in tables.read(OPEN_TRANSACTIONS, "sweep-1").collect()] == [100]
+    assert [row["start_offset"] for row in tables.read(OPEN_TRANSACTIONS, "sweep-1")] == [100]
     last = tables.last_sweep()
     assert last is not None
-    assert [tuple(count) for count in last["healthy"]] == [
+    assert [tuple(count.values()) for count in last["healthy"]] == [
         ("p", "gone", 1),
         ("p", "ongoing", 1),
         ("p", "pending_marker", 1),
@@ -166,12 +178,10 @@ def test_what_is_healthy_is_counted_by_topic_and_verdict_and_has_no_row(tables: 
     assert set(tables.last_seen("cluster-1")()) == {one.observation.transaction_key for one in (ORPHAN, ONGOING, owed)}
 
 
-def test_since_when_things_are_open_is_kept_once_however_many_sweeps_there_are(
-    spark: SparkSession, tables: Tables
-) -> None:
+def test_since_when_things_are_open_is_kept_once_however_many_sweeps_there_are(tables: Tables) -> None:
     for number in range(1, 4):
         tables.write(next_sweep(number, ONGOING, ORPHAN))
-    assert spark.table(tables.name(FIRST_SEEN)).count() == 2
+    assert len(tables.rows(FIRST_SEEN)) == 2
 
 
 def test_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:
@@ -191,11 +201,11 @@ def test_another_transaction_does_not_inherit_an_age(tables: Tables, changed: di
     assert another not in {**tables.last_seen("cluster-1")(), **tables.unresolved("cluster-1")()}
 
 
-def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(spark: SparkSession, tables: Tables) -> None:
+def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(tables: Tables) -> None:
     tables.write(next_sweep(1, ORPHAN, STALE))
     tables.write(next_sweep(2, ORPHAN, STALE))
     tables.write(next_sweep(3, ORPHAN))
-    rows = incidents(spark, tables)
+    rows = incidents(tables)
     still, ended = rows[incident_id("cluster-1", ORPHAN)], rows[incident_id("cluster-1", STALE)]
     assert (still["sweeps"], still["last_sweep_id"], still["resolved_at"]) == (3, "sweep-3", None)
     assert (ended["sweeps"], ended["last_sweep_id"], ended["resolved_how"]) == (2, "sweep-2", "ended")
@@ -211,61 +221,69 @@ def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(spark: Sp
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_an_incident_stays_open_when(spark: SparkSession, tables: Tables, why: str, changes: dict[str, object]) -> None:
+def test_an_incident_stays_open_when(tables: Tables, why: str, changes: dict[str, object]) -> None:
     tables.write(next_sweep(1, STALE))
     tables.write(replace(next_sweep(2), **changes))
-    assert incidents(spark, tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None, why
+    assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None, why
 
 
-def test_an_incident_of_a_topic_that_was_created_anew_says_so(spark: SparkSession, tables: Tables) -> None:
+def test_an_incident_of_a_topic_that_was_created_anew_says_so(tables: Tables) -> None:
     tables.write(next_sweep(1, STALE))
     tables.write(next_sweep(2, proven={("p", 1): "t1"}))
-    assert incidents(spark, tables)[incident_id("cluster-1", STALE)]["resolved_how"] == "topic_recreated"
+    assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_how"] == "topic_recreated"
 
 
-def test_an_incident_that_hangs_again_is_open_again(spark: SparkSession, tables: Tables) -> None:
+def test_an_incident_that_hangs_again_is_open_again(tables: Tables) -> None:
     tables.write(next_sweep(1, STALE))
     tables.write(next_sweep(2))
     tables.write(next_sweep(3, STALE))
-    row = incidents(spark, tables)[incident_id("cluster-1", STALE)]
+    row = incidents(tables)[incident_id("cluster-1", STALE)]
     assert (row["sweeps"], row["resolved_at"], row["resolved_how"]) == (2, None, None)
 
 
 def test_a_sweep_does_not_end_an_incident_that_another_one_opened_after_it_had_begun(
-    spark: SparkSession, tables: Tables, location: str
+    opens: Opens, tables: Tables, location: str
 ) -> None:
     tables.unresolved("cluster-1")()
-    Tables(spark, location).write(next_sweep(1, STALE))
+    opens(location).write(next_sweep(1, STALE))
     tables.write(next_sweep(2))
-    assert incidents(spark, tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None
+    assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None
 
 
-def test_two_sweeps_may_write_at_the_same_time(spark: SparkSession, tables: Tables) -> None:
+def test_two_sweeps_may_write_at_the_same_time(tables: Tables) -> None:
     sweeps = [next_sweep(number, ORPHAN, STALE) for number in (1, 2, 3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(tables.write, sweeps))
-    assert spark.table(tables.name(SWEEPS)).count() == 3
-    assert spark.table(tables.name(OPEN_TRANSACTIONS)).count() == 6
-    assert spark.table(tables.name(INCIDENTS)).count() == 2
+    assert len(tables.rows(SWEEPS)) == 3
+    assert len(tables.rows(OPEN_TRANSACTIONS)) == 6
+    assert len(tables.rows(INCIDENTS)) == 2
 
 
 def test_every_column_says_what_it_means_and_every_row_keeps_its_table_s_checks(
-    spark: SparkSession, tables: Tables
+    spark: SparkSession, tables: Tables, location: str
 ) -> None:
+    """Whoever made the tables, both see that."""
     for table in TABLES:
-        fields = spark.table(tables.name(table)).schema.fields
+        fields = spark.read.format("delta").load(f"{location}/{table.name}").schema.fields
         assert [(f.name, f.metadata.get("comment")) for f in fields] == [(c.name, c.meaning) for c in table.columns]
-    with pytest.raises(Exception, match="verdict_known"):  # Py4J's or PySpark's, by version
-        spark.table(tables.name(OPEN_TRANSACTIONS)).unionByName(
-            frame(spark, scan(), OPEN_TRANSACTIONS, [ORPHAN]).withColumn("verdict", F.lit("guilty"))
-        ).write.format("delta").mode("append").save(tables.name(OPEN_TRANSACTIONS)[len("delta.`") : -1])
+        assert DeltaTable(f"{location}/{table.name}").metadata().description == table.meaning
+    guilty = [{**row, "verdict": "guilty"} for row in OPEN_TRANSACTIONS.rows(scan(), [ORPHAN])]
+    nobodys = [{**row, "cluster_id": None} for row in OPEN_TRANSACTIONS.rows(scan(), [ORPHAN])]
+    for store in (SparkDelta(spark, location), DeltaRs(location)):
+        for rows in (guilty, nobodys):
+            with pytest.raises(Exception, match=r"verdict|cluster_id|validation"):  # each library has its own
+                store.append(OPEN_TRANSACTIONS, arrow_rows(OPEN_TRANSACTIONS.columns, rows))
+    assert tables.rows(OPEN_TRANSACTIONS) == []
 
 
-def test_tables_need_no_writer_feature_that_only_spark_has(spark: SparkSession, tables: Tables) -> None:
+def test_tables_need_no_writer_feature_that_only_spark_has(spark: SparkSession, tables: Tables, location: str) -> None:
     for table in TABLES:
-        (detail,) = spark.sql(f"DESCRIBE DETAIL {tables.name(table)}").collect()
+        (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{location}/{table.name}`").collect()
         assert set(detail["tableFeatures"]) <= {"appendOnly", "checkConstraints", "invariants"}
         assert (detail["clusteringColumns"], detail["partitionColumns"]) == ([], list(table.partitioned_by))
+        properties = detail["properties"]
+        assert properties["txnscan.schemaVersion"] == "1"
+        assert {f"delta.constraints.{check}" for check, _ in table.checks} <= set(properties)
 
 
 def test_ages_that_are_lost_are_begun_anew_and_nothing_else_is(tables: Tables, location: str) -> None:
@@ -274,19 +292,20 @@ def test_ages_that_are_lost_are_begun_anew_and_nothing_else_is(tables: Tables, l
     shutil.rmtree(f"{location}/first_seen")
     said: list[str] = []
     tables.create(said.append)
-    assert [line.partition(" is made anew")[0] for line in said] == [tables.name(FIRST_SEEN)]
+    assert [line.partition(" is made anew")[0] for line in said] == [tables.delta.name(FIRST_SEEN)]
     assert tables.last_seen("cluster-1")() == {}
     assert set(tables.unresolved("cluster-1")()) == {ORPHAN.observation.transaction_key}
 
 
-def test_creating_twice_changes_nothing(spark: SparkSession, tables: Tables) -> None:
+def test_creating_twice_changes_nothing(tables: Tables, location: str) -> None:
+    before = [DeltaTable(f"{location}/{table.name}").version() for table in TABLES]
     tables.create()
-    assert spark.sql(f"DESCRIBE HISTORY {tables.name(SWEEPS)}").count() == 1
+    assert [DeltaTable(f"{location}/{table.name}").version() for table in TABLES] == before
 
 
 def test_tables_live_in_a_schema_of_the_catalog_too(spark: SparkSession) -> None:
     spark.sql("CREATE SCHEMA IF NOT EXISTS audit")
-    tables = Tables(spark, "spark_catalog.audit")
+    tables = Tables(SparkDelta(spark, "spark_catalog.audit"))
     try:
         tables.create()
         tables.write(scan(ORPHAN))
@@ -295,45 +314,46 @@ def test_tables_live_in_a_schema_of_the_catalog_too(spark: SparkSession) -> None
         spark.sql("DROP SCHEMA audit CASCADE")
 
 
-def test_a_location_that_cannot_be_written_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_location_that_cannot_be_written_is_one_sentence(opens: Opens, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(ConfigError) as raised:
-        Tables(spark, str(tmp_path / "file" / "tables")).create()
+        opens(str(tmp_path / "file" / "tables")).create()
     assert str(raised.value).startswith("--tables: ") and "\n" not in str(raised.value)
 
 
-def test_a_table_of_another_make_is_refused(spark: SparkSession, location: str) -> None:
-    spark.sql(f"CREATE TABLE delta.`{location}/sweeps` (sweep_id STRING) USING DELTA")
+def test_a_table_of_another_make_is_refused(opens: Opens, location: str) -> None:
+    write_deltalake(f"{location}/sweeps", pa.table({"sweep_id": pa.array([], pa.string())}))
     with pytest.raises(ConfigError, match="not of this version"):
-        Tables(spark, location).create()
+        opens(location).create()
 
 
 def test_tables_of_an_earlier_version_get_the_columns_that_are_new_and_that_is_said(
-    spark: SparkSession, tables: Tables, location: str
+    spark: SparkSession, opens: Opens, tables: Tables, location: str
 ) -> None:
     tables.write(scan(ORPHAN))
     old = f"{location}-old"
     for table in TABLES:
         columns = [c.name for c in table.columns if c.name not in ("warnings", "os_user", "principal")]
-        spark.table(tables.name(table)).select(*columns).write.format("delta").save(f"{old}/{table.name}")
+        stored = spark.read.format("delta").load(f"{location}/{table.name}")
+        stored.select(*columns).write.format("delta").save(f"{old}/{table.name}")
     said: list[str] = []
-    upgraded = Tables(spark, old)
+    upgraded = opens(old)
     upgraded.create(said.append)
     assert sorted(said) == [
-        f"delta.`{old}/resolutions` is of an earlier version of txnscan: added os_user, principal",
-        f"delta.`{old}/sweeps` is of an earlier version of txnscan: added warnings",
+        f"{upgraded.delta.name(RESOLUTIONS)} is of an earlier version of txnscan: added os_user, principal",
+        f"{upgraded.delta.name(SWEEPS)} is of an earlier version of txnscan: added warnings",
     ]
     upgraded.write(next_sweep(2, ORPHAN, warnings=("w",)))
-    rows = spark.table(upgraded.name(SWEEPS)).orderBy("started_at").collect()
+    rows = upgraded.rows(SWEEPS, order=(By("started_at"),))
     assert [row["warnings"] for row in rows] == [None, ["w"]]
     upgraded.create(said.append)
     assert len(said) == 2
 
 
 def test_tables_of_a_later_schema_are_refused(spark: SparkSession, tables: Tables, location: str) -> None:
-    spark.sql(f"ALTER TABLE {tables.name(SWEEPS)} ADD COLUMNS (later STRING)")
+    spark.sql(f"ALTER TABLE delta.`{location}/sweeps` ADD COLUMNS (later STRING)")
     tables.create()
-    spark.sql(f"ALTER TABLE {tables.name(SWEEPS)} SET TBLPROPERTIES ('txnscan.schemaVersion' = '2')")
+    spark.sql(f"ALTER TABLE delta.`{location}/sweeps` SET TBLPROPERTIES ('txnscan.schemaVersion' = '2')")
     with pytest.raises(ConfigError, match="has tables of schema version 2, and this txnscan writes 1; use the version"):
         tables.create()
 
@@ -343,7 +363,7 @@ def test_a_creation_that_broke_off_is_taken_up_again(tables: Tables, location: s
         shutil.rmtree(f"{location}/{name}")
     tables.create()
     tables.write(scan(ORPHAN))
-    assert tables.read(CANDIDATES, "sweep-1").count() == 1
+    assert len(tables.read(CANDIDATES, "sweep-1")) == 1
 
 
 def test_the_rest_is_not_made_anew_where_the_table_of_sweeps_is_gone(tables: Tables, location: str) -> None:
@@ -355,9 +375,9 @@ def test_the_rest_is_not_made_anew_where_the_table_of_sweeps_is_gone(tables: Tab
         tables.last_sweep()
 
 
-def test_a_place_without_tables_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_place_without_tables_says_so(opens: Opens, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no tables of txnscan"):
-        Tables(spark, str(tmp_path / "nowhere")).last_sweep()
+        opens(str(tmp_path / "nowhere")).last_sweep()
 
 
 # --- what is known of an outcome --------------------------------------------------------------------------------------
@@ -382,9 +402,7 @@ def test_what_is_known_of_an_incident_is_read_back_as_it_was(tables: Tables) -> 
     assert incident.known == KNOWN
 
 
-def test_of_two_sweeps_that_know_different_things_the_tables_keep_what_is_best_known(
-    spark: SparkSession, tables: Tables
-) -> None:
+def test_of_two_sweeps_that_know_different_things_the_tables_keep_what_is_best_known(tables: Tables) -> None:
     pairs = {100 + n: pair for n, pair in enumerate(itertools.product(Outcome, repeat=2))}
     first, second = (
         {at: known(pair[which], f"{which}", settled=bool(which)) for at, pair in pairs.items()} for which in (0, 1)
@@ -392,28 +410,28 @@ def test_of_two_sweeps_that_know_different_things_the_tables_keep_what_is_best_k
     tables.write(next_sweep(1, *(hanging(at, one) for at, one in first.items())))
     # As where an incident was resolved in between: the second sweep did not know of the first one's.
     tables.write(next_sweep(2, *(hanging(at, one) for at, one in second.items())))
-    kept = {row["start_offset"]: row for row in incidents(spark, tables).values()}
+    kept = {row["start_offset"]: row for row in incidents(tables).values()}
     for at in pairs:
         best = best_known(first[at], second[at])
         assert (kept[at]["outcome"], kept[at]["outcome_settled"]) == (best.outcome.value, True), pairs[at]
         assert kept[at]["outcome_reason"] in best.why, pairs[at]
 
 
-def test_what_was_known_of_an_incident_outlives_its_being_resolved(spark: SparkSession, tables: Tables) -> None:
+def test_what_was_known_of_an_incident_outlives_its_being_resolved(tables: Tables) -> None:
     tables.write(next_sweep(1, hanging(100, KNOWN)))
     tables.write(next_sweep(2))
     assert tables.unresolved("cluster-1")() == {}
     tables.write(next_sweep(3, hanging(100, known("unknown", "the log holds nothing"))))
-    (row,) = incidents(spark, tables).values()
+    (row,) = incidents(tables).values()
     assert (row["outcome"], row["outcome_reason"], row["owner_committed"]) == ("committed", "it committed", True)
     assert row["siblings"]["partitions"] == ["q-0", "r-1"] and row["resolved_at"] is None
 
 
-def test_what_an_apply_learns_is_added_to_what_is_known(spark: SparkSession, tables: Tables) -> None:
+def test_what_an_apply_learns_is_added_to_what_is_known(tables: Tables) -> None:
     unknown = hanging(100, known("unknown", "nothing tells", siblings=KNOWN.siblings))
     tables.write(next_sweep(1, unknown, hanging(200, known("unknown", "nothing tells"))))
     tables.remember(incident_id("cluster-1", unknown), known("maybe_committed", "q-0 has a COMMIT marker"))
-    kept = {row["start_offset"]: row for row in incidents(spark, tables).values()}
+    kept = {row["start_offset"]: row for row in incidents(tables).values()}
     assert (kept[100]["outcome"], kept[100]["outcome_reason"]) == ("maybe_committed", "q-0 has a COMMIT marker")
     assert kept[100]["siblings"]["marker_epochs"] == [4]
     assert kept[200]["outcome"] == "unknown"

@@ -270,9 +270,7 @@ def test_many_reasons_are_told_by_the_first_in_order_and_the_number_of_the_other
 
 
 def rules_of(**answer: Any) -> frozenset[AclRule]:
-    return transactional_id_rules(
-        lambda broker_id, request: DescribeAclsResponse(**({"error_code": 0} | answer)), 1, WHO
-    )
+    return transactional_id_rules(lambda broker_id, request: DescribeAclsResponse(**({"error_code": 0} | answer)), 1)
 
 
 def test_all_rules_are_read_with_their_pattern_and_whom_they_are_for() -> None:

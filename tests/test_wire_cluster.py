@@ -31,12 +31,13 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
 from kafka.record import MemoryRecords
 
 from txnscan import ScanConfig, find_hanging
+from txnscan.clock import wall_clock_ms
 from txnscan.config import parse_bootstrap_servers
 from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
+from txnscan.evidence.tasks import ClientFactory
 from txnscan.evidence.transaction_log import decode, transactional_id
 from txnscan.findings import Incident, Incidents, Scan, Sightings
 from txnscan.kafka.connection import ConnectionSettings

@@ -8,43 +8,46 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from txnscan.config import ScanConfig, parse_bootstrap_servers, printable
+from txnscan.clock import wall_clock_ms
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
+from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Progress, Scan
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.report.json import sweep_summary
 from txnscan.scan import scan
+from txnscan.store.open import open_tables
 from txnscan.store.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, Table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames with the columns of the tables
-    `open_transactions`, `candidates` and `scan_errors`, healthy transactions included; `summary` is the "sweep" object
-    of the JSON output.
+    """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames, without Spark Arrow tables, with the
+    columns of the tables `open_transactions`, `candidates` and `scan_errors`, healthy transactions included; `summary`
+    is the "sweep" object of the JSON output.
     """
 
     scan: Scan
     # The sweep's rows of a table; made when they are asked for.
-    _rows: Callable[[Table], DataFrame]
+    _rows: Callable[[Table], DataFrame | pa.Table]
 
     @cached_property
-    def transactions(self) -> DataFrame:
+    def transactions(self) -> DataFrame | pa.Table:
         return self._rows(OPEN_TRANSACTIONS)
 
     @cached_property
-    def candidates(self) -> DataFrame:
+    def candidates(self) -> DataFrame | pa.Table:
         return self._rows(CANDIDATES)
 
     @cached_property
-    def errors(self) -> DataFrame:
+    def errors(self) -> DataFrame | pa.Table:
         return self._rows(SCAN_ERRORS)
 
     @property
@@ -67,7 +70,7 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 
 def sweep(
-    spark: SparkSession,
+    spark: SparkSession | None,
     config: ScanConfig,
     *,
     progress: Progress = quiet,
@@ -75,30 +78,46 @@ def sweep(
 ) -> SweepResult:
     """Sweeps the cluster and stores the result in the tables of `config.tables`, where that is given.
 
+    spark: the session that reads and writes. None, with the engine "threads", needs neither Spark nor Java: the tables
+    are written through delta-rs, and the result's tables are Arrow's.
     The tables are created before anything is sent to the cluster. say: told where tables of an earlier version got
     columns. Raises ConfigError for an option that cannot be used, ClusterUnreachable when no bootstrap server answers,
     and NotStored, which has the result, when the tables cannot be written.
     """
-    from txnscan.store.tables import Tables, unstored, why_failed
-
     settings = config.connection()
-    engine = _spark_engine(spark) if config.engine == "spark" else ThreadsEngine()
-    tables = Tables(spark, config.tables) if config.tables is not None else None
+    if config.engine == "spark" and spark is None:
+        raise ConfigError("--engine", "spark needs a session; give one, or use threads")
+    engine = _spark_engine(spark) if config.engine == "spark" and spark is not None else ThreadsEngine()
+    tables = open_tables(config.tables, spark) if config.tables is not None else None
     if tables is not None:
         progress("open tables", 0, 1)
         tables.create(say)
     found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress)
-    result = SweepResult(found, partial(unstored, spark, found))
+    result = SweepResult(found, partial(_unstored, spark, found))
     if tables is not None:
         progress("write tables", 0, 1)
         try:
             tables.write(found)
         except Exception as error:
             # Storage fails in as many ways as there are kinds of it. What was found must not be lost with it.
-            said = f"the sweep was not stored, as {config.tables} cannot be written: {why_failed(error)}"
+            said = f"the sweep was not stored, as {config.tables} cannot be written: {tables.why_failed(error)}"
             raise NotStored(f"--tables: {printable(said)}", result) from error
         progress("write tables", 1, 1)
     return result
+
+
+def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFrame | pa.Table:
+    """What a sweep found of what a table holds, healthy transactions too."""
+    from txnscan.store.tables import items_of
+
+    items = found.transactions if table is OPEN_TRANSACTIONS else items_of(found, table)
+    if spark is None:
+        from txnscan.store.delta import arrow_rows
+
+        return arrow_rows(table.columns, table.rows(found, items))
+    from txnscan.store.spark import frame
+
+    return frame(spark, found, table, items)
 
 
 def _spark_engine(spark: SparkSession) -> Engine:

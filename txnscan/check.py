@@ -37,7 +37,8 @@ from txnscan.kafka.describe_producers import describe_producers
 from txnscan.kafka.errors import API_SINCE, RequestFailed
 from txnscan.kafka.list_offsets import newest
 from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic, duration
-from txnscan.resolve.exclusive import is_local, scheme_of, why_not_exclusive
+from txnscan.store.exclusive import is_local, scheme_of
+from txnscan.store.open import open_tables
 from txnscan.store.schema import TABLES
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
     findings = []
     for error, names in sorted(refused.items()):
         name = names[0] if len(names) == 1 else "*"
-        why = explained(error, Permission("Read", "Topic", name), cluster.principal)
+        why = explained(error, error, Permission("Read", "Topic", name), cluster.principal)
         findings.append(Finding("acls", Level.INCOMPLETE, f"{_named(names)} cannot be read: {why}"))
     return findings
 
@@ -359,21 +360,18 @@ def _space(path: Path) -> Iterator[Finding]:
 
 
 def _tables_by_spark(location: str, spark: SparkSession) -> Finding:
-    from txnscan.engine.session import in_one_line
-    from txnscan.resolve.lock import application_setting
-    from txnscan.store.tables import Tables
-
     shown = printable(location)
+    tables = open_tables(location, spark)
     try:
-        last = Tables(spark, location).last_sweep()
+        last = tables.last_sweep()
         at = last["started_at"].astimezone(UTC) if last is not None else None
         there = f"{shown} has tables, of which the last sweep is of {at:%Y-%m-%d %H:%M} UTC" if at is not None else ""
     except ConfigError:
         there = ""
     except Exception as error:
-        return Finding("tables", Level.FAILED, f"{shown} cannot be read: {in_one_line(error)}")
+        return Finding("tables", Level.FAILED, f"{shown} cannot be read: {tables.why_failed(error)}")
     there = there or f"{shown} has none yet; the first sweep makes them"
-    why = None if is_catalog_schema(location) else why_not_exclusive(scheme_of(location), application_setting(spark))
+    why = None if is_catalog_schema(location) else tables.delta.why_shared(scheme_of(location))
     if why is not None:
         return Finding("tables", Level.NOTE, f"{there}; apply --execute is refused, as {why}")
     return Finding("tables", Level.OK, there)

@@ -25,6 +25,10 @@ class ExitStatus(IntEnum):
 
 
 class TxnscanError(Exception):
-    """An error that a user can do something about. `str()` is one sentence: what, where, what to do."""
+    """An error that a user can do something about. `str()` is one sentence: what, where, what to do.
+
+    option: the option that it is about, where the sentence does not begin with it.
+    """
 
     exit_status = ExitStatus.FAILED
+    option: str | None = None

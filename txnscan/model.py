@@ -185,7 +185,8 @@ class OpenProducer:
 class WideRow:
     """What the wide read sends back: a partition with open transactions, a partition with an error, or a count.
 
-    A count row has no topic; its `answered` and `producers` cover every partition of one request.
+    A count row has no topic; its `answered` and `producers` cover every partition of one request. lacks_api: the API
+    that the leader does not have, where that is the error.
     """
 
     leader: int
@@ -195,13 +196,15 @@ class WideRow:
     producers: int = 0
     open_producers: tuple[OpenProducer, ...] = ()
     error: str | None = None
+    lacks_api: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NarrowRow:
     """One partition read between two ListOffsets at a leader epoch (proof obligation L).
 
-    `error` is None exactly when the answers prove that they came from the leader at `leader_epoch`.
+    `error` is None exactly when the answers prove that they came from the leader at `leader_epoch`. lacks_api: see
+    WideRow.
     """
 
     topic: str
@@ -215,6 +218,7 @@ class NarrowRow:
     log_start_offset: int | None = None
     open_producers: tuple[OpenProducer, ...] = ()
     error: str | None = None
+    lacks_api: str | None = None
 
     @property
     def key(self) -> Key:
@@ -580,10 +584,13 @@ class HealthyCount:
 
 @dataclass(frozen=True, slots=True)
 class ScanError:
-    """Something that could not be observed, as data."""
+    """Something that could not be observed, as data. error: why, for people. lacks_api: the API that the broker does
+    not have, where that is why.
+    """
 
     stage: str
     error: str
     broker: int | None = None
     topic: str | None = None
     partition: int | None = None
+    lacks_api: str | None = None

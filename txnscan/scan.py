@@ -24,7 +24,7 @@ from txnscan.findings import History, Incidents, Progress, Scan, Sightings
 from txnscan.judge.outcome import OutcomeEvidence, best_known, outcome, with_outcome
 from txnscan.judge.rules import judge, judge_observation
 from txnscan.judge.undelivered import undelivered_warning
-from txnscan.kafka.errors import API_SINCE, unsupported_api
+from txnscan.kafka.errors import API_SINCE
 from txnscan.model import (
     ClusterView,
     Context,
@@ -277,7 +277,7 @@ def _idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
 
 def _narrow_errors(first: Mapping[Key, NarrowRow], second: Mapping[Key, NarrowRow]) -> list[ScanError]:
     return [
-        ScanError(stage, row.error, row.leader if row.leader >= 0 else None, row.topic, row.partition)
+        ScanError(stage, row.error, row.leader if row.leader >= 0 else None, row.topic, row.partition, row.lacks_api)
         for stage, rows in (("first read", first), ("second read", second))
         for row in rows.values()
         if row.error is not None
@@ -305,11 +305,10 @@ def _early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]
 
 def _old_brokers(errors: Sequence[ScanError]) -> tuple[str, ...]:
     """One sentence on the brokers that lack an API, and what cannot be judged for that; nothing where none does."""
-    lacking: dict[str, set[int]] = defaultdict(set)
+    lacking: dict[str | None, set[int]] = defaultdict(set)
     for error in errors:
-        api = unsupported_api(error.error)
-        if error.broker is not None and api is not None and api in API_SINCE:
-            lacking[api].add(error.broker)
+        if error.broker is not None and error.lacks_api in API_SINCE:
+            lacking[error.lacks_api].add(error.broker)
     consequences = (
         (("DescribeProducers",), "what is open on the partitions led there is not seen"),
         (

@@ -229,7 +229,7 @@ def _partition_of(name: str, view: ClusterView) -> int | None:
 def _in_words(name: str, error: str, principal: str) -> str:
     if error == _NOT_FOUND:
         return f"'{name}': its coordinator knows no such id (it never was, or expired)"
-    return f"'{name}': {explained(error, Permission('Describe', 'TransactionalId', name), principal)}"
+    return f"'{name}': {explained(error, error, Permission('Describe', 'TransactionalId', name), principal)}"
 
 
 def with_offsets(

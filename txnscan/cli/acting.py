@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.base import app, progress_bar, started_spark, warn, write_json
+from txnscan.cli.base import app, progress_bar, spark_for, warn, write_json
 from txnscan.cli.ending import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, Format, OutputFormat, SparkMaster
 from txnscan.config import ConfigError, ScanConfig, printable
@@ -56,11 +56,11 @@ def _reason(force: str | None) -> str | None:
 
 
 def _spark(config: ScanConfig, master: str | None, progress: TerminalProgress) -> SparkSession | None:
-    """A session where there are tables to write to."""
+    """A session where the tables need one."""
     if config.tables is None:
         note(_NOT_JOURNALED)
         return None
-    return started_spark(master, progress)
+    return spark_for(config.tables, master, progress)
 
 
 def _status(result: Result) -> None:
@@ -170,7 +170,7 @@ def _abort(
     master: str | None,
     format: Format,
 ) -> Result:
-    from txnscan.evidence.tasks import wall_clock_ms
+    from txnscan.clock import wall_clock_ms
     from txnscan.report.json import scan_object
     from txnscan.report.resolution import LiveReport, applied_object
     from txnscan.report.table import print_one
@@ -288,7 +288,7 @@ def _force_terminate(
     format: Format,
 ) -> None:
     with errors_in_one_line():
-        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.clock import wall_clock_ms
         from txnscan.kafka.errors import RequestFailed
         from txnscan.model import TRANSACTION_STATE_TOPIC
         from txnscan.report.asked import described_lines, described_row

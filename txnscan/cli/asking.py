@@ -94,7 +94,7 @@ def list_transactions(
     with errors_in_one_line():
         from txnscan.ask.streamed import streamed
         from txnscan.ask.transactions import list_on
-        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.clock import wall_clock_ms
         from txnscan.kafka.list_transactions import ListingFilter
         from txnscan.report.asked import LIST_TABLE, LISTED, listed_row
 
@@ -165,7 +165,7 @@ def describe(
     with errors_in_one_line():
         from txnscan.ask.transactions import describe as described_by
         from txnscan.ask.transactions import with_offsets
-        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.clock import wall_clock_ms
         from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row
 
         config = ScanConfig(bootstrap_server, command_config=command_config)
@@ -235,8 +235,8 @@ def _show_producers(
 ) -> tuple[list[ScanError], int]:
     """What could not be read, and how many partitions were."""
     from txnscan.ask.producers import read_producers
+    from txnscan.clock import wall_clock_ms
     from txnscan.evidence.reads import in_scope
-    from txnscan.evidence.tasks import wall_clock_ms
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
     from txnscan.scan import check_scope
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnscan.report.progress import TerminalProgress
+    from txnscan.store.tables import Tables
 
 app = typer.Typer(
     name="txnscan",
@@ -70,6 +73,34 @@ def started_spark(master: str | None, progress: TerminalProgress) -> SparkSessio
 
     progress("start Spark", 0, 1)
     return spark_session(master, say=progress.say, heard=progress.say)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Arrow imports pandas where it is installed, to ask whether a value is one of its frames. None is, and the import
+    takes as long as all else that a command does.
+    """
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("this command does not use pandas", name=fullname)
+
+
+def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> SparkSession | None:
+    """A session where these tables need one, or one is asked for by its master; None where delta-rs opens them."""
+    from txnscan.store.open import needs_spark
+
+    if master is not None or needs_spark(tables):
+        return started_spark(master, progress)
+    if not isinstance(sys.meta_path[0], _WithoutPandas):
+        sys.meta_path.insert(0, _WithoutPandas())
+    return None
+
+
+def opened_tables(tables: str, master: str | None, progress: TerminalProgress) -> Tables:
+    """The tables at a location."""
+    from txnscan.store.open import open_tables
+
+    return open_tables(tables, spark_for(tables, master, progress))
 
 
 def write_json(found: dict[str, Any]) -> None:

@@ -19,25 +19,22 @@ from txnscan.errors import ExitStatus, TxnscanError
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
     """Every failure that a user can do something about is one line on stderr."""
-    from txnscan.engine.session import in_one_line, is_of_spark
-    from txnscan.evidence.cluster import ClusterUnreachable
-
     with _interruptible() as interrupted:
         try:
             yield
             if interrupted:
                 # What was interrupted has swallowed it.
                 raise KeyboardInterrupt
-        except ClusterUnreachable as error:
-            fail(f"--bootstrap-server: {error}", error.exit_status)
         except TxnscanError as error:
-            fail(str(error), error.exit_status)
+            fail(str(error) if error.option is None else f"{error.option}: {error}", error.exit_status)
         except KeyboardInterrupt:
             fail("interrupted", ExitStatus.INTERRUPTED)
         except Exception as error:
             # What is torn down while it works may fail in its own way.
             if interrupted:
                 fail("interrupted", ExitStatus.INTERRUPTED)
+            from txnscan.engine.session import in_one_line, is_of_spark
+
             if not is_of_spark(error):
                 raise
             fail(f"Spark failed: {in_one_line(error)}", ExitStatus.FAILED)

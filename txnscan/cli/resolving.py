@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from txnscan.cli.base import app, progress_bar, started_spark, warn, write_json
+from txnscan.cli.base import app, progress_bar, spark_for, warn, write_json
 from txnscan.cli.ending import errors_in_one_line, note
 from txnscan.cli.options import (
     BootstrapServer,
@@ -65,7 +65,7 @@ def plan(
         from txnscan.resolve.run import plan_sweep
 
         with progress_bar() as progress:
-            spark = started_spark(master, progress)
+            spark = spark_for(tables, master, progress)
             progress("plan", 0, 1)
             limits = Limits(topics=patterns, consumer_offsets=include_consumer_offsets, actions_max=limit)
             made = plan_sweep(
@@ -137,7 +137,7 @@ def apply(
         check_before_spark(config, made, max_age_ms=max_age_ms, only=wanted)
 
         with progress_bar() as progress:
-            spark = started_spark(master, progress)
+            spark = spark_for(tables, master, progress)
             progress("apply" if execute else "rehearse", 0, 1)
             console = stdout_console() if format is Format.TABLE else None
             report = LiveReport(len(chosen(made, wanted)), progress, console)

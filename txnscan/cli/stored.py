@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from txnscan.cli.base import app, print_object, progress_bar, started_spark, write_json
+from txnscan.cli.base import app, opened_tables, print_object, progress_bar, write_json
 from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     ClusterId,
@@ -50,25 +50,24 @@ def show(
     with errors_in_one_line():
         parse_location(tables)
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
-        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.clock import wall_clock_ms
         from txnscan.report.json import stored_object
         from txnscan.report.table import print_stored
         from txnscan.store.selection import find_sweep, stale
 
         with progress_bar() as progress:
-            spark = started_spark(master, progress)
             from txnscan.store.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
-            from txnscan.store.tables import Tables
 
+            stored = opened_tables(tables, master, progress)
             progress("read tables", 0, 1)
-            stored = Tables(spark, tables)
             chosen = find_sweep(stored, cluster_id, sweep_id)
             last = chosen.sweep
-            transactions = stored.read(OPEN_TRANSACTIONS, last["sweep_id"]).drop("evidence")
+            shown = [column.name for column in OPEN_TRANSACTIONS.columns if column.name != "evidence"]
+            transactions = stored.read(OPEN_TRANSACTIONS, last["sweep_id"], shown)
             found = stored_object(
                 last,
-                [row.asDict() for row in transactions.orderBy("topic", "partition", "start_offset").collect()],
-                [row.asDict() for row in stored.read(SCAN_ERRORS, last["sweep_id"]).collect()],
+                sorted(transactions, key=lambda row: (row["topic"], row["partition"], row["start_offset"])),
+                stored.read(SCAN_ERRORS, last["sweep_id"]),
             )
         for sentence in chosen.notes:
             note(sentence)
@@ -113,12 +112,10 @@ def history(
         from txnscan.report.history import print_history, print_life
 
         with progress_bar() as progress:
-            spark = started_spark(master, progress)
-            progress("read tables", 0, 1)
             from txnscan.store.history import life, remembered
-            from txnscan.store.tables import Tables
 
-            stored = Tables(spark, tables)
+            stored = opened_tables(tables, master, progress)
+            progress("read tables", 0, 1)
             found: dict[str, Any] = (
                 asdict(remembered(stored, cluster_id, limit)) if incident is None else asdict(life(stored, incident))
             )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.base import advise, app, print_scan, progress_bar, started_spark, warn, write_json
+from txnscan.cli.base import advise, app, print_scan, progress_bar, spark_for, started_spark, warn, write_json
 from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     BootstrapServer,
@@ -25,6 +25,9 @@ from txnscan.config import ConfigError, ScanConfig
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Kafka's own tool takes an int.
 _MINUTES_MAX = 2**31 - 1
@@ -93,7 +96,11 @@ def sweep(
 
         not_stored: str | None = None
         with progress_bar() as progress:
-            spark = started_spark(master, progress)
+            spark: SparkSession | None = None
+            if engine is EngineName.SPARK:
+                spark = started_spark(master, progress)
+            elif tables is not None:
+                spark = spark_for(tables, master, progress)
             try:
                 found = run_sweep(spark, config, progress=progress, say=note).scan
             except NotStored as error:
@@ -203,7 +210,7 @@ def check(
         from txnscan.api import new_sweep_id
         from txnscan.check import Level
         from txnscan.check import check as run_check
-        from txnscan.evidence.tasks import wall_clock_ms
+        from txnscan.clock import wall_clock_ms
         from txnscan.report.check import check_object, print_check
 
         with progress_bar() as progress:

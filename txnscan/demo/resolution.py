@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -20,14 +20,10 @@ from txnscan.report.resolution import print_applied, print_plan
 from txnscan.resolve.plan import Plan, to_json
 from txnscan.resolve.run import apply_to, plan_sweep
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _WATCHED_S_MAX = 180
 
 
 def plan_and_rehearse(
-    spark: SparkSession,
     wire: Wire,
     config: ScanConfig,
     hanging: list[Planted],
@@ -36,12 +32,14 @@ def plan_and_rehearse(
 ) -> None:
     """Sweeps until all that hangs was watched for long enough, plans, and rehearses the plan. Sends nothing.
 
+    Without Spark, on the tables that Spark has written.
+
     Something that hangs while its owner can still write is planted beside it, for the plan to refuse.
     """
     tables = str(config.tables)
     say(
         f"Sweeping again, once txnscan has watched for {duration(config.late_after_ms or 0)} (the brokers' longest "
-        "timeout), and planning"
+        "timeout), and planning; without Spark from here on (--engine threads)"
     )
     live_epoch(wire, "refunds")
     console.print(
@@ -54,8 +52,8 @@ def plan_and_rehearse(
     )
 
     def planned() -> Plan | None:
-        sweep(spark, config)
-        plan = plan_sweep(spark, tables)
+        sweep(None, replace(config, engine="threads"))
+        plan = plan_sweep(None, tables)
         return plan if len(plan.actions) >= len(hanging) else None
 
     plan = wait_until(planned, "everything that hangs was watched for long enough", _WATCHED_S_MAX)
@@ -68,7 +66,7 @@ def plan_and_rehearse(
     console.rule("The rehearsal: everything up to the sending", align="left")
     console.print()
     options = ("--complete-commits", "--accept-unknown-outcome")
-    print_applied(console, apply_to(spark, config, plan, options=options))
+    print_applied(console, apply_to(None, config, plan, options=options))
     console.print()
     command = f"{sys.argv[0]} apply {path} --bootstrap-server {config.bootstrap_servers} --tables {tables}"
     console.print(Text("The rehearsal was this, while the brokers are up:"))

@@ -93,7 +93,7 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
                 config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{_TIMEOUT_MS // 1_000}s")
                 _sweep_and_show(spark, cluster, wire, config, scene, traffic, console, progress)
                 hanging = [p for p in scene.planted if p.topic != "backfill"]
-                plan_and_rehearse(spark, wire, config, hanging, console, say)
+                plan_and_rehearse(wire, config, hanging, console, say)
             if hold:
                 _hold(cluster, console)
     finally:

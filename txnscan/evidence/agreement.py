@@ -15,7 +15,7 @@ from functools import cached_property
 
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.metadata import MetadataRound
 from txnscan.model import Broker, ClusterView, Partition, ScanError, Topic
 
@@ -24,7 +24,13 @@ InParallel = Callable[[Callable[[int], ClusterView | ScanError], Iterable[int]],
 
 
 class Unagreed(Exception):
-    """Brokers do not agree on a partition's leader; the message says how."""
+    """Brokers do not agree on a partition's leader; the message says how. absent: they agree that there is no such
+    topic.
+    """
+
+    def __init__(self, why: str, *, absent: bool = False) -> None:
+        super().__init__(why)
+        self.absent = absent
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Agreement:
             frozenset(entry for shown in _shown(belief, topic) for entry in shown.at(index)) for belief in self._beliefs
         }
         if claims == {frozenset()}:
-            raise Unagreed(self._missing(topic))
+            raise self._missing(topic)
         entries, *others = claims
         if others or len(entries) != 1:
             raise Unagreed(f"brokers disagree on who leads {topic}-{index}")
@@ -73,13 +79,15 @@ class Agreement:
             raise Unagreed(f"the brokers do not tell the leader epoch of {topic}-{index}")
         return partition
 
-    def _missing(self, topic: str) -> str:
+    def _missing(self, topic: str) -> Unagreed:
         errors = {dict(view.topic_errors).get(topic) for view in self.views}
         if errors == {None}:
-            return f"{topic} is not in the brokers' metadata"
+            return Unagreed(f"{topic} is not in the brokers' metadata")
         if len(errors) > 1:
-            return f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}"
-        return explained(f"{topic}: {errors.pop()}", Permission("Describe", "Topic", topic), self.principal)
+            return Unagreed(f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}")
+        code = errors.pop()
+        why = explained(f"{topic}: {code}", code, Permission("Describe", "Topic", topic), self.principal)
+        return Unagreed(why, absent=code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
 
     def view_of(self, broker_id: int) -> ClusterView | None:
         """What this broker believes, or None where it did not answer."""
@@ -124,7 +132,7 @@ def read_agreement(
         try:
             return round_of_all.ask(send, broker_id)
         except RequestFailed as failed:
-            return ScanError("metadata", failed.error, broker_id)
+            return ScanError("metadata", failed.error, broker_id, lacks_api=failed.lacks_api)
 
     asked: set[int] = set()
     views: list[ClusterView] = []

@@ -24,7 +24,7 @@ from txnscan.kafka.acls import DESCRIBE_CONFIGS, Permission, explained, lacks
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import probe_ids
 from txnscan.kafka.describe_configs import transaction_max_timeout_ms
-from txnscan.kafka.errors import ErrorCode, RequestFailed, unsupported_api
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, ScanError, Snapshot, WideRow, duration
 
@@ -41,6 +41,8 @@ _DEFAULT_MAX_TIMEOUT_MS = 900_000
 
 class ClusterUnreachable(TxnscanError):
     """No bootstrap server answered; the message is one sentence for users."""
+
+    option = "--bootstrap-server"
 
 
 class Cluster:
@@ -127,7 +129,7 @@ class Cluster:
             try:
                 return transaction_max_timeout_ms(self.send, broker_id)
             except RequestFailed as failed:
-                error = explained(failed.error, DESCRIBE_CONFIGS, self.principal)
+                error = explained(failed.error, failed.code, DESCRIBE_CONFIGS, self.principal)
                 return ScanError("configs", f"{error}; {duration(_DEFAULT_MAX_TIMEOUT_MS)} is assumed", broker_id)
 
         answers = self.in_parallel(ask, sorted(self._brokers))
@@ -176,7 +178,7 @@ class Cluster:
             answers = self._ask_coordinators(before, open_producer_ids, on_progress)
             after = self.agreement(topics)
             snapshot = conclude(answers, before, after, open_topics, self.principal)
-            passing = [error for error in snapshot.coverage_errors if unsupported_api(error.error) is None]
+            passing = [error for error in snapshot.coverage_errors if error.lacks_api is None]
             if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES:
                 break
             self.sleep(_RETRY_WAIT_S * attempt)

@@ -24,7 +24,7 @@ from txnscan.kafka.acls import Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import describe_transactions
-from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed, code_of
 from txnscan.kafka.fetch import Batch, fetch
 from txnscan.model import TRANSACTION_STATE_TOPIC, Judged, LoggedTransaction, LogRow, Partition, RawRecord
 
@@ -169,7 +169,7 @@ def _first_batch(send: Send, before: Agreement, judged: Judged, principal: str) 
     try:
         fetched = fetch(send, before.partition(o.topic, o.partition), o.start_offset, _FIRST_BATCH_BYTES, records=False)
     except (RequestFailed, Unagreed) as failed:
-        return explained(str(failed), Permission("Read", "Topic", o.topic), principal)
+        return explained(str(failed), code_of(failed), Permission("Read", "Topic", o.topic), principal)
     for batch in fetched.batches[:1]:
         data = batch.is_transactional and not batch.is_control
         if data and (batch.base_offset, batch.producer_id) == (o.start_offset, o.producer_id):

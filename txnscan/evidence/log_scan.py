@@ -24,7 +24,7 @@ from txnscan.evidence.transaction_log import (
 )
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import RequestFailed, code_of
 from txnscan.kafka.fetch import Batch, fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.model import TRANSACTION_STATE_TOPIC, LogBatch, LogRow, Partition, RawRecord
@@ -61,7 +61,7 @@ def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) ->
 def log_error(k: int, failed: Exception, principal: str) -> str:
     """Why a partition of the log is not known, with what to do about it."""
     needed = Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)
-    return f"{TRANSACTION_STATE_TOPIC}-{k}: {explained(str(failed), needed, principal)}"
+    return f"{TRANSACTION_STATE_TOPIC}-{k}: {explained(str(failed), code_of(failed), needed, principal)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def start_of(send: Send, partition: Partition) -> int:
     """Where a partition of the log begins. Raises RequestFailed."""
     start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
     if start.error is not None:
-        raise RequestFailed(start.error)
+        raise RequestFailed(start.error, code=start.error)
     return start.offset
 
 

@@ -16,6 +16,7 @@ offset has passed was ended meanwhile. Neither is counted as proven.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
@@ -35,7 +36,8 @@ def read_wide(batch: WideBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) 
     except RequestFailed as failed:
         for topic, indexes in batch.indexes.items():
             for index in indexes:
-                yield _wide_row(batch, (topic, index), DescribedPartition(error=failed.error), principal)
+                failure = DescribedPartition(error=failed.error)
+                yield replace(_wide_row(batch, (topic, index), failure, principal), lacks_api=failed.lacks_api)
         return
     answered = [d for d in described.values() if d.error is None]
     yield WideRow(leader=batch.leader, answered=len(answered), producers=sum(d.producers for d in answered))
@@ -71,7 +73,7 @@ def read_narrow(
         log_start = list_offsets(send, batch.leader, passed, Offset.LOG_START) if passed else {}
     except RequestFailed as failed:
         for partition in batch.partitions:
-            yield narrow_failed(partition, failed.error, now_ms())
+            yield replace(narrow_failed(partition, failed.error, now_ms()), lacks_api=failed.lacks_api)
         return
     for partition in batch.partitions:
         key = partition.key
@@ -150,7 +152,7 @@ def _unproven(
 
 def needing(operation: str, topic: str, error: str | None, principal: str) -> str | None:
     """The error of a partition; where it says that an ACL on the topic is missing, with the remedy."""
-    return None if error is None else explained(error, Permission(operation, "Topic", topic), principal)
+    return None if error is None else explained(error, error, Permission(operation, "Topic", topic), principal)
 
 
 def failed_partitions(rows: Iterable[NarrowRow]) -> frozenset[Key]:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from txnscan.clock import wall_clock_ms
 from txnscan.config import ScanConfig
 from txnscan.engine import Engine, OnProgress
 from txnscan.evidence.agreement import Agreement, Unagreed
 from txnscan.evidence.batches import plan_narrow, plan_wide
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.probe import failed_partitions, narrow_failed
-from txnscan.evidence.tasks import ReadNarrow, ReadOffsets, ReadWide, wall_clock_ms
+from txnscan.evidence.tasks import ReadNarrow, ReadOffsets, ReadWide
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     ClusterView,
@@ -102,7 +103,9 @@ class Reader:
             WideRow,
             lambda done, total: on_progress(done * count // total, count),
         )
-        failed = [ScanError("read", r.error, r.leader, r.topic, r.partition) for r in rows if r.error is not None]
+        failed = [
+            ScanError("read", r.error, r.leader, r.topic, r.partition, r.lacks_api) for r in rows if r.error is not None
+        ]
         return rows, [*unled, *failed]
 
     def narrow(

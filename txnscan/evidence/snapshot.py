@@ -46,7 +46,8 @@ class CoordinatorAnswers:
     """One broker's answers, in the order asked. After an error the later ones are missing.
 
     before, after: error code by `__transaction_state` partition. listed: by transactional id, those whose producer id
-    is open somewhere. described: the answers for these. hidden: why ids may be missing in `listed`.
+    is open somewhere. described: the answers for these. hidden: why ids may be missing in `listed`. lacks_api: the API
+    that the broker does not have, where that is the error.
     """
 
     broker_id: int
@@ -56,6 +57,7 @@ class CoordinatorAnswers:
     after: Mapping[int, int]
     error: str | None
     hidden: tuple[str, ...]
+    lacks_api: str | None = None
 
 
 def ask_coordinators(
@@ -74,7 +76,7 @@ def ask_coordinators(
     after: dict[int, int] = {}
     listed: dict[str, ListedTransaction] | None = None
     described: dict[str, DescribedTransaction] = {}
-    error: str | None = None
+    error, lacks_api = None, None
     try:
         sight.read_rules()
         before.update(sight.probe())
@@ -85,8 +87,8 @@ def ask_coordinators(
         after.update(sight.probe())
         sight.compare_rules()
     except RequestFailed as failed:
-        error = failed.error
-    return CoordinatorAnswers(broker_id, before, listed, described, after, error, sight.hidden)
+        error, lacks_api = failed.error, failed.lacks_api
+    return CoordinatorAnswers(broker_id, before, listed, described, after, error, sight.hidden, lacks_api)
 
 
 def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str], principal: str) -> str | None:
@@ -100,7 +102,7 @@ def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[
             error = errors.get(topic)
             if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
                 needed = Permission("Describe", "Topic", topic)
-                return f"broker {broker_id} does not show {topic}: {explained(error, needed, principal)}"
+                return f"broker {broker_id} does not show {topic}: {explained(error, error, needed, principal)}"
             # Any other error is told to those who may know of the topic alone.
             if error is None and topic not in shown:
                 return f"broker {broker_id} left {topic} out of its answer"
@@ -164,10 +166,9 @@ def _without_coordinators(by_broker: Mapping[int, CoordinatorAnswers], before: A
     """`__transaction_state` is not there, or not shown: absence of an owner can then not be proven for anything."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
-        why = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"
+        why, absent = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep", False
     except Unagreed as unagreed:
-        why = str(unagreed)
-    absent = why == f"{TRANSACTION_STATE_TOPIC}: {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}"
+        why, absent = str(unagreed), unagreed.absent
     error = ScanError("snapshot", why, None, TRANSACTION_STATE_TOPIC)
     return Snapshot(
         views=(),
@@ -208,7 +209,7 @@ def _uncovered(
     if answer is None:
         return _error(k, f"broker {leader.leader} was not asked", leader)
     if answer.error is not None:
-        return _error(k, answer.error, leader)
+        return _error(k, answer.error, leader, answer.lacks_api)
     for code in (answer.before.get(k), answer.after.get(k)):
         if code not in _CLAIMS:
             said = error_name(code) if code is not None else "nothing"
@@ -229,9 +230,9 @@ def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, k: 
     return answer is not None and answer.error is None and _REFUSED in (answer.before.get(k), answer.after.get(k))
 
 
-def _error(k: int, error: str, leader: Partition | None = None) -> ScanError:
+def _error(k: int, error: str, leader: Partition | None = None, lacks_api: str | None = None) -> ScanError:
     broker = leader.leader if leader is not None else None
-    return ScanError("snapshot", error, broker, TRANSACTION_STATE_TOPIC, k)
+    return ScanError("snapshot", error, broker, TRANSACTION_STATE_TOPIC, k, lacks_api)
 
 
 def _views(
@@ -282,4 +283,6 @@ def _visibility_error(by_broker: Mapping[int, CoordinatorAnswers]) -> str | None
 
 def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers]) -> tuple[ScanError, ...]:
     failed = (answer for _, answer in sorted(by_broker.items()))
-    return tuple(ScanError("snapshot", a.error, a.broker_id) for a in failed if a.error is not None)
+    return tuple(
+        ScanError("snapshot", a.error, a.broker_id, lacks_api=a.lacks_api) for a in failed if a.error is not None
+    )

@@ -7,11 +7,11 @@ what is known of dead brokers. Nothing is read from disk: connection settings an
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from txnscan.clock import wall_clock_ms
 from txnscan.evidence.log_scan import read_log
 from txnscan.evidence.probe import read_narrow, read_offsets, read_wide
 from txnscan.kafka.client import Client
@@ -19,11 +19,6 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.model import Broker, LogBatch, LogRow, NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
 
 _CLIENTS_MAX = 8
-
-
-def wall_clock_ms() -> int:
-    """Now, in epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,17 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Mapping
 
-from txnscan.kafka.acls import DESCRIBE_ALL_IDS, UNKNOWN_PRINCIPAL, WILDCARD, AclRule, Permission, denied, lacks
+from txnscan.kafka.acls import (
+    DESCRIBE_ALL_IDS,
+    DESCRIBE_CLUSTER,
+    UNKNOWN_PRINCIPAL,
+    WILDCARD,
+    AclRule,
+    Permission,
+    denied,
+    explained,
+    lacks,
+)
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_acls import transactional_id_rules
 from txnscan.kafka.describe_transactions import describe_transactions
@@ -100,9 +110,9 @@ class Sight:
 
     def _ask_rules(self) -> frozenset[AclRule] | None:
         try:
-            return transactional_id_rules(self._send, self._broker_id, self._principal)
+            return transactional_id_rules(self._send, self._broker_id)
         except RequestFailed as failed:
-            self._unknown.add(failed.error)
+            self._unknown.add(explained(failed.error, failed.code, DESCRIBE_CLUSTER, self._principal))
             return None
 
 

@@ -14,8 +14,10 @@ UNKNOWN_PRINCIPAL = "User:<principal>"
 WILDCARD = "*"
 _COMMAND = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.properties"
 _OPTIONS = {"Topic": "--topic", "TransactionalId": "--transactional-id", "Cluster": "--cluster"}
-# How the names of the protocol's errors for a missing ACL end.
-_REFUSED = "_AUTHORIZATION_FAILED"
+# The protocol's errors for a missing ACL.
+_REFUSED = frozenset(
+    f"{what}_AUTHORIZATION_FAILED" for what in ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN")
+)
 # org.apache.kafka.common.acl.AclOperation: what a DENY rule must name to deny Describe. Read, Write, Delete and Alter
 # imply Describe where they are allowed, but not where they are denied (`StandardAuthorizerData.findResult`).
 _DENYING = {2: "All", 8: "Describe"}
@@ -83,9 +85,12 @@ def lacks(permission: Permission, principal: str) -> str:
     )
 
 
-def explained(error: str, permission: Permission, principal: str) -> str:
-    """The error of a request that needs this permission; where it says that an ACL is missing, with the remedy."""
-    return f"{error}: {lacks(permission, principal)}" if error.endswith(_REFUSED) else error
+def explained(error: str, code: str | None, permission: Permission, principal: str) -> str:
+    """The error of a request that needs this permission; where its code is that of a missing ACL, with the remedy.
+
+    code: the name of the protocol's error, None where it is none.
+    """
+    return f"{error}: {lacks(permission, principal)}" if code in _REFUSED else error
 
 
 def denied(rule: AclRule) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 
 # By their names in the protocol, those that a sweep sends, and last the one that only an apply sends.
 API_KEYS: Mapping[str, int] = {
@@ -27,5 +27,5 @@ def api_versions(send: Send, broker_id: int) -> dict[int, tuple[int, int]]:
     """The lowest and the highest version of each API, by its key. Raises RequestFailed."""
     response = send(broker_id, ApiVersionsRequest(client_software_name="txnscan", client_software_version="0"))
     if response.error_code != ErrorCode.NONE:
-        raise RequestFailed(f"broker {broker_id} answered ApiVersions with {error_name(response.error_code)}")
+        raise RequestFailed.answered(f"broker {broker_id}", "ApiVersions", response.error_code)
     return {one.api_key: (one.min_version, one.max_version) for one in present(response.api_keys)}

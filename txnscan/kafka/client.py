@@ -22,7 +22,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.errors import RequestFailed, unsupported
+from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.kafka.listener import Listener, look, mismatch
 from txnscan.model import Broker, duration
@@ -196,7 +196,7 @@ class _BrokerConnection:
         name = api_name(request)
         where = self._where
         if isinstance(error, kafka_errors.UnsupportedVersionError):
-            return RequestFailed(unsupported(where, name), sent=False)
+            return RequestFailed.unsupported(where, name)
         if isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
             text = f"{where} {self._mute(name)}"
         elif isinstance(error, kafka_errors.SaslAuthenticationFailedError):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from kafka.protocol.admin import DescribeAclsRequest
 
-from txnscan.kafka.acls import DESCRIBE_CLUSTER, AclRule, explained
+from txnscan.kafka.acls import AclRule
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 
 # org.apache.kafka.common.resource.ResourceType and PatternType, common.acl.AclOperation and AclPermissionType.
 _TRANSACTIONAL_ID = 5
@@ -20,8 +20,8 @@ _PREFIXED = 4
 _DENY = 2
 
 
-def transactional_id_rules(send: Send, broker_id: int, principal: str) -> frozenset[AclRule]:
-    """All rules on transactional ids, whoever they are for. `principal` is named in what to grant.
+def transactional_id_rules(send: Send, broker_id: int) -> frozenset[AclRule]:
+    """All rules on transactional ids, whoever they are for.
 
     Raises RequestFailed where the ACLs cannot be described, or hold what this cannot reason about.
     """
@@ -38,8 +38,7 @@ def transactional_id_rules(send: Send, broker_id: int, principal: str) -> frozen
     if response.error_code == ErrorCode.SECURITY_DISABLED:
         return frozenset()
     if response.error_code != ErrorCode.NONE:
-        error = f"broker {broker_id} answered DescribeAcls with {error_name(response.error_code)}"
-        raise RequestFailed(explained(error, DESCRIBE_CLUSTER, principal))
+        raise RequestFailed.answered(f"broker {broker_id}", "DescribeAcls", response.error_code)
     rules = set()
     for resource in present(response.resources):
         acls = tuple(present(resource.acls))

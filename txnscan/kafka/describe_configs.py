@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 
 _BROKER = 4
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
@@ -18,7 +18,7 @@ def transaction_max_timeout_ms(send: Send, broker_id: int) -> int:
     )
     for result in present(send(broker_id, DescribeConfigsRequest(resources=[resource])).results):
         if result.error_code != ErrorCode.NONE:
-            raise RequestFailed(f"broker {broker_id} answered DescribeConfigs with {error_name(result.error_code)}")
+            raise RequestFailed.answered(f"broker {broker_id}", "DescribeConfigs", result.error_code)
         for config in present(result.configs):
             if config.name == _MAX_TIMEOUT and config.value is not None:
                 return int(config.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
@@ -14,7 +13,6 @@ from kafka.errors import kafka_errors
 API_SINCE: Mapping[str, str] = MappingProxyType(
     {"DescribeProducers": "2.8", "ListTransactions": "3.0", "DescribeTransactions": "3.0"}
 )
-_UNSUPPORTED = re.compile(r"does not support (?P<api>\w+)$")
 
 
 class ErrorCode(IntEnum):
@@ -52,33 +50,41 @@ def error_name(code: int) -> str:
     return str(message) if message else f"UNKNOWN_ERROR_CODE_{code}"
 
 
-def unsupported(where: str, api: str) -> str:
-    """The error of a broker that does not have an API."""
-    since = API_SINCE.get(api)
-    lacks = f"lacks an API of Kafka {since} and newer: it " if since is not None else ""
-    return f"{where} {lacks}does not support {api}"
-
-
-def unsupported_api(error: str) -> str | None:
-    """The API that this error says a broker does not have, or None when it says something else."""
-    match = _UNSUPPORTED.search(error)
-    return match["api"] if match else None
-
-
 class RequestFailed(Exception):
     """A request that brought no usable answer from a broker.
 
     error: one sentence for users, without secrets. sent: whether the request may have reached the broker, which
-    decides if a request that changes something can be repeated.
+    decides if a request that changes something can be repeated. code: the name of the protocol's error that was
+    answered, None where it is something else. lacks_api: the API that the broker does not have, None where it has it.
     """
 
-    def __init__(self, error: str, *, sent: bool = True) -> None:
+    def __init__(self, error: str, *, sent: bool = True, code: str | None = None, lacks_api: str | None = None) -> None:
         super().__init__(error)
         self.error = error
         self.sent = sent
+        self.code = code
+        self.lacks_api = lacks_api
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_request_failed, (self.error, self.sent))
+        return (_request_failed, (self.error, self.sent, self.code, self.lacks_api))
+
+    @classmethod
+    def unsupported(cls, where: str, api: str) -> RequestFailed:
+        """A broker does not have an API. where: which broker, in words."""
+        since = API_SINCE.get(api)
+        lacks = f"lacks an API of Kafka {since} and newer: it " if since is not None else ""
+        return cls(f"{where} {lacks}does not support {api}", sent=False, lacks_api=api)
+
+    @classmethod
+    def answered(cls, where: str, api: str, error_code: int) -> RequestFailed:
+        """A broker answered an API with an error of the protocol. where: which broker, in words."""
+        code = error_name(error_code)
+        return cls(f"{where} answered {api} with {code}", code=code)
+
+
+def code_of(failed: Exception) -> str | None:
+    """The name of the protocol's error that a failure is, or None."""
+    return failed.code if isinstance(failed, RequestFailed) else None
 
 
 def present(items: Iterable[Any] | None) -> Iterable[Any]:
@@ -91,5 +97,5 @@ def present(items: Iterable[Any] | None) -> Iterable[Any]:
     return items
 
 
-def _request_failed(error: str, sent: bool) -> RequestFailed:
-    return RequestFailed(error, sent=sent)
+def _request_failed(error: str, sent: bool, code: str | None, lacks_api: str | None) -> RequestFailed:
+    return RequestFailed(error, sent=sent, code=code, lacks_api=lacks_api)

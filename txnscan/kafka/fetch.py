@@ -113,7 +113,7 @@ def fetch(
     )
     response = send(partition.leader, request)
     if response.error_code != ErrorCode.NONE:
-        raise RequestFailed(error_name(response.error_code))
+        raise RequestFailed(error_name(response.error_code), code=error_name(response.error_code))
     answers = [
         answer
         for topic_answer in present(response.responses)
@@ -124,7 +124,7 @@ def fetch(
         raise RequestFailed(f"the broker answered {len(answers)} times for the partition that it was asked for")
     (answer,) = answers
     if answer.error_code != ErrorCode.NONE:
-        raise RequestFailed(error_name(answer.error_code))
+        raise RequestFailed(error_name(answer.error_code), code=error_name(answer.error_code))
     data = bytes(answer.records or b"")
     found = _batches(data, records) if wanted is None else _scanned(data, wanted)
     return Fetched(tuple(found), answer.high_watermark, len(data))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from kafka.protocol.admin import ListTransactionsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present, unsupported_api
+from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 from txnscan.kafka.frames import AsBytes, Cursor
 
 # A producer id that no transactional id has.
@@ -45,7 +45,7 @@ def list_transactions(
     wanted = [] if producer_ids is None else sorted(producer_ids) or [_NOBODY]
     response = send(broker_id, ListTransactionsRequest(state_filters=list(states), producer_id_filters=wanted))
     if response.error_code != ErrorCode.NONE:
-        raise RequestFailed(f"broker {broker_id} answered ListTransactions with {error_name(response.error_code)}")
+        raise RequestFailed.answered(f"broker {broker_id}", "ListTransactions", response.error_code)
     listing = tuple(present(response.transaction_states))
     listed = {one.transactional_id: ListedTransaction(one.producer_id, one.transaction_state) for one in listing}
     if len(listed) != len(listing):
@@ -89,14 +89,14 @@ def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple
     try:
         body = send(broker_id, AsBytes(request, lambda version: bytes(request.encode(version=version))))
     except RequestFailed as failed:
-        if wanted.min_version and unsupported_api(failed.error):
+        if wanted.min_version and failed.lacks_api is not None:
             raise RequestFailed(_cannot_filter(broker_id, wanted.min_version), sent=False) from None
         raise
     answer = Cursor(body.data)
     answer.skip(4)  # the throttle time, which is the client's to wait out
     error_code = answer.int16()
     if error_code != ErrorCode.NONE:
-        raise RequestFailed(f"broker {broker_id} answered ListTransactions with {error_name(error_code)}")
+        raise RequestFailed.answered(f"broker {broker_id}", "ListTransactions", error_code)
     for _ in range(answer.length()):
         answer.string()  # a filter by a state that this broker does not know
     for _ in range(answer.length()):

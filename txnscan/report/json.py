@@ -46,7 +46,7 @@ def scan_object(scan: Scan) -> dict[str, Any]:
     return {
         "sweep": sweep_summary(scan),
         "transactions": [{name: row[name] for name in names} for row in rows],
-        "errors": [_error(error) for error in scan.errors],
+        "errors": [error_object(error) for error in scan.errors],
     }
 
 
@@ -79,7 +79,8 @@ def dumps(value: Any) -> str:
     return json.dumps(value, indent=2, default=_plain)
 
 
-def _error(error: ScanError) -> dict[str, Any]:
+def error_object(error: ScanError) -> dict[str, Any]:
+    """Something that could not be observed."""
     return {
         "stage": error.stage,
         "broker": error.broker,

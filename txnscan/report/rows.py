@@ -11,11 +11,12 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from txnscan.config import printable
 from txnscan.model import ScanError
+from txnscan.report.json import error_object
 from txnscan.report.output import write_line
 
 Row = Mapping[str, Any]
@@ -109,7 +110,7 @@ class JsonRows:
     def end(self, errors: Sequence[ScanError]) -> None:
         """See Rows."""
         before = "\n]" if self._begun else f'{{"{self._name}": []'
-        write_line(f'{before}, "errors": {json.dumps([asdict(error) for error in errors])}}}')
+        write_line(f'{before}, "errors": {json.dumps([error_object(error) for error in errors])}}}')
 
 
 class CsvRows:

@@ -24,7 +24,7 @@ from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import Incident, Incidents, NoHistory, Scan
 from txnscan.judge.outcome import best_known, with_outcome
-from txnscan.kafka.errors import RequestFailed, unsupported_api
+from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.model import (
     Context,
@@ -272,10 +272,10 @@ def cannot_be_asked(found: Scan) -> str | None:
     """
     if not found.partitions_failed:
         return None
-    error = found.errors[0].error
-    if unsupported_api(error) != "DescribeProducers":
-        raise Unreadable(f"abort: the partition cannot be read: {error}")
-    return error
+    failed = found.errors[0]
+    if failed.lacks_api != "DescribeProducers":
+        raise Unreadable(f"abort: the partition cannot be read: {failed.error}")
+    return failed.error
 
 
 def unread_needs(error: str) -> str:

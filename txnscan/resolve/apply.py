@@ -82,12 +82,16 @@ UNSENT = (Status.REFUSED, Status.GONE, Status.FAILED, Status.RACED)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of an action, in one sentence. learned: an outcome that nobody knew before, or None."""
+    """What came of an action, in one sentence.
+
+    learned: an outcome that nobody knew before, or None. forbidden: the principal may not write markers at all.
+    """
 
     action: Action
     status: Status
     detail: str
     learned: Outcome | None = None
+    forbidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +278,7 @@ def apply_plan(
             continue
         result = run.execute(action) if execute else run.rehearse(action)
         results.append(result)
-        if result.status is Status.FAILED and ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name in result.detail:
+        if result.forbidden:
             stopped = "not tried, because the one before it was refused for want of an ACL"
     return results
 
@@ -521,8 +525,9 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
         return Result(
             action, Status.RACED, f"the broker answered {name}: somebody else moved first. Sweep and plan again"
         )
-    needs = explained(name, _ALTER_CLUSTER, brokers.principal)
-    return Result(action, Status.FAILED, f"the broker wrote no marker: {needs}")
+    needs = explained(name, name, _ALTER_CLUSTER, brokers.principal)
+    forbidden = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return Result(action, Status.FAILED, f"the broker wrote no marker: {needs}", forbidden=forbidden)
 
 
 def _after(action: Action, judged: Judged, look: Look, what: str, otherwise: Status) -> Result:

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from txnscan.ask.transactions import Transaction, describe, with_offsets
+from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.reads import Reader
-from txnscan.evidence.tasks import ClientFactory, wall_clock_ms
+from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Scan
 from txnscan.kafka.client import Client
 from txnscan.kafka.errors import RequestFailed

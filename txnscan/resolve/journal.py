@@ -9,20 +9,19 @@ import getpass
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from txnscan import __version__
-from txnscan.evidence.tasks import wall_clock_ms
-from txnscan.model import KnownOutcome
+from txnscan.clock import wall_clock_ms
+from txnscan.model import KnownOutcome, TransactionKey
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
-from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
-from txnscan.store.tables import Tables, known_outcome, why_failed
+from txnscan.store.delta import By, Is, IsNot, Row
+from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS
+from txnscan.store.tables import Tables, known_outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class TablesJournal:
         except JournalLost:
             raise
         except Exception as error:
-            raise JournalLost(_lost("this apply's turn cannot be renewed", error)) from error
+            raise JournalLost(self._lost("this apply's turn cannot be renewed", error)) from error
 
     def planned(self, plan: Plan) -> None:
         """Stores that this plan was made from these tables."""
@@ -78,21 +77,20 @@ class TablesJournal:
 
     def check_planned(self, plan: Plan) -> None:
         """That this very plan was made from these tables. Raises PlanRefused."""
-        rows = self._rows().where((F.col("plan_digest") == plan.digest) & (F.col("step") == "planned"))
-        if plan.actions and not rows.take(1):
+        of = (Is("plan_digest", plan.digest), Is("step", "planned"))
+        if plan.actions and not self._tables.rows(RESOLUTIONS, *of, limit=1):
             raise PlanRefused("it was not made from the tables at --tables; plan again from these")
 
     def attempts(self, cluster_id: str) -> Sequence[Attempt]:
         """See Journal."""
-        rows = self._rows().where(F.col("cluster_id") == cluster_id)
-        steps = rows.where(F.col("step") != "planned").withColumn("at_ms", F.unix_millis("at")).orderBy("at")
-        found = [row.asDict() for row in steps.collect()]
+        of = (Is("cluster_id", cluster_id), IsNot("step", "planned"))
+        found = self._tables.rows(RESOLUTIONS, *of, order=(By("at"),))
         outcomes = {row["attempt_id"]: (row["status"], row["detail"]) for row in found if row["step"] == "outcome"}
         return [
             Attempt(
                 row["attempt_id"],
                 row["plan_digest"],
-                row["at_ms"],
+                _ms(row["at"]),
                 _action(row),
                 *outcomes.get(row["attempt_id"], (None, None)),
             )
@@ -102,7 +100,7 @@ class TablesJournal:
 
     def known(self, action: Action) -> KnownOutcome | None:
         """See Journal."""
-        incidents = self._tables.rows(INCIDENTS).where(F.col("incident_id") == action.incident_id).collect()
+        incidents = self._tables.rows(INCIDENTS, Is("incident_id", action.incident_id))
         return known_outcome(incidents[0]) if incidents else None
 
     def remember(self, action: Action, known: KnownOutcome) -> None:
@@ -125,10 +123,10 @@ class TablesJournal:
             self._tables.append(RESOLUTIONS, [entry], once=f"{entry.attempt_id}-{entry.step}")
         except Exception as error:
             said = f"the {entry.step} for {entry.action.where} cannot be written to the journal"
-            raise JournalLost(_lost(said, error)) from error
+            raise JournalLost(self._lost(said, error)) from error
 
-    def _rows(self) -> DataFrame:
-        return self._tables.rows(RESOLUTIONS)
+    def _lost(self, said: str, error: Exception) -> str:
+        return f"--tables: {said}: {self._tables.why_failed(error)}; nothing more is sent"
 
     def _entry(
         self,
@@ -153,8 +151,8 @@ class TablesJournal:
         )
 
 
-def _lost(said: str, error: Exception) -> str:
-    return f"--tables: {said}: {why_failed(error)}; nothing more is sent"
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1_000)
 
 
 def _os_user() -> str | None:
@@ -173,23 +171,36 @@ def _action(row: dict[str, Any]) -> Action:
 
 def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
     """What the tables have of each transaction that this finished sweep called hanging, in the order of partitions."""
-    sweeps = tables.rows(SWEEPS).select(
-        "sweep_id", "late_after_ms", "max_timeout_ms", F.unix_millis("finished_at").alias("swept_at_ms")
-    )
-    incidents = tables.rows(INCIDENTS).select(
-        *("cluster_id", "incident_id", "topic", "topic_id", "partition", "producer_id", "start_offset", "sweeps"),
-        *("outcome", "outcome_reason"),
-        F.coalesce("owner_committed", F.lit(False)).alias("owner_committed"),
-    )
-    hanging = (
-        tables.rows(OPEN_TRANSACTIONS)
-        .where((F.col("sweep_id") == sweep_id) & (F.col("verdict") == "hanging"))
-        .withColumn("first_seen_ms", F.unix_millis("first_seen_at"))
-        .withColumn("owner_epoch", F.col("coordinator_producer_epoch"))
+    sweep = tables.sweep(sweep_id)
+    if sweep is None:
+        return []
+    of_sweep = (Is("sweep_id", sweep_id), Is("verdict", "hanging"))
+    order = tuple(map(By, ("topic", "partition", "start_offset", "producer_id")))
+    hanging = tables.rows(OPEN_TRANSACTIONS, *of_sweep, columns=_OF_ROW, order=order)
+    incidents = {_key_of(row): row for row in tables.rows(INCIDENTS, Is("cluster_id", sweep["cluster_id"])) if hanging}
+    return [_stored(row, sweep, incidents[_key_of(row)]) for row in hanging if _key_of(row) in incidents]
+
+
+_OF_ROW = (
+    *(column.name for column in OPEN_TRANSACTIONS.columns if column.name in {field.name for field in fields(Stored)}),
+    *("coordinator_producer_epoch", "first_seen_at"),
+)
+
+
+def _stored(row: Row, sweep: Row, incident: Row) -> Stored:
+    found = {
+        **row,
+        "late_after_ms": sweep["late_after_ms"],
+        "max_timeout_ms": sweep["max_timeout_ms"],
+        "swept_at_ms": _ms(sweep["finished_at"]),
+        "first_seen_ms": _ms(row["first_seen_at"]),
+        "owner_epoch": row["coordinator_producer_epoch"],
         # What is known best is the incident's, whatever this sweep could still see.
-        .drop("outcome", "outcome_reason")
-        .join(sweeps, "sweep_id")
-        .join(incidents, ["cluster_id", "topic", "topic_id", "partition", "producer_id", "start_offset"])
-        .orderBy("topic", "partition", "start_offset", "producer_id")
-    )
-    return [Stored(**row.asDict()) for row in hanging.select(*(f.name for f in fields(Stored))).collect()]
+        "owner_committed": bool(incident["owner_committed"]),
+        **{name: incident[name] for name in ("incident_id", "sweeps", "outcome", "outcome_reason")},
+    }
+    return Stored(**{field.name: found[field.name] for field in fields(Stored)})
+
+
+def _key_of(row: Row) -> TransactionKey:
+    return TransactionKey(*(row[name] for name in TransactionKey._fields))

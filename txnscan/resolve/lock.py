@@ -22,17 +22,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import stamina
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
+from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, local_path
-from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.resolve.apply import ApplyRunning, JournalLost
-from txnscan.resolve.exclusive import Setting, is_local, scheme_of, why_not_exclusive
+from txnscan.store.delta import Is, Matched, NotMatched, arrow_rows, tried_again
+from txnscan.store.exclusive import is_local, scheme_of
 from txnscan.store.schema import APPLY_LOCKS, RESOLUTIONS, Table, timestamp
-from txnscan.store.tables import CONFLICT_TRIES, Tables, frame, is_conflict
+from txnscan.store.tables import Tables
 
 try:
     import fcntl
@@ -147,25 +145,29 @@ class Lock:
         return _running(who, f"wait for it, or, where it is dead, {self._lease_ms // 1000} s")
 
     def _row(self) -> dict[str, Any] | None:
-        rows = self._tables.rows(APPLY_LOCKS).where(F.col("cluster_id") == self._cluster_id).collect()
-        return rows[0].asDict() if rows else None
+        rows = self._tables.rows(APPLY_LOCKS, Is("cluster_id", self._cluster_id))
+        return rows[0] if rows else None
 
     def _merge(self, row: _Row, *, over: str) -> None:
         """Writes the row, if nobody has the lock, or this holder has it, or its lease has run out."""
-        view = f"txnscan_lock_{self._me.replace('-', '_')}"
-        source = frame(self._tables.spark, None, APPLY_LOCKS, [row]).withColumn("over", F.lit(over))
-        source.withColumn("now", F.lit(timestamp(row.at_ms))).createOrReplaceTempView(view)
-        names = [column.name for column in APPLY_LOCKS.columns]
-        updated = [name for name in names if name not in ("cluster_id", "sweep_date")]
-        name = self._tables.name(APPLY_LOCKS)
-        for attempt in stamina.retry_context(on=is_conflict, attempts=CONFLICT_TRIES, timeout=None):
-            with attempt:
-                self._tables.spark.sql(
-                    f"MERGE INTO {name} AS t USING {view} AS s ON t.cluster_id = s.cluster_id "
-                    "WHEN MATCHED AND (t.holder IS NULL OR t.holder = s.over OR t.expires_at < s.now) THEN "
-                    f"UPDATE SET {', '.join(f't.{n} = s.{n}' for n in updated)} "
-                    f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{n}' for n in names)})"
-                )
+        columns = APPLY_LOCKS.columns
+        rows = arrow_rows(columns, APPLY_LOCKS.rows(None, [row]))
+        extra = pa.table({"over": [over], "now": pa.array([timestamp(row.at_ms)], pa.timestamp("us", tz="UTC"))})
+        source = pa.table({**_columns_of(rows), **_columns_of(extra)})
+        updated = [column.name for column in columns if column.name not in ("cluster_id", "sweep_date")]
+        clauses = (
+            Matched(
+                "(t.holder IS NULL OR t.holder = s.over OR t.expires_at < s.now)",
+                {name: f"s.{name}" for name in updated},
+            ),
+            NotMatched("true", [column.name for column in columns]),
+        )
+        delta = self._tables.delta
+        tried_again(delta, lambda: delta.merge(APPLY_LOCKS, source, "t.cluster_id = s.cluster_id", clauses))
+
+
+def _columns_of(rows: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(rows.column_names, rows.columns, strict=True))
 
 
 def check_exclusive(tables: Tables, location: str) -> None:
@@ -173,39 +175,19 @@ def check_exclusive(tables: Tables, location: str) -> None:
 
     A location that says its scheme is refused without a look at it; of others the tables' files tell where they are.
     """
-    setting = application_setting(tables.spark)
     said = scheme_of(location) if "://" in location else ""
     for found in [said] if said else [scheme_of(location_of(tables, table)) for table in (RESOLUTIONS, APPLY_LOCKS)]:
-        why = why_not_exclusive(found, setting)
+        why = tables.delta.why_shared(found)
         if why is not None:
             raise ConfigError("--tables", f"apply --execute refuses {location}: {why}")
 
 
 def location_of(tables: Tables, table: Table) -> str:
     """Where the files of a table are, with the scheme. Raises ConfigError where there is no such table."""
-    try:
-        (row,) = tables.spark.sql(f"DESCRIBE DETAIL {tables.name(table)}").select("location").collect()
-    except PySparkException:
-        raise ConfigError("--tables", f"there is no table {table.name} of txnscan at the location") from None
-    return str(row["location"])
-
-
-def application_setting(spark: SparkSession) -> Setting:
-    """The settings that Delta goes by: those of the application, whatever a session has set since.
-
-    Spark Connect shows only the session's, and not all of them.
-    """
-
-    def of_session(name: str) -> str | None:
-        try:
-            return spark.conf.get(name, None)
-        except PySparkException:
-            return None
-
-    try:
-        return spark.sparkContext.getConf().get
-    except PySparkException:
-        return of_session
+    files = tables.delta.files(table)
+    if files is None:
+        raise ConfigError("--tables", f"there is no table {table.name} of txnscan at the location")
+    return files
 
 
 @contextlib.contextmanager

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from txnscan import __version__
 from txnscan.ask.transactions import Transaction
+from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.evidence.tasks import wall_clock_ms
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
 from txnscan.model import KnownOutcome
 from txnscan.resolve.abort import NoJournal
@@ -20,6 +20,7 @@ from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
 from txnscan.resolve.terminate import Terminated, terminate
+from txnscan.store.open import open_tables
 from txnscan.store.selection import Stale, began_ms, find_sweep, stale
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Applied:
 
 
 def plan_sweep(
-    spark: SparkSession,
+    spark: SparkSession | None,
     tables: str,
     limits: Limits = Limits(),  # noqa: B008
     *,
@@ -60,9 +61,8 @@ def plan_sweep(
     sweep. Raises ConfigError, and Stale when the sweep is older than this.
     """
     from txnscan.resolve.journal import TablesJournal, stored_hanging
-    from txnscan.store.tables import Tables
 
-    opened = Tables(spark, tables)
+    opened = open_tables(tables, spark)
     chosen_sweep = find_sweep(opened, cluster_id, sweep_id)
     for note in chosen_sweep.notes:
         say(note)
@@ -87,7 +87,7 @@ def plan_sweep(
 
 
 def apply_to(
-    spark: SparkSession,
+    spark: SparkSession | None,
     config: ScanConfig,
     plan: Plan,
     *,
@@ -107,11 +107,10 @@ def apply_to(
     """
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import check_exclusive
-    from txnscan.store.tables import Tables
 
     if config.tables is None:
         raise ConfigError("--tables", "is needed: the journal is kept there")
-    tables = Tables(spark, config.tables)
+    tables = open_tables(config.tables, spark)
     if execute:
         check_exclusive(tables, config.tables)
     brokers = LiveBrokers(config)
@@ -157,12 +156,11 @@ def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str) -> Iterator[
 
 def known_before(spark: SparkSession | None, config: ScanConfig, action: Action) -> KnownOutcome | None:
     """What any sweep in the tables has known of the outcome of what this is about; None without tables."""
-    if spark is None or config.tables is None:
+    if config.tables is None:
         return None
     from txnscan.resolve.journal import TablesJournal
-    from txnscan.store.tables import Tables
 
-    tables = Tables(spark, config.tables)
+    tables = open_tables(config.tables, spark)
     tables.create()
     return TablesJournal(tables).known(action)
 
@@ -222,13 +220,12 @@ def terminate_now(
 @contextmanager
 def _kept(spark: SparkSession | None, config: ScanConfig, brokers: LiveBrokers, plan: Plan) -> Iterator[Journal]:
     """The journal in the tables, with the plan in it, or one that keeps nothing."""
-    if spark is None or config.tables is None:
+    if config.tables is None:
         yield NoJournal()
         return
     from txnscan.resolve.lock import check_exclusive
-    from txnscan.store.tables import Tables
 
-    tables = Tables(spark, config.tables)
+    tables = open_tables(config.tables, spark)
     check_exclusive(tables, config.tables)
     with _journal(tables, brokers, plan.cluster_id) as journal:
         journal.planned(plan)

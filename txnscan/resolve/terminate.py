@@ -184,7 +184,8 @@ def _terminated(
         if code == ErrorCode.NONE:
             return _after(action, before, fenced, coordinators)
         if code not in _AGAIN:
-            needs = explained(error_name(code), Permission("Write", "TransactionalId", name), coordinators.principal)
+            needed = Permission("Write", "TransactionalId", name)
+            needs = explained(error_name(code), error_name(code), needed, coordinators.principal)
             return Terminated(Result(action, Status.FAILED, f"it was not fenced: {needs}"), before, None)
     waited = duration(round(TRIES_MAX * _WAIT_S * 1_000))
     late = f"its coordinator still answers {error_name(code)} after {waited}; describe it, and see which marker is owed"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError, printable
 from txnscan.model import TransactionKey
+from txnscan.store.delta import By, Is, Row, StartsWith
 from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
 from txnscan.store.tables import Tables
 
-Row = Mapping[str, Any]
 # What makes a transaction on a partition the same one in every sweep.
 _SWEEP = (
     *("sweep_id", "cluster_id", "started_at", "finished_at", "scope", "complete", "partitions_planned"),
@@ -56,37 +51,31 @@ class Life:
 
 def remembered(tables: Tables, cluster_id: str | None, limit: int) -> Remembered:
     """At most `limit` of each, of a cluster or of all. Raises ConfigError where there are no tables."""
-    of = F.lit(True) if cluster_id is None else F.col("cluster_id") == cluster_id
-    open_first = (F.col("resolved_at").isNull().desc(), F.desc("last_seen_at"), *map(F.asc, ("topic", "partition")))
+    of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
+    open_first = (
+        *(By("resolved_at IS NULL", descending=True), By("last_seen_at", descending=True)),
+        *(By("topic"), By("partition")),
+    )
+    newest = (By("started_at", descending=True), By("sweep_id", descending=True))
     return Remembered(
-        sweeps=_rows(tables.rows(SWEEPS).where(of), _SWEEP, limit, F.desc("started_at"), F.desc("sweep_id")),
-        incidents=_rows(tables.rows(INCIDENTS).where(of), _INCIDENT, limit, *open_first),
-        journal=_rows(tables.rows(RESOLUTIONS).where(of), _STEP, limit, F.desc("at")),
+        sweeps=tables.rows(SWEEPS, *of, columns=_SWEEP, order=newest, limit=limit),
+        incidents=tables.rows(INCIDENTS, *of, columns=_INCIDENT, order=open_first, limit=limit),
+        journal=tables.rows(RESOLUTIONS, *of, columns=_STEP, order=(By("at", descending=True),), limit=limit),
     )
 
 
 def life(tables: Tables, incident_id: str) -> Life:
     """The life of the incident whose id is this, or begins with it. Raises ConfigError where that is not one."""
-    found = _rows(tables.rows(INCIDENTS).where(F.col("incident_id").startswith(incident_id)), None, 2)
+    found = tables.rows(INCIDENTS, StartsWith("incident_id", incident_id), limit=2)
     if len(found) != 1:
         why = "is the beginning of several; give more of it" if found else "is none; `txnscan history` lists them"
         raise ConfigError("--incident", f"'{printable(incident_id)}' {why}")
     (incident,) = found
-    finished = tables.rows(SWEEPS).select("sweep_id")
-    seen = tables.rows(OPEN_TRANSACTIONS).join(F.broadcast(finished), "sweep_id", "left_semi")
-    for name in ("cluster_id", *TransactionKey._fields):
-        seen = seen.where(F.col(name) == F.lit(incident[name]))
-    journal = tables.rows(RESOLUTIONS).where(F.col("incident_id") == incident["incident_id"])
+    same = (Is(name, incident[name]) for name in ("cluster_id", *TransactionKey._fields))
+    seen = tables.rows(OPEN_TRANSACTIONS, *same, columns=_SEEN, order=(By("started_at"),))
+    of_incident = Is("incident_id", incident["incident_id"])
     return Life(
         incident={name: incident.get(name) for name in _INCIDENT},
-        seen=_rows(seen, _SEEN, None, F.asc("started_at")),
-        journal=_rows(journal, _STEP, None, F.asc("at")),
+        seen=tables.of_finished_sweeps(seen),
+        journal=tables.rows(RESOLUTIONS, of_incident, columns=_STEP, order=(By("at"),)),
     )
-
-
-def _rows(rows: DataFrame, columns: tuple[str, ...] | None, limit: int | None, *order: Column) -> list[Row]:
-    """These columns of the rows, in this order; what tables of an earlier version do not have is null."""
-    chosen = rows if columns is None else rows.select(*(name for name in columns if name in rows.columns))
-    in_order = rows.orderBy(*order).select(*chosen.columns) if order else chosen
-    found = (in_order if limit is None else in_order.limit(limit)).collect()
-    return [{**dict.fromkeys(columns or ()), **row.asDict(recursive=True)} for row in found]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import txnscan
-from txnscan.evidence.tasks import wall_clock_ms
+from txnscan.clock import wall_clock_ms
 from txnscan.sim.wire.shape import ClusterShape
 from txnscan.sim.wire.world import HOST
 

@@ -1,0 +1,212 @@
+"""What the tables need of Delta, whoever does it: Spark (`spark.py`) or delta-rs (`delta_rs.py`). The same tests hold
+both.
+
+Names of columns and tables, and the expressions of a merge, are the program's own. What came from outside is a value:
+in a condition, or in rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+import stamina
+
+from txnscan.engine.rows import arrow_type, plain
+from txnscan.store.schema import Column, Table
+
+Row = dict[str, Any]
+Answer = TypeVar("Answer")
+
+CONFLICT_TRIES = 5
+# Commits from one checkpoint of a table's log to the next. Delta's own 10 makes every tenth sweep take twice as long,
+# and fifty small commits are read as quickly as ten.
+CHECKPOINT_INTERVAL = 50
+VERSION_PROPERTY = "txnscan.schemaVersion"
+_ARROW = {
+    "STRING": pa.string(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "ARRAY<STRING>": pa.list_(pa.string()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    """A column that has this value; None is null."""
+
+    column: str
+    value: str | int | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class IsNot:
+    """A column that has another value than this, and one at all; None is null."""
+
+    column: str
+    value: str | int | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """A column whose text begins so."""
+
+    column: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A column that has one of these values."""
+
+    column: str
+    values: frozenset[str]
+
+
+Condition = Is | IsNot | StartsWith | OneOf
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """An expression to order rows by. Nulls come first in ascending order, last in descending order."""
+
+    expression: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Of a merge: what to set where a row `t` of the table has a row `s` of the source, expressions by column."""
+
+    condition: str
+    to: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NotMatched:
+    """Of a merge: the source rows `s` to insert where the table has none, with these columns."""
+
+    condition: str
+    columns: Sequence[str]
+
+
+class Delta(Protocol):
+    """The Delta tables of one location. Everything may raise what its library raises; `said` has it in words."""
+
+    @property
+    def location(self) -> str:
+        """As the user gave it."""
+        ...
+
+    def name(self, table: Table) -> str:
+        """The table's name for people."""
+        ...
+
+    def columns(self, table: Table) -> frozenset[str] | None:
+        """The columns that the table has; None where there is no table."""
+        ...
+
+    def property(self, table: Table, key: str) -> str | None:
+        """A property of the table."""
+        ...
+
+    def create(self, table: Table) -> None:
+        """Makes the table where it is not there, with its comments, constraints and properties."""
+        ...
+
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        """Adds columns at the end."""
+        ...
+
+    def read(
+        self,
+        table: Table,
+        *where: Condition,
+        columns: Sequence[str] | None = None,
+        order: Sequence[By] = (),
+        limit: int | None = None,
+    ) -> list[Row]:
+        """The rows to which all conditions apply, timestamps in UTC. columns: all, where it is None."""
+        ...
+
+    def newest(self, table: Table, by: Sequence[str], at: str, *where: Condition) -> list[Row]:
+        """For each value of the expressions `by` the rows whose column `at` is greatest."""
+        ...
+
+    def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
+        """Adds the rows. What is appended twice with the same `once`, by whatever process, is appended once."""
+        ...
+
+    def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
+        """Puts the rows in the place of those to which the conditions apply."""
+        ...
+
+    def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
+        """Merges the rows `s` into the table `t`. Of the clauses that fit a row, the first counts."""
+        ...
+
+    def delete(self, table: Table, *where: Condition) -> None:
+        """Deletes the rows."""
+        ...
+
+    def files(self, table: Table) -> str | None:
+        """Where the table's files are, with the scheme; None where there is no table."""
+        ...
+
+    def why_shared(self, scheme: str) -> str | None:
+        """Why two of these could both commit to a location of this scheme, in a sentence; None where one fails."""
+        ...
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Whether an error says that somebody else wrote at the same time."""
+        ...
+
+    def said(self, error: BaseException) -> str:
+        """What an error says, on one line."""
+        ...
+
+
+def tried_again(delta: Delta, write: Callable[[], Answer]) -> Answer:
+    """Writes, and again where somebody else wrote at the same time. Raises what the last try raised."""
+    for attempt in stamina.retry_context(on=_conflict(delta), attempts=CONFLICT_TRIES, timeout=None):
+        with attempt:
+            return write()
+    raise AssertionError("the last try returns or raises")
+
+
+def _conflict(delta: Delta) -> Callable[[Exception], bool]:
+    return delta.is_conflict
+
+
+def arrow_rows(columns: Iterable[Column], rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """The rows in Arrow; what a row lacks is null."""
+    schema = pa.schema([pa.field(column.name, arrow_of(column)) for column in columns])
+    plain_rows = [{name: plain(value) for name, value in row.items()} for row in rows]
+    return pa.Table.from_pylist(plain_rows, schema=schema)
+
+
+def arrow_of(column: Column) -> pa.DataType:
+    """The column's type in Arrow."""
+    return _ARROW[column.type] if isinstance(column.type, str) else arrow_type(column.type)
+
+
+def from_arrow(rows: pa.Table, columns: Sequence[str] | None = None) -> list[Row]:
+    """The rows of an Arrow table, timestamps in UTC; of these columns, those that the table does not have are null."""
+    missing = dict.fromkeys(columns or ())
+    return [{**missing, **{name: _in_utc(value) for name, value in row.items()}} for row in rows.to_pylist()]
+
+
+def _in_utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+def one_line(text: str) -> str:
+    """Without breaks and without runs of blanks."""
+    return re.sub(r"\s+", " ", text).strip()

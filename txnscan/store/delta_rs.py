@@ -1,0 +1,262 @@
+"""The Delta tables through delta-rs: no JVM, at paths and in object stores. What Spark writes it reads, and vice versa.
+
+A table is looked at anew before each step. Commits are exclusive: delta-rs puts a commit only where there is none, on
+disks by a hard link, in object stores by a conditional put.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Field,
+    PostCommitHookProperties,
+    QueryBuilder,
+    Schema,
+    Transaction,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
+from txnscan.store.delta import (
+    CHECKPOINT_INTERVAL,
+    VERSION_PROPERTY,
+    By,
+    Condition,
+    Is,
+    IsNot,
+    Matched,
+    NotMatched,
+    OneOf,
+    Row,
+    StartsWith,
+    arrow_of,
+    from_arrow,
+    one_line,
+)
+from txnscan.store.exclusive import is_local, scheme_of
+from txnscan.store.schema import SCHEMA_VERSION, Column, Table
+
+# What Spark calls a scheme and what object_store calls it.
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+_SAID_MAX = 300
+# Keeps the log short by itself: a checkpoint every so often, and what is older than the log's retention goes with it.
+_AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
+
+
+class DeltaRs:
+    """See `delta.Delta`. storage_options: of object stores, as delta-rs has them; the environment's count besides.
+
+    Raises ConfigError for a location that is none, and for a catalog, which is Spark's.
+    """
+
+    def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self.location = parse_location(location)
+        if is_catalog_schema(self.location):
+            raise ConfigError("--tables", f"{printable(location)} is in a catalog, which needs Spark")
+        self._options = dict(storage_options or {})
+
+    def name(self, table: Table) -> str:
+        """Where the table is."""
+        return f"{self.location.rstrip('/')}/{table.name}"
+
+    def columns(self, table: Table) -> frozenset[str] | None:
+        """See Delta."""
+        found = self._find(table)
+        return None if found is None else frozenset(field.name for field in found.schema().fields)
+
+    def property(self, table: Table, key: str) -> str | None:
+        """See Delta."""
+        return self._table(table).metadata().configuration.get(key)
+
+    def create(self, table: Table) -> None:
+        """See Delta. Constraints are added one by one: one that is missing is added when the table is there already."""
+        found = self._find(table)
+        if found is None:
+            if is_local(scheme_of(self.location)):
+                Path(self._uri(table)).mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(
+                self._uri(table),
+                Schema(list(map(_field, table.columns))),
+                mode="ignore",
+                description=table.meaning,
+                partition_by=list(table.partitioned_by) or None,
+                configuration={
+                    VERSION_PROPERTY: str(SCHEMA_VERSION),
+                    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+                },
+                storage_options=self._options,
+                raise_if_key_not_exists=False,
+            )
+            found = self._table(table)
+        has = found.metadata().configuration
+        for check, condition in table.checks:
+            if f"delta.constraints.{check}" not in has:
+                found.alter.add_constraint({check: condition})
+
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        """See Delta."""
+        self._table(table).alter.add_columns(list(map(_field, columns)))
+
+    def read(
+        self,
+        table: Table,
+        *where: Condition,
+        columns: Sequence[str] | None = None,
+        order: Sequence[By] = (),
+        limit: int | None = None,
+    ) -> list[Row]:
+        """See Delta."""
+        found = self._table(table)
+        has = [field.name for field in found.schema().fields]
+        chosen = has if columns is None else [name for name in columns if name in has]
+        sql = f"SELECT {', '.join(map(_named, chosen))} FROM t{_where(where)}"
+        if order:
+            sql += f" ORDER BY {', '.join(map(_ordered, order))}"
+        if limit is not None:
+            sql += f" LIMIT {limit}"
+        return from_arrow(_queried(found, sql), columns)
+
+    def newest(self, table: Table, by: Sequence[str], at: str, *where: Condition) -> list[Row]:
+        """See Delta."""
+        found = self._table(table)
+        names = ", ".join(_named(field.name) for field in found.schema().fields)
+        last = f"max({at}) OVER (PARTITION BY {', '.join(by)}) AS _last"
+        sql = f"SELECT {names} FROM (SELECT *, {last} FROM t{_where(where)}) AS q WHERE {at} = _last"
+        return from_arrow(_queried(found, sql))
+
+    def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
+        """See Delta. delta-rs does not look for what an application has written already, so it is looked for here."""
+        found = self._table(table)
+        if once is None:
+            write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT)
+            return
+        app = f"txnscan-{once}"
+        if found.transaction_version(app) is None:
+            commit = CommitProperties(app_transactions=[Transaction(app, 1)])
+            write_deltalake(
+                found, rows, mode="append", commit_properties=commit, post_commithook_properties=_AFTER_COMMIT
+            )
+
+    def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
+        """See Delta."""
+        part = " AND ".join(map(_condition, where))
+        write_deltalake(
+            self._table(table), rows, mode="overwrite", predicate=part, post_commithook_properties=_AFTER_COMMIT
+        )
+
+    def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
+        """See Delta."""
+        merger = self._table(table).merge(
+            rows, on, source_alias="s", target_alias="t", post_commithook_properties=_AFTER_COMMIT
+        )
+        for clause in clauses:
+            if isinstance(clause, Matched):
+                merger = merger.when_matched_update(dict(clause.to), predicate=clause.condition)
+            else:
+                merger = merger.when_not_matched_insert(
+                    {name: f"s.{name}" for name in clause.columns}, predicate=clause.condition
+                )
+        merger.execute()
+
+    def delete(self, table: Table, *where: Condition) -> None:
+        """See Delta."""
+        self._table(table).delete(" AND ".join(map(_condition, where)))
+
+    def files(self, table: Table) -> str | None:
+        """See Delta."""
+        return None if self._find(table) is None else self._uri(table)
+
+    def why_shared(self, scheme: str) -> str | None:
+        """See Delta. A put without a condition is the one way to lose that."""
+        unsafe = {**os.environ, **self._options}.get("AWS_S3_ALLOW_UNSAFE_RENAME", "").lower()
+        if scheme in ("s3", *_SCHEMES) and unsafe == "true":
+            return "two applies could run at once there: AWS_S3_ALLOW_UNSAFE_RENAME is set; take it away"
+        return None
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """See Delta."""
+        return isinstance(error, CommitFailedError)
+
+    def said(self, error: BaseException) -> str:
+        """See Delta."""
+        # What follows a blank line shows data.
+        said = one_line(str(error).partition("\n\n")[0].partition("\nPreview of")[0])
+        said = said.removeprefix("Generic DeltaTable error: ").removeprefix("External error: ")
+        return said if len(said) <= _SAID_MAX else f"{said[:_SAID_MAX]} ..."
+
+    def _uri(self, table: Table) -> str:
+        if is_local(scheme_of(self.location)):
+            return str(local_path(self.name(table)))
+        scheme, _, rest = self.name(table).partition("://")
+        return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
+
+    def _table(self, table: Table) -> DeltaTable:
+        found = self._find(table)
+        if found is None:
+            raise TableNotFoundError(f"there is no table {table.name} at {self.location}")
+        return found
+
+    def _find(self, table: Table) -> DeltaTable | None:
+        """The table as it is now."""
+        try:
+            return DeltaTable(self._uri(table), storage_options=self._options)
+        except TableNotFoundError:
+            return None
+        except DeltaError as error:
+            if "does not exist" in str(error) or "No files in log segment" in str(error):
+                return None
+            raise
+
+
+def _field(column: Column) -> Field:
+    (field,) = Schema.from_arrow(pa.schema([pa.field(column.name, arrow_of(column))])).fields
+    return Field(column.name, field.type, nullable=not column.required, metadata={"comment": column.meaning})
+
+
+def _queried(table: DeltaTable, sql: str) -> pa.Table:
+    # `to_pyarrow_table` may end the process when it ends itself (status 134); a query does not.
+    return pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql)).read_all()
+
+
+def _where(where: Sequence[Condition]) -> str:
+    return f" WHERE {' AND '.join(map(_condition, where))}" if where else ""
+
+
+def _condition(condition: Condition) -> str:
+    """A condition in DataFusion's SQL, whose literals know no escapes but the doubled quote."""
+    column = _named(condition.column)
+    match condition:
+        case Is(_, None):
+            return f"{column} IS NULL"
+        case Is(_, value):
+            return f"{column} = {_literal(value)}"
+        case IsNot(_, None):
+            return f"{column} IS NOT NULL"
+        case IsNot(_, value):
+            return f"{column} <> {_literal(value)}"
+        case StartsWith(_, value):
+            return f"starts_with({column}, {_literal(value)})"
+        case OneOf(_, values):
+            return f"{column} IN ({', '.join(map(_literal, sorted(values)))})" if values else "FALSE"
+
+
+def _literal(value: str | int | bool | None) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("'", "''")
+        return f"'{escaped}'"
+    return str(value).upper()
+
+
+def _named(column: str) -> str:
+    return f'"{column}"'
+
+
+def _ordered(by: By) -> str:
+    return f"{by.expression} {'DESC NULLS LAST' if by.descending else 'ASC NULLS FIRST'}"

@@ -1,0 +1,248 @@
+"""The Delta tables through Spark: at any location that Spark reaches, and in catalogs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F
+
+from txnscan.config import is_catalog_schema, parse_location
+from txnscan.engine.rows import spark_type
+from txnscan.engine.session import in_one_line
+from txnscan.findings import Scan
+from txnscan.store.delta import (
+    CHECKPOINT_INTERVAL,
+    VERSION_PROPERTY,
+    By,
+    Condition,
+    Is,
+    IsNot,
+    Matched,
+    NotMatched,
+    OneOf,
+    Row,
+    StartsWith,
+    arrow_rows,
+    from_arrow,
+)
+from txnscan.store.exclusive import Setting, why_not_exclusive
+from txnscan.store.schema import SCHEMA_VERSION, Column, Table
+
+# What Spark and Delta say where there is no table.
+_ABSENT = ("DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
+
+
+class SparkDelta:
+    """See `delta.Delta`. Raises ConfigError for a location that is none."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self.location = parse_location(location)
+        self._spark = spark
+
+    def name(self, table: Table) -> str:
+        """The table's name in SQL."""
+        if is_catalog_schema(self.location):
+            return f"{self.location}.{table.name}"
+        path = f"{self.location.rstrip('/')}/{table.name}".replace("`", "``")
+        return f"delta.`{path}`"
+
+    def columns(self, table: Table) -> frozenset[str] | None:
+        """See Delta."""
+        try:
+            # Spark Connect looks for it no sooner than this.
+            return frozenset(self._spark.table(self.name(table)).columns)
+        except Exception as error:
+            if any(name in str(error) for name in _ABSENT):
+                return None
+            raise
+
+    def property(self, table: Table, key: str) -> str | None:
+        """See Delta."""
+        rows = self._spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").where(F.col("key") == key).collect()
+        return str(rows[0]["value"]) if rows else None
+
+    def create(self, table: Table) -> None:
+        """See Delta."""
+        self._spark.sql(_create_statement(self.name(table), table))
+
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        """See Delta."""
+        added = ", ".join(_column_definition(column) for column in columns)
+        self._spark.sql(f"ALTER TABLE {self.name(table)} ADD COLUMNS ({added})")
+
+    def read(
+        self,
+        table: Table,
+        *where: Condition,
+        columns: Sequence[str] | None = None,
+        order: Sequence[By] = (),
+        limit: int | None = None,
+    ) -> list[Row]:
+        """See Delta."""
+        rows = self._where(table, where)
+        chosen = rows.columns if columns is None else [name for name in columns if name in rows.columns]
+        rows = rows.orderBy(*map(_ordered, order)).select(*chosen) if order else rows.select(*chosen)
+        return from_arrow((rows if limit is None else rows.limit(limit)).toArrow(), columns)
+
+    def newest(self, table: Table, by: Sequence[str], at: str, *where: Condition) -> list[Row]:
+        """See Delta."""
+        keys = [f"_key_{number}" for number in range(len(by))]
+        rows = self._where(table, where)
+        keyed = rows.select("*", *(F.expr(key).alias(name) for name, key in zip(keys, by, strict=True)))
+        last = keyed.groupBy(*keys).agg(F.max(at).alias(at))
+        return from_arrow(keyed.join(F.broadcast(last), [*keys, at], "left_semi").select(*rows.columns).toArrow())
+
+    def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
+        """See Delta."""
+        writer = self._spark.createDataFrame(rows).coalesce(1).write
+        if once is not None:
+            writer = writer.option("txnAppId", f"txnscan-{once}").option("txnVersion", 1)
+        self._save(table, writer, "append")
+
+    def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
+        """See Delta."""
+        part = " AND ".join(map(_literal_sql, where))
+        writer = self._spark.createDataFrame(rows).coalesce(1).write.option("replaceWhere", part)
+        self._save(table, writer, "overwrite")
+
+    def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
+        """See Delta."""
+        view = f"txnscan_{uuid.uuid4().hex}"
+        self._spark.createDataFrame(rows).createOrReplaceTempView(view)
+        try:
+            whens = " ".join(map(_when, clauses))
+            self._spark.sql(f"MERGE INTO {self.name(table)} AS t USING {view} AS s ON {on} {whens}")
+        finally:
+            self._spark.catalog.dropTempView(view)
+
+    def delete(self, table: Table, *where: Condition) -> None:
+        """See Delta."""
+        self._spark.sql(f"DELETE FROM {self.name(table)} WHERE {' AND '.join(map(_literal_sql, where))}")
+
+    def files(self, table: Table) -> str | None:
+        """See Delta."""
+        try:
+            (row,) = self._spark.sql(f"DESCRIBE DETAIL {self.name(table)}").select("location").collect()
+        except PySparkException:
+            return None
+        return str(row["location"])
+
+    def why_shared(self, scheme: str) -> str | None:
+        """See Delta."""
+        return why_not_exclusive(scheme, application_setting(self._spark))
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """See Delta."""
+        return "Concurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error)
+
+    def said(self, error: BaseException) -> str:
+        """See Delta."""
+        return in_one_line(error)
+
+    def _where(self, table: Table, where: Sequence[Condition]) -> DataFrame:
+        rows = self._spark.table(self.name(table))
+        return reduce(lambda found, condition: found.where(_where(condition)), where, rows)
+
+    def _save(self, table: Table, writer: DataFrameWriter, mode: str) -> None:
+        writer = writer.format("delta").mode(mode)
+        if is_catalog_schema(self.location):
+            writer.saveAsTable(self.name(table))
+        else:
+            writer.save(f"{self.location.rstrip('/')}/{table.name}")
+
+
+def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[object]) -> DataFrame:
+    """The rows of a sweep as a DataFrame with the table's columns. From Arrow, which needs no job to get into Spark."""
+    return spark.createDataFrame(arrow_rows(table.columns, table.rows(scan, items)))
+
+
+def application_setting(spark: SparkSession) -> Setting:
+    """The settings that Delta goes by: those of the application, whatever a session has set since.
+
+    Spark Connect shows only the session's, and not all of them.
+    """
+
+    def of_session(name: str) -> str | None:
+        try:
+            return spark.conf.get(name, None)
+        except PySparkException:
+            return None
+
+    try:
+        return spark.sparkContext.getConf().get
+    except PySparkException:
+        return of_session
+
+
+def _where(condition: Condition) -> SparkColumn:
+    column = F.col(condition.column)
+    match condition:
+        case Is(_, None):
+            return column.isNull()
+        case Is(_, value):
+            return column == F.lit(value)
+        case IsNot(_, None):
+            return column.isNotNull()
+        case IsNot(_, value):
+            return column != F.lit(value)
+        case StartsWith(_, value):
+            return column.startswith(value)
+        case OneOf(_, values):
+            return column.isin(*sorted(values))
+
+
+def _literal_sql(condition: Condition) -> str:
+    """A condition as text, where Delta takes no other."""
+    if not isinstance(condition, Is) or not isinstance(condition.value, str):
+        raise TypeError(f"{condition} is not a column that has a text")
+    return f"{condition.column} = {_quoted(condition.value)}"
+
+
+def _ordered(by: By) -> SparkColumn:
+    expression = F.expr(by.expression)
+    return expression.desc_nulls_last() if by.descending else expression.asc_nulls_first()
+
+
+def _when(clause: Matched | NotMatched) -> str:
+    if isinstance(clause, Matched):
+        to = ", ".join(f"t.{name} = {expression}" for name, expression in clause.to.items())
+        return f"WHEN MATCHED AND {clause.condition} THEN UPDATE SET {to}"
+    values = ", ".join(f"s.{name}" for name in clause.columns)
+    return f"WHEN NOT MATCHED AND {clause.condition} THEN INSERT ({', '.join(clause.columns)}) VALUES ({values})"
+
+
+def _quoted(text: str) -> str:
+    """A literal of Spark SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _sql_type(column: Column) -> str:
+    return column.type if isinstance(column.type, str) else spark_type(column.type)
+
+
+def _column_definition(column: Column) -> str:
+    required = " NOT NULL" if column.required else ""
+    return f"{column.name} {_sql_type(column)}{required} COMMENT {_quoted(column.meaning)}"
+
+
+def _create_statement(name: str, table: Table) -> str:
+    columns = ", ".join(map(_column_definition, table.columns))
+    properties = {
+        VERSION_PROPERTY: str(SCHEMA_VERSION),
+        "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+        **{f"delta.constraints.{check}": condition for check, condition in table.checks},
+    }
+    listed = ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in properties.items())
+    # Not clustered: that takes writer features which not every writer of Delta has, and which cannot be dropped again.
+    layout = f"PARTITIONED BY ({', '.join(table.partitioned_by)}) " if table.partitioned_by else ""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING DELTA COMMENT {_quoted(table.meaning)} "
+        f"{layout}TBLPROPERTIES ({listed})"
+    )
