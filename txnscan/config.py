@@ -222,4 +222,6 @@ def _is_ipv6(text: str) -> bool:
 
 def printable(text: str) -> str:
     """Text from outside, safe on a terminal and on one line: anything that is not printable is escaped."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)

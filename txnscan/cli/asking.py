@@ -305,11 +305,9 @@ def _live_log(
     from txnscan.ask.timeline import timeline, to_read
     from txnscan.model import TRANSACTION_STATE_TOPIC
     from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines, step_row
-    from txnscan.report.rows import aligned
+    from txnscan.report.rows import headers
 
-    rows = _rows(
-        format, "records", STEPS, LineRows(step_lines, aligned(STEPS_TABLE, [one.header for one in STEPS_TABLE]))
-    )
+    rows = _rows(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
     with _opened(config) as cluster:
         wanted, errors = to_read(cluster.view([TRANSACTION_STATE_TOPIC]), names, producer_ids)
         found = 0

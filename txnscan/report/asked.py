@@ -15,7 +15,7 @@ from txnscan.ask.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, k
 from txnscan.config import printable
 from txnscan.model import OpenProducer, duration, plural
 from txnscan.report.json import iso_utc
-from txnscan.report.rows import Column, Row, aligned, table_line
+from txnscan.report.rows import Column, Row, headers, table_line
 
 _PARTITIONS_SHOWN = 100
 
@@ -192,7 +192,7 @@ def producers_lines(rows: Iterable[Row]) -> Iterator[str]:
         else ""
     )
     yield f"{where}, by {by}{at}"
-    yield aligned(_PRODUCER_TABLE, [column.header for column in _PRODUCER_TABLE])
+    yield headers(_PRODUCER_TABLE)
     for row in listed:
         yield table_line(_PRODUCER_TABLE, row)
     for row in listed:

@@ -12,6 +12,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 from txnscan.config import printable
@@ -33,10 +34,6 @@ class Column:
     show: Callable[[Row], Any]
     right: bool = False
 
-    def cell(self, text: str) -> str:
-        """The text in its place."""
-        return text.rjust(self.width) if self.right else text.ljust(self.width)
-
 
 class Rows(Protocol):
     """Where rows go."""
@@ -53,13 +50,13 @@ class Rows(Protocol):
 class TableRows:
     """A table: a line of headers, and one line for each row."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: tuple[Column, ...]) -> None:
         self._columns = columns
         self._begun = False
 
     def write(self, rows: Sequence[Row]) -> None:
         """See Rows."""
-        lines = [] if self._begun else [aligned(self._columns, [one.header for one in self._columns])]
+        lines = [] if self._begun else [headers(self._columns)]
         lines += [table_line(self._columns, row) for row in rows]
         self._begun = True
         if lines:
@@ -142,16 +139,24 @@ class CsvRows:
 
 def table_line(columns: Sequence[Column], row: Row) -> str:
     """A row as a line of a table."""
-    return aligned(columns, [_text(column.show(row)) for column in columns])
+    return (_form(columns) % tuple([_text(column.show(row)) for column in columns])).rstrip()
 
 
-def aligned(columns: Sequence[Column], texts: Sequence[str]) -> str:
-    """One line of a table."""
-    return "  ".join(column.cell(text) for column, text in zip(columns, texts, strict=True)).rstrip()
+def headers(columns: Sequence[Column]) -> str:
+    """The line of headers of a table."""
+    return (_form(columns) % tuple(column.header for column in columns)).rstrip()
 
 
-def _text(value: Any) -> str:
-    return _NONE if value is None else printable(str(value))
+@cache
+def _form(columns: Sequence[Column]) -> str:
+    """How a line is put together, of texts."""
+    return "  ".join(f"%{'' if column.right else '-'}{column.width or ''}s" for column in columns)
+
+
+def _text(value: Any) -> Any:
+    if type(value) is str:
+        return value if value.isprintable() else printable(value)
+    return _NONE if value is None else value
 
 
 def _csv(value: Any) -> Any:
