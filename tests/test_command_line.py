@@ -272,13 +272,13 @@ PROPERTIES = [
     (b"\xff\xfes\x00", " cannot be read: it is not UTF-8 text"),
     (
         "security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n",
-        ": sasl.mechanism must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
+        ": sasl.mechanism must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM",
     ),
     ("security.protocol=TLS\n", ": security.protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-    ("ssl.keystore.password=hunter2\n", ": ssl.keystore.password is not supported; remove it or connect another way"),
+    ("ssl.provider=hunter2\n", ": ssl.provider is not supported; remove it or connect another way"),
     (
         "security.protocol=SSL\nssl.truststore.location=/x.jks\n",
-        ": ssl.truststore.type must be PEM; other key stores are not supported",
+        ": ssl.truststore.location names a file that cannot be read",
     ),
     (
         f"security.protocol=SASL_PLAINTEXT\n{LOGIN}",
@@ -314,7 +314,9 @@ PROPERTIES = [
     ),
     (
         "config.providers=file\nconfig.providers.file.class=x\n",
-        ": config.providers is not supported; write the values themselves into the file",
+        ": config.providers.file.class must be one of org.apache.kafka.common.config.provider.EnvVarConfigProvider, "
+        "org.apache.kafka.common.config.provider.FileConfigProvider, "
+        "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
     ),
 ]
 

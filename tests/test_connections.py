@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import trustme
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -23,9 +30,11 @@ from txnscan.cli import app
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.node import CLIENT_LISTENER
 from txnscan.demo.plant import orphan
+from txnscan.engine.java import find_java
 
 PASSWORD = "al1ce-S3cret"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
@@ -64,6 +73,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "listener.name.ssl.ssl.client.auth": "required",
         "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN} required user_alice="{PASSWORD}";',
+        "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.oauth.oauthbearer.sasl.jaas.config": f'{OAUTH} required unsecuredLoginStringClaim_sub="broker";',
         "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
         "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": f"{SCRAM} required;",
         "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
@@ -75,7 +86,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         directory / "cluster",
         brokers=1,
         properties=properties,
-        listeners={name: name for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")},
+        listeners={name: name for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")} | {"OAUTH": "SASL_PLAINTEXT"},
         add_scram=[f"SCRAM-SHA-{bits}=[name=alice,password={PASSWORD}]" for bits in (256, 512)],
     )
     _write_client_properties(directory, authority, authority_pem)
@@ -272,3 +283,99 @@ def test_jobs_of_other_processes_cannot_see_the_secret(secured: Secured) -> None
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert ran.stdout and PASSWORD not in ran.stdout
+
+
+# --- stores of Java, tokens -------------------------------------------------------------------------------------------
+
+
+def keytool(*words: str) -> None:
+    tool = find_java().with_name("keytool")
+    subprocess.run([str(tool), *words], check=True, capture_output=True, timeout=60)
+
+
+def test_stores_that_javas_keytool_made_connect_with_a_client_certificate(secured: Secured, tmp_path: Path) -> None:
+    client = secured.authority.issue_cert("bob@example.org")
+    (tmp_path / "ca.pem").write_bytes(secured.authority.cert_pem.bytes())
+    (tmp_path / "both.pem").write_bytes(
+        client.private_key_pem.bytes() + b"".join(blob.bytes() for blob in client.cert_chain_pems)
+    )
+    store = ("-storetype", "PKCS12", "-storepass", PASSWORD, "-noprompt")
+    keytool("-importcert", "-alias", "ca", "-file", f"{tmp_path}/ca.pem", "-keystore", f"{tmp_path}/trust.p12", *store)
+    key = serialization.load_pem_private_key(client.private_key_pem.bytes(), None)
+    chain = [x509.load_pem_x509_certificate(blob.bytes()) for blob in client.cert_chain_pems]
+    data = pkcs12.serialize_key_and_certificates(
+        b"bob",
+        key,  # type: ignore[arg-type]
+        chain[0],
+        chain[1:],
+        serialization.BestAvailableEncryption(PASSWORD.encode()),
+    )
+    (tmp_path / "openssl.p12").write_bytes(data)
+    # As Java writes it.
+    source = ("-srckeystore", f"{tmp_path}/openssl.p12", "-srcstoretype", "PKCS12", "-srcstorepass", PASSWORD)
+    to = ("-destkeystore", f"{tmp_path}/key.p12", "-deststoretype", "PKCS12", "-deststorepass", PASSWORD)
+    keytool("-importkeystore", *source, *to, "-noprompt")
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        f"security.protocol=SSL\nssl.truststore.location={tmp_path}/trust.p12\nssl.truststore.password={PASSWORD}\n"
+        f"ssl.keystore.location={tmp_path}/key.p12\nssl.keystore.password={PASSWORD}\nssl.keystore.type=PKCS12\n"
+    )
+    settings.chmod(0o600)
+    servers = secured.cluster.bootstrap_servers_of("SSL")
+    ran = run("describe-producers", "--bootstrap-server", servers, "--command-config", str(settings))
+    assert (ran.returncode, ran.stderr) == (0, "") and "clicks-0" in ran.stdout
+
+
+class TokenServer(BaseHTTPRequestHandler):
+    """Gives an unsecured token to who knows the password, and remembers what it was asked."""
+
+    asked: ClassVar[list[tuple[str, str]]] = []
+
+    def do_POST(self) -> None:
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        said = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
+        TokenServer.asked.append((form, said))
+        if said != f"me:{PASSWORD}":
+            self.send_response(401)
+            self.end_headers()
+            return
+        now_s = int(time.time())
+        claims = {"sub": "me", "iat": now_s, "exp": now_s + 3_600}
+        parts = ({"alg": "none"}, claims)
+        token = ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=").decode() for p in parts) + "."
+        body = json.dumps({"access_token": token, "expires_in": 3_600, "token_type": "Bearer"}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.mark.parametrize("secret", [PASSWORD, "wrong"])
+def test_client_credentials_get_a_token_with_which_brokers_let_them_in(
+    secured: Secured, tmp_path: Path, secret: str
+) -> None:
+    TokenServer.asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), TokenServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url=http://127.0.0.1:{server.server_port}/token\n"
+        f'sasl.jaas.config={OAUTH} required clientId="me" clientSecret="{secret}" scope="kafka";\n'
+    )
+    settings.chmod(0o600)
+    servers = secured.cluster.bootstrap_servers_of("OAUTH")
+    try:
+        ran = run("describe-producers", "--bootstrap-server", servers, "--command-config", str(settings))
+    finally:
+        server.shutdown()
+    assert TokenServer.asked[0] == ("grant_type=client_credentials&scope=kafka", f"me:{secret}")
+    if secret == PASSWORD:
+        # One token for all connections.
+        assert (ran.returncode, len(TokenServer.asked), ran.stderr) == (0, 1, "") and "clicks-0" in ran.stdout
+    else:
+        assert ran.returncode == 1 and ran.stderr.count("\n") == 1
+        assert "answered with HTTP status 401; check client id, secret and scope" in ran.stderr
+        assert PASSWORD not in ran.stderr and "wrong" not in ran.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 import re
 import ssl
@@ -199,14 +200,12 @@ def test_sasl_over_tls_takes_both() -> None:
 
 # Every security setting of Kafka 4.3's clients (SslConfigs, SaslConfigs, SecurityConfig) that is not supported here.
 UNSUPPORTED = """security.providers ssl.protocol ssl.provider ssl.cipher.suites ssl.enabled.protocols
-ssl.keystore.password ssl.truststore.password ssl.keymanager.algorithm ssl.trustmanager.algorithm
+ssl.keymanager.algorithm ssl.trustmanager.algorithm
 ssl.secure.random.implementation ssl.engine.factory.class sasl.kerberos.service.name sasl.kerberos.kinit.cmd
 sasl.kerberos.ticket.renew.window.factor sasl.kerberos.ticket.renew.jitter sasl.kerberos.min.time.before.relogin
 sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.refresh.min.period.seconds
-sasl.login.refresh.buffer.seconds sasl.login.class sasl.login.callback.handler.class
-sasl.client.callback.handler.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
-sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms sasl.oauthbearer.token.endpoint.url
-sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.jwks.endpoint.url
+sasl.login.refresh.buffer.seconds sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.url
 sasl.oauthbearer.scope.claim.name ssl.something.new"""
 
 
@@ -218,10 +217,13 @@ def test_a_security_setting_that_is_not_supported_is_refused_by_its_name(key: st
 STORE = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "an unknown protocol": ({"security.protocol": SECRET}, "security.protocol must be one of"),
-    "a JKS store, said": ({**MUTUAL, "ssl.keystore.type": "JKS"}, "ssl.keystore.type must be PEM"),
+    "a JKS store, said": (
+        {**MUTUAL, "ssl.keystore.type": "JKS"},
+        "ssl.keystore.certificate.chain is PEM text; set ssl.keystore.type=PEM",
+    ),
     "a JKS store, by default": (
         {"security.protocol": "SSL", "ssl.truststore.location": SECRET},
-        "ssl.truststore.type must be PEM",
+        "ssl.truststore.location names a file that cannot be read",
     ),
     "a missing store": ({**STORE, "ssl.truststore.location": f"/no/{SECRET}"}, "ssl.truststore.location names a file"),
     "file and text": ({**TRUST, "ssl.truststore.location": SECRET}, "are both set; set one"),
@@ -366,3 +368,170 @@ def test_a_letter_left_out_of_a_security_setting_is_never_passed_over(known: str
         mistyped = known[:place] + known[place + 1 :]
         if mistyped not in KNOWN:
             assert "no setting of Kafka's clients" in refused({mistyped: "x"}), mistyped
+
+
+# --- config providers -------------------------------------------------------------------------------------------------
+
+HOME = "org.apache.kafka.common.config.provider."
+PROVIDERS = (
+    "config.providers=env,file,dir\n"
+    f"config.providers.env.class={HOME}EnvVarConfigProvider\n"
+    f"config.providers.file.class={HOME}FileConfigProvider\n"
+    f"config.providers.dir.class={HOME}DirectoryConfigProvider\n"
+)
+LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+
+
+def with_login(path: Path, variable: str, more: str = PROVIDERS) -> Path:
+    jaas = f'{PLAIN_MODULE} required username="alice" password="{variable}";'
+    (path / "client.properties").write_text(f"{more}{LOGIN}sasl.jaas.config={jaas}\n")
+    (path / "client.properties").chmod(0o600)
+    return path / "client.properties"
+
+
+VARIABLES = ["${env:TXNSCAN_PASSWORD}", "${file:%s/secrets.properties:pass.word}", "${dir:%s:password}"]
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_a_variable_stands_for_what_its_config_provider_gives(
+    tmp_path: Path, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TXNSCAN_PASSWORD", SECRET)
+    (tmp_path / "secrets.properties").write_text(f"pass.word={SECRET}\n")
+    (tmp_path / "password").write_text(SECRET)
+    file = with_login(tmp_path, variable.replace("%s", str(tmp_path)))
+    assert read_properties(file).sasl_password == SECRET
+    assert properties_warnings(file) == []
+
+
+UNRESOLVED = [
+    ("${env:TXNSCAN_NOT_SET}", "", "sasl.jaas.config: the environment has no TXNSCAN_NOT_SET"),
+    ("${file:/nowhere.properties:x}", "", "sasl.jaas.config: /nowhere.properties cannot be read"),
+    ("${dir:/nowhere:x}", "", "sasl.jaas.config: /nowhere has no file x"),
+    ("${dir:/etc:hostname}", "config.providers.dir.param.allowed.paths=/tmp\n", "/etc has no file hostname"),
+    ("${env:HOME}", "config.providers.env.param.allowlist.pattern=TXNSCAN_.*\n", "the environment has no HOME"),
+    ("x", "config.providers=vault\nconfig.providers.vault.class=com.x\n", "config.providers.vault.class must be one"),
+]
+
+
+@pytest.mark.parametrize(("variable", "more", "says"), UNRESOLVED, ids=[f"{one[0]} {one[1]}" for one in UNRESOLVED])
+def test_a_variable_that_stands_for_nothing_is_refused_by_its_setting(
+    tmp_path: Path, variable: str, more: str, says: str
+) -> None:
+    with pytest.raises(PropertiesError) as error:
+        read_properties(with_login(tmp_path, variable, PROVIDERS + more))
+    assert says in str(error.value)
+
+
+def test_a_variable_of_a_provider_that_is_not_named_is_taken_as_it_is_as_in_kafka_with_a_warning(
+    tmp_path: Path,
+) -> None:
+    file = with_login(tmp_path, "${env:HOME}", "")
+    assert read_properties(file).sasl_password == "${env:HOME}"
+    (warning,) = properties_warnings(file)
+    assert warning.endswith(": its variable is taken as it is written, because config.providers names no env")
+
+
+# --- stores of Java ---------------------------------------------------------------------------------------------------
+
+
+def pkcs12(path: Path, *, key: bool, password: str = SECRET) -> str:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import pkcs12 as form
+
+    certificates = [x509.load_pem_x509_certificate(one.bytes()) for one in LEAF.cert_chain_pems]
+    authority = x509.load_pem_x509_certificate(CA_PEM.encode())
+    data = form.serialize_key_and_certificates(
+        b"alias",
+        serialization.load_pem_private_key(KEY_PEM.encode(), None) if key else None,  # type: ignore[arg-type]
+        certificates[0] if key else None,
+        [*certificates[1:], authority],
+        serialization.BestAvailableEncryption(password.encode()),
+    )
+    path.write_bytes(data)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["PKCS12", "pkcs12", None])
+def test_pkcs12_stores_are_what_their_pem_text_is(tmp_path: Path, kind: str | None) -> None:
+    """Java takes one for its default type, JKS, too."""
+    found = connection_settings(
+        {
+            "security.protocol": "SSL",
+            **({"ssl.truststore.type": kind, "ssl.keystore.type": kind} if kind else {}),
+            "ssl.truststore.location": pkcs12(tmp_path / "trust.p12", key=False),
+            "ssl.truststore.password": SECRET,
+            "ssl.keystore.location": pkcs12(tmp_path / "key.p12", key=True),
+            "ssl.keystore.password": SECRET,
+        }
+    )
+    assert found.tls is not None and found.tls.ca_pem is not None
+    assert CA_PEM.strip() in found.tls.ca_pem
+    assert found.tls.key_pem is not None and str(found.tls.certificate_pem).startswith(CHAIN_PEM.split("-----END")[0])
+    found.tls.context()
+
+
+def test_a_store_that_cannot_be_read_says_which_and_what_to_do_without_the_password(tmp_path: Path) -> None:
+    (tmp_path / "trust.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(100))
+    trust = {"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "trust.jks")}
+    assert "keytool -importkeystore" in str(refusal_of({**trust, "ssl.truststore.password": SECRET}))
+    pkcs12(tmp_path / "trust.jks", key=False, password="another")
+    said = str(refusal_of({**trust, "ssl.truststore.password": SECRET}))
+    assert "ssl.truststore.password is not its password" in said and SECRET not in said
+
+
+def refusal_of(properties: dict[str, str]) -> ValueError:
+    with pytest.raises(ValueError) as error:
+        connection_settings(properties)
+    return error.value
+
+
+# --- OAUTHBEARER, AWS -------------------------------------------------------------------------------------------------
+
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+OAUTH = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+    "sasl.oauthbearer.token.endpoint.url": "https://idp.test/token",
+    "sasl.jaas.config": f'{OAUTH_MODULE} required clientId="me" clientSecret="{SECRET}" scope="kafka" '
+    'extension_logicalCluster="lkc-1";',
+}
+
+
+def test_client_credentials_stand_in_the_jaas_line_or_in_settings_of_their_own_which_count_first() -> None:
+    found = connection_settings(OAUTH).oauth
+    assert found is not None and SECRET not in repr(found)
+    assert (found.client_id, found.client_secret, found.scope) == ("me", SECRET, "kafka")
+    assert found.extensions == (("logicalCluster", "lkc-1"),)
+    own = {f"sasl.oauthbearer.{name}": "own" for name in ("client.credentials.client.id", "scope")}
+    found = connection_settings({**OAUTH, **own}).oauth
+    assert found is not None and (found.client_id, found.scope) == ("own", "own")
+
+
+OAUTH_REFUSED = [
+    ({"sasl.oauthbearer.token.endpoint.url": "file:///token"}, "sasl.oauthbearer.token.endpoint.url must be a URL"),
+    ({"sasl.jaas.config": f"{OAUTH_MODULE} required;"}, "client.credentials.client.id is needed for OAUTHBEARER"),
+    ({"sasl.login.callback.handler.class": "com.x"}, "sasl.login.callback.handler.class must be"),
+    ({"sasl.jaas.config": OAUTH["sasl.jaas.config"].replace("scope=", "other=")}, "sasl.jaas.config has other"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), OAUTH_REFUSED, ids=[says for _, says in OAUTH_REFUSED])
+def test_what_oauthbearer_cannot_be_used_with_is_refused(changes: dict[str, str], says: str) -> None:
+    said = str(refusal_of({**OAUTH, **changes}))
+    assert says in said and SECRET not in said
+
+
+def test_aws_needs_tls_and_its_library() -> None:
+    aws = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+        "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    }
+    assert "needs security.protocol=SASL_SSL" in str(refusal_of({**aws, "security.protocol": "SASL_PLAINTEXT"}))
+    if importlib.util.find_spec("botocore") is None:
+        assert "install txnscan[msk]" in str(refusal_of(aws))
+    else:
+        assert connection_settings(aws).sasl_mechanism == "AWS_MSK_IAM"

@@ -25,6 +25,7 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.kafka.listener import Listener, look, mismatch
+from txnscan.kafka.oauth import TokenFailed
 from txnscan.model import Broker, duration
 
 # What the manager calls the single server that it is given.
@@ -199,6 +200,8 @@ class _BrokerConnection:
             return RequestFailed.unsupported(where, name)
         if isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
             text = f"{where} {self._mute(name)}"
+        elif isinstance(error, TokenFailed):
+            text = f"{where} was not asked, for want of a token: {_sentence(error)}"
         elif isinstance(error, kafka_errors.SaslAuthenticationFailedError):
             text = f"{where} refused the credentials: {_sentence(error)}"
         elif isinstance(error, _UNREACHED):

@@ -51,6 +51,28 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OAuthSettings:
+    """OAUTHBEARER with client credentials: where tokens are, and who asks.
+
+    urlencoded: whether id and secret are encoded for the header, as some servers want. extensions: what is sent to
+    brokers beside the token.
+    """
+
+    token_url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    urlencoded: bool = False
+    extensions: tuple[tuple[str, str], ...] = ()
+
+    def provider(self) -> Any:
+        """What kafka-python asks for tokens."""
+        from txnscan.kafka.oauth import Tokens
+
+        return Tokens(self)
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionSettings:
     """What a connection needs besides an address. Its repr shows no secret.
 
@@ -63,6 +85,7 @@ class ConnectionSettings:
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
+    oauth: OAuthSettings | None = None
     client_id: str = "txnscan"
     request_timeout_ms: int = 15_000
     connection_setup_timeout_ms: int = 8_000
@@ -86,4 +109,5 @@ class ConnectionSettings:
             "sasl_mechanism": self.sasl_mechanism,
             "sasl_plain_username": self.sasl_username,
             "sasl_plain_password": self.sasl_password,
+            **({"sasl_oauth_token_provider": self.oauth.provider()} if self.oauth is not None else {}),
         }

@@ -11,12 +11,16 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import javaproperties
 
 from txnscan.kafka.client_configs import KNOWN, nearest
-from txnscan.kafka.connection import ConnectionSettings, TlsSettings
+from txnscan.kafka.connection import ConnectionSettings, OAuthSettings, TlsSettings
+from txnscan.kafka.providers import has_unknown_variable, resolved
+from txnscan.kafka.stores import Store, read_store
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # Java login modules by mechanism, as `sasl.jaas.config` names them.
@@ -24,24 +28,50 @@ _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    "AWS_MSK_IAM": "software.amazon.msk.auth.iam.IAMLoginModule",
+}
+# Classes that a mechanism names in Java, and that mean nothing else than what is done here.
+_HANDLERS = {
+    "sasl.login.callback.handler.class": (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+    ),
+    "sasl.client.callback.handler.class": ("software.amazon.msk.auth.iam.IAMClientCallbackHandler",),
+}
+_OAUTH = "sasl.oauthbearer."
+_TOKEN_URL = f"{_OAUTH}token.endpoint.url"
+_OF_OAUTH = {
+    _TOKEN_URL,
+    f"{_OAUTH}client.credentials.client.id",
+    f"{_OAUTH}client.credentials.client.secret",
+    f"{_OAUTH}scope",
+    f"{_OAUTH}header.urlencode",
 }
 _SUPPORTED = {
     "security.protocol",
     "ssl.truststore.type",
+    "ssl.truststore.password",
     "ssl.truststore.location",
     "ssl.truststore.certificates",
     "ssl.keystore.type",
     "ssl.keystore.location",
+    "ssl.keystore.password",
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
     "sasl.mechanism",
     "sasl.jaas.config",
+    *_HANDLERS,
+    *_OF_OAUTH,
 }
-_SECRETS = ("ssl.keystore.key", "ssl.key.password", "sasl.jaas.config")
+_SECRETS = (
+    *("ssl.keystore.key", "ssl.key.password", "ssl.keystore.password", "ssl.truststore.password", "sasl.jaas.config"),
+    f"{_OAUTH}client.credentials.client.secret",
+)
 _SECURITY_PREFIXES = ("security.", "ssl.", "sasl.")
-# It would have values replaced by what stands elsewhere, passwords above all.
+# They have values replaced by what stands elsewhere, passwords above all.
 _PROVIDERS = "config.providers"
 # What can be a setting's name. A line of a key or a password that lost its place is none, and is never told.
 _NAME = re.compile(r"[A-Za-z]\w*(?:[.-]\w+)+")
@@ -63,8 +93,8 @@ def read_properties(path: Path) -> ConnectionSettings:
     if not properties:
         raise PropertiesError(f"{path} holds no settings; leave the option out to connect without any")
     try:
-        return connection_settings(properties)
-    except PropertiesError as error:
+        return connection_settings(resolved(properties))
+    except ValueError as error:
         raise PropertiesError(f"{path}: {error}") from None
 
 
@@ -76,6 +106,12 @@ def properties_warnings(path: Path) -> list[str]:
     warnings = []
     if path.stat().st_mode & stat.S_IROTH and any(key in _SECRETS for key, _, _ in entries):
         warnings.append(f"{path} holds secrets and every user can read it; take that right away (chmod o-r)")
+    properties = {key: value for key, value, _ in entries}
+    for key in properties:
+        provider = has_unknown_variable(properties, key)
+        if provider is not None:
+            taken = f"its variable is taken as it is written, because {_PROVIDERS} names no {provider}"
+            warnings.append(f"{path}: {key}: {taken}")
     for key, value, line in entries:
         if key in KNOWN or key.startswith(_PROVIDERS):
             continue
@@ -117,15 +153,13 @@ def connection_settings(properties: Mapping[str, str]) -> ConnectionSettings:
     if protocol not in SECURITY_PROTOCOLS:
         raise PropertiesError(f"security.protocol must be one of {', '.join(SECURITY_PROTOCOLS)}")
     tls = _tls(properties) if protocol.endswith("SSL") else None
-    mechanism, username, password = _sasl(properties) if protocol.startswith("SASL") else (None, None, None)
+    sasl = _sasl(properties, protocol) if protocol.startswith("SASL") else {}
     _refuse_unused(properties, protocol)
     defaults = ConnectionSettings()
     return ConnectionSettings(
         security_protocol=protocol,
         tls=tls,
-        sasl_mechanism=mechanism,
-        sasl_username=username,
-        sasl_password=password,
+        **sasl,
         client_id=properties.get("client.id") or defaults.client_id,
         request_timeout_ms=_positive_int(properties, "request.timeout.ms", defaults.request_timeout_ms),
         connection_setup_timeout_ms=_positive_int(
@@ -138,8 +172,6 @@ def _refuse_unsupported(key: str) -> None:
     meant = None if key in KNOWN else nearest(key)
     if meant is not None:
         raise PropertiesError(f"{ascii(key)[1:-1]} is no setting of Kafka's clients; did you mean {meant}?")
-    if key.startswith(_PROVIDERS):
-        raise PropertiesError(f"{_PROVIDERS} is not supported; write the values themselves into the file")
     if key.startswith(_SECURITY_PREFIXES) and key not in _SUPPORTED:
         raise PropertiesError(f"{ascii(key)[1:-1]} is not supported; remove it or connect another way")
 
@@ -153,12 +185,14 @@ def _refuse_unused(properties: Mapping[str, str], protocol: str) -> None:
 
 
 def _tls(properties: Mapping[str, str]) -> TlsSettings:
-    ca_pem = _pem(properties, "ssl.truststore", "ssl.truststore.certificates")
+    trusted = _pem(properties, "ssl.truststore", "ssl.truststore.certificates")
+    ca_pem = trusted.certificates if trusted is not None else None
     algorithm = properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
     if algorithm not in ("https", ""):
         raise PropertiesError("ssl.endpoint.identification.algorithm must be https or empty")
-    chain = _pem(properties, "ssl.keystore", "ssl.keystore.certificate.chain")
-    key = properties.get("ssl.keystore.key")
+    own = _pem(properties, "ssl.keystore", "ssl.keystore.certificate.chain")
+    chain = own.certificates if own is not None else None
+    key = properties.get("ssl.keystore.key") or (own.key if own is not None else None)
     if key is not None and chain is None:
         raise PropertiesError("ssl.keystore.key is set without ssl.keystore.certificate.chain; set both")
     tls = TlsSettings(
@@ -178,20 +212,30 @@ def _tls(properties: Mapping[str, str]) -> TlsSettings:
     return tls
 
 
-def _pem(properties: Mapping[str, str], store: str, inline: str) -> str | None:
-    """PEM text given inline or by location. Java's default type is JKS, so PEM must be said."""
+def _pem(properties: Mapping[str, str], store: str, inline: str) -> Store | None:
+    """PEM text given inline or by location, or a store of Java's. Java's default type is JKS, so PEM must be said."""
     location = properties.get(f"{store}.location")
     given = properties.get(inline)
     if location is None and given is None:
         return None
     if location is not None and given is not None:
         raise PropertiesError(f"{store}.location and {inline} are both set; set one")
-    if properties.get(f"{store}.type", "JKS").strip().upper() != "PEM":
-        raise PropertiesError(f"{store}.type must be PEM; other key stores are not supported")
+    kind = properties.get(f"{store}.type", "JKS").strip().upper()
+    if kind not in ("PEM", "PKCS12", "JKS"):
+        raise PropertiesError(f"{store}.type must be PEM, PKCS12 or JKS")
+    if kind != "PEM":
+        if given is not None:
+            raise PropertiesError(f"{inline} is PEM text; set {store}.type=PEM")
+        try:
+            return read_store(store, str(location), properties.get(f"{store}.password"))
+        except ValueError as error:
+            raise PropertiesError(str(error)) from None
+    if properties.get(f"{store}.password") is not None:
+        raise PropertiesError(f"{store}.password is not for PEM; the password of a key is ssl.key.password")
     if given is not None:
-        return _pem_blocks(given)
+        return Store(_pem_blocks(given), None)
     try:
-        return _pem_blocks(Path(str(location)).read_text("utf-8"))
+        return Store(_pem_blocks(Path(str(location)).read_text("utf-8")), None)
     except (OSError, UnicodeDecodeError):
         raise PropertiesError(f"{store}.location names a file that cannot be read") from None
 
@@ -209,7 +253,8 @@ def _pem_lines(body: str) -> str:
     return body.strip() if ":" in body else "\n".join(body.split())
 
 
-def _sasl(properties: Mapping[str, str]) -> tuple[str, str, str]:
+def _sasl(properties: Mapping[str, str], protocol: str) -> dict[str, Any]:
+    """The fields of ConnectionSettings."""
     mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
     if mechanism not in _LOGIN_MODULES:
         raise PropertiesError(f"sasl.mechanism must be one of {', '.join(_LOGIN_MODULES)}")
@@ -219,9 +264,64 @@ def _sasl(properties: Mapping[str, str]) -> tuple[str, str, str]:
     if jaas["module"] != _LOGIN_MODULES[mechanism]:
         raise PropertiesError(f"sasl.jaas.config must name {_LOGIN_MODULES[mechanism]} with sasl.mechanism={mechanism}")
     options = _jaas_options(jaas["options"])
+    _refuse_of_other_mechanisms(properties, mechanism)
+    if mechanism == "OAUTHBEARER":
+        return {"sasl_mechanism": mechanism, "oauth": _oauth(properties, options)}
+    if mechanism == "AWS_MSK_IAM":
+        return {"sasl_mechanism": _msk(options, protocol)}
     if set(options) != {"username", "password"}:
         raise PropertiesError("sasl.jaas.config must give username and password and nothing else")
-    return mechanism, options["username"], options["password"]
+    return {"sasl_mechanism": mechanism, "sasl_username": options["username"], "sasl_password": options["password"]}
+
+
+def _refuse_of_other_mechanisms(properties: Mapping[str, str], mechanism: str) -> None:
+    """Settings of a mechanism that is not the one set, and classes that are not Kafka's own."""
+    for key, classes in _HANDLERS.items():
+        if key in properties and properties[key].strip() not in classes:
+            raise PropertiesError(f"{key} must be {' or '.join(classes)}; other classes cannot be loaded here")
+    for key in sorted(_OF_OAUTH):
+        if key in properties and mechanism != "OAUTHBEARER":
+            raise PropertiesError(f"{key} has no effect with sasl.mechanism={mechanism}")
+
+
+def _oauth(properties: Mapping[str, str], options: Mapping[str, str]) -> OAuthSettings:
+    """Client credentials: in settings of their own since Kafka 4.1, which count first, or in the JAAS line."""
+    url = properties.get(_TOKEN_URL, "").strip()
+    if not url.startswith(("https://", "http://")):
+        raise PropertiesError(f"{_TOKEN_URL} must be a URL of http or https; a token from elsewhere is not supported")
+    said = {
+        "client_id": properties.get(f"{_OAUTH}client.credentials.client.id", options.get("clientId")),
+        "client_secret": properties.get(f"{_OAUTH}client.credentials.client.secret", options.get("clientSecret")),
+    }
+    for name, value in said.items():
+        if not value:
+            setting = f"{_OAUTH}client.credentials.{name.replace('_', '.')}"
+            raise PropertiesError(f"{setting} is needed for OAUTHBEARER, or the same in sasl.jaas.config")
+    extensions = {name.removeprefix("extension_"): v for name, v in options.items() if name.startswith("extension_")}
+    unknown = set(options) - {"clientId", "clientSecret", "scope"} - {f"extension_{name}" for name in extensions}
+    if unknown:
+        raise PropertiesError(f"sasl.jaas.config has {sorted(unknown)[0]}, which is not supported with OAUTHBEARER")
+    return OAuthSettings(
+        token_url=url,
+        client_id=str(said["client_id"]),
+        client_secret=str(said["client_secret"]),
+        scope=properties.get(f"{_OAUTH}scope", options.get("scope")),
+        urlencoded=properties.get(f"{_OAUTH}header.urlencode", "false").strip().lower() == "true",
+        extensions=tuple(sorted(extensions.items())),
+    )
+
+
+def _msk(options: Mapping[str, str], protocol: str) -> str:
+    if options:
+        raise PropertiesError(
+            f"sasl.jaas.config has {sorted(options)[0]}, which is not supported; credentials are taken as AWS's own "
+            "tools take them, from the environment or the profile that AWS_PROFILE names"
+        )
+    if protocol != "SASL_SSL":
+        raise PropertiesError("sasl.mechanism=AWS_MSK_IAM needs security.protocol=SASL_SSL")
+    if find_spec("botocore") is None:
+        raise PropertiesError("sasl.mechanism=AWS_MSK_IAM needs the library botocore; install txnscan[msk]")
+    return "AWS_MSK_IAM"
 
 
 def _jaas_options(text: str) -> dict[str, str]:

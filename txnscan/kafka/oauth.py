@@ -1,0 +1,90 @@
+"""OAUTHBEARER with client credentials (RFC 6749, section 4.4; KIP-768): a token for brokers, from its endpoint.
+
+A token is asked for when the first connection needs one, and again when most of its time is over. Source:
+`ClientCredentialsJwtRetriever`, `HttpJwtRetriever`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+
+from kafka.errors import SaslAuthenticationFailedError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from txnscan.kafka.connection import OAuthSettings
+
+_SECONDS_MAX = 10.0
+_ANSWER_BYTES_MAX = 1024 * 1024
+# Of a token's time, after which another one is asked for.
+_USED_SHARE = 0.8
+_DEFAULT_LIFE_S = 60.0
+
+
+class TokenFailed(SaslAuthenticationFailedError):  # type: ignore[misc]
+    """There is no token; the message says why, without secrets."""
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """See `AbstractTokenProvider`. Safe to use from many threads."""
+
+    def __init__(self, settings: OAuthSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._token = ""
+        self._until_s = 0.0
+
+    def token(self) -> str:
+        """A token that is not used up. Raises TokenFailed."""
+        with self._lock:
+            if time.monotonic() >= self._until_s:
+                self._token, life_s = _asked_for(self._settings)
+                self._until_s = time.monotonic() + life_s * _USED_SHARE
+            return self._token
+
+    def extensions(self) -> dict[str, str]:
+        """What is sent beside it."""
+        return dict(self._settings.extensions)
+
+
+def _asked_for(settings: OAuthSettings) -> tuple[str, float]:
+    """A token, and for how many seconds it is good. Raises TokenFailed."""
+    # They take a while, and most connections need no token.
+    import urllib.error
+    import urllib.parse
+    import urllib.request
+
+    quote = urllib.parse.quote_plus if settings.urlencoded else str
+    credentials = f"{quote(settings.client_id)}:{quote(settings.client_secret)}"
+    form = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
+    request = urllib.request.Request(  # noqa: S310
+        settings.token_url,
+        urllib.parse.urlencode(form).encode(),
+        {
+            "Accept": "application/json",
+            "Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}",
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+    )
+    where = "sasl.oauthbearer.token.endpoint.url"
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS_MAX) as answer:  # noqa: S310
+            told = json.loads(answer.read(_ANSWER_BYTES_MAX))
+        token = told["access_token"]
+        life_s = float(told.get("expires_in", _DEFAULT_LIFE_S))
+    except urllib.error.HTTPError as error:
+        raise TokenFailed(
+            f"{where} answered with HTTP status {error.code}; check client id, secret and scope"
+        ) from None
+    except (OSError, urllib.error.URLError) as error:
+        why = getattr(error, "reason", error)
+        raise TokenFailed(
+            f"{where} cannot be reached: {getattr(why, 'strerror', None) or type(why).__name__}"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise TokenFailed(f"{where} gave no token") from None
+    if not isinstance(token, str) or not token or not token.isprintable():
+        raise TokenFailed(f"{where} gave no token")
+    return token, life_s

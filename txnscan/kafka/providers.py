@@ -1,0 +1,114 @@
+"""Kafka's config providers in a client.properties: `${env:NAME}`, `${file:PATH:KEY}`, `${directory:PATH:KEY}`.
+
+`config.providers` names them, `config.providers.NAME.class` says what each is, and its parameters what it may read. As
+in Kafka (`ConfigTransformer`, `EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`), but for one
+thing: a variable that stands for nothing is an error here, and Kafka would send it to brokers as it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import javaproperties
+
+SETTING = "config.providers"
+_VARIABLE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+_HOME = "org.apache.kafka.common.config.provider."
+_ENV_PATTERN, _ALLOWED_PATHS = "allowlist.pattern", "allowed.paths"
+
+# Gives the value of a path and a key; raises ValueError with what is wrong, without a value.
+Provider = Callable[[str, str], str]
+
+
+def resolved(properties: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The properties with what their variables stand for. Raises ValueError, whose message names the setting."""
+    names = [name.strip() for name in properties.get(SETTING, "").split(",") if name.strip()]
+    providers = {name: _provider(name, properties, environment) for name in names}
+    return {
+        key: value if key.startswith(SETTING) else _with_values(key, value, providers)
+        for key, value in properties.items()
+    }
+
+
+def has_unknown_variable(properties: Mapping[str, str], key: str) -> str | None:
+    """The name of a provider that a value asks for, and that is not declared: Kafka takes the text as it is."""
+    names = {name.strip() for name in properties.get(SETTING, "").split(",")}
+    found = _VARIABLE.search(properties[key])
+    return found[1] if found is not None and found[1] in _KINDS and found[1] not in names else None
+
+
+def _with_values(key: str, value: str, providers: Mapping[str, Provider]) -> str:
+    def of(variable: re.Match[str]) -> str:
+        provider = providers.get(variable[1])
+        if provider is None:
+            return variable[0]
+        try:
+            return provider(variable[2] or "", variable[3])
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from None
+
+    return _VARIABLE.sub(of, value)
+
+
+def _provider(name: str, properties: Mapping[str, str], environment: Mapping[str, str]) -> Provider:
+    setting = f"{SETTING}.{name}.class"
+    kind = properties.get(setting, "").strip()
+    parameters = {parameter: properties.get(f"{SETTING}.{name}.param.{parameter}") for parameter in _PARAMETERS}
+    if kind == f"{_HOME}EnvVarConfigProvider":
+        return _of_environment(environment, parameters[_ENV_PATTERN])
+    if kind == f"{_HOME}FileConfigProvider":
+        return _of_files(parameters[_ALLOWED_PATHS])
+    if kind == f"{_HOME}DirectoryConfigProvider":
+        return _of_directories(parameters[_ALLOWED_PATHS])
+    known = ", ".join(f"{_HOME}{one}ConfigProvider" for one in ("EnvVar", "File", "Directory"))
+    raise ValueError(f"{setting} must be one of {known}")
+
+
+def _of_environment(environment: Mapping[str, str], pattern: str | None) -> Provider:
+    def value(path: str, key: str) -> str:
+        if path:
+            raise ValueError("a variable of the environment has no path; write ${env:NAME}")
+        if key not in environment or (pattern and not re.fullmatch(pattern, key)):
+            raise ValueError(f"the environment has no {ascii(key)[1:-1]}, or may not be asked for it")
+        return environment[key]
+
+    return value
+
+
+def _of_files(allowed: str | None) -> Provider:
+    def value(path: str, key: str) -> str:
+        try:
+            held: dict[str, str] = javaproperties.loads(_allowed(path, allowed).read_text("utf-8"))
+        except (OSError, ValueError):
+            raise ValueError(f"{ascii(path)[1:-1]} cannot be read as a properties file") from None
+        if key not in held:
+            raise ValueError(f"{ascii(path)[1:-1]} has no {ascii(key)[1:-1]}")
+        return held[key]
+
+    return value
+
+
+def _of_directories(allowed: str | None) -> Provider:
+    def value(path: str, key: str) -> str:
+        try:
+            return _allowed(str(Path(path) / key), allowed).read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise ValueError(f"{ascii(path)[1:-1]} has no file {ascii(key)[1:-1]} that can be read") from None
+
+    return value
+
+
+def _allowed(path: str, allowed: str | None) -> Path:
+    """The path, where it is one of those that are allowed or below one. Raises OSError."""
+    found = Path(path).resolve()
+    roots = [Path(root.strip()).resolve() for root in (allowed or "").split(",") if root.strip()]
+    if not path or (roots and not any(found.is_relative_to(root) for root in roots)):
+        raise PermissionError(path)
+    return found
+
+
+_KINDS = ("env", "file", "directory", "dir")
+_PARAMETERS = (_ENV_PATTERN, _ALLOWED_PATHS)
