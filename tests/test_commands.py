@@ -9,16 +9,19 @@ import os
 import pty
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
 from tests.test_sweep import ROOT, run
+from txnscan import ScanConfig
 from txnscan.cli import app
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
@@ -36,6 +39,9 @@ from txnscan.demo.plant import (
 from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
 from txnscan.report.help import as_txnscan_writes
+from txnscan.resolve.brokers import LiveBrokers
+from txnscan.resolve.lock import Lock
+from txnscan.store.open import open_tables
 
 # An id that is wider than a terminal, and what no terminal may be told as it is.
 LONG_ID = "a" * 200
@@ -429,3 +435,64 @@ def test_force_terminate_without_a_yes_changes_nothing(world: World) -> None:
     ran = world.txnscan("force-terminate", "--transactional-id", name)
     assert ran.returncode == 2 and "--yes: is needed" in ran.stderr
     assert world.is_open(world.live)
+
+
+# --- the journal, and a broker that does not answer -------------------------------------------------------------------
+
+
+def journal(tables: Path) -> str:
+    ran = run("history", "--tables", str(tables))
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.partition("Journal of apply:")[2]
+
+
+def test_with_tables_intent_reason_and_outcome_are_in_the_journal(world: World, tmp_path: Path) -> None:
+    create_topic(world.wire, "kept", [[1, 2, 3]])
+    producer = Producer(world.wire, "kept-service")
+    producer.init_producer_id()
+    offset = producer.write("kept", 0, [b"x"])
+    where = ("--topic", "kept", "--partition", "0", "--start-offset", str(offset), "--yes")
+    ran = world.txnscan("abort", *where, "--tables", f"{tmp_path}/t", "--force", "it blocks billing")
+    assert ran.returncode == 0, ran.stderr
+    assert "nothing of this is journaled" not in ran.stderr
+    said = journal(tmp_path / "t")
+    assert "intent  ABORT kept-0" in said and "forced: it blocks billing" in said
+    assert "outcome resolved  ABORT kept-0" in said
+    ran = world.txnscan("force-terminate", "--transactional-id", "kept-service", "--yes", "--tables", f"{tmp_path}/t")
+    assert ran.returncode == 0, ran.stderr
+    assert "fence 'kept-service'" in journal(tmp_path / "t")
+
+
+def test_another_apply_on_the_cluster_keeps_an_abort_from_sending(world: World, tmp_path: Path) -> None:
+    planted = stale_epoch(world.wire, "locked")
+    tables = open_tables(f"{tmp_path}/t", None)
+    tables.create()
+    with Lock(tables, LiveBrokers(ScanConfig(world.cluster.bootstrap_servers)).cluster_id()):
+        ran = abort(world, planted, "--yes", "--tables", f"{tmp_path}/t")
+    assert ran.returncode == 7 and world.is_open(planted)
+
+
+def test_a_broker_that_does_not_answer_holds_up_neither_the_others_nor_ctrl_c(world: World, tmp_path: Path) -> None:
+    patient = tmp_path / "client.properties"
+    patient.write_text("request.timeout.ms=600000\n")
+    victim = world.cluster.broker_ids[-1]
+    world.cluster.pause_broker(victim)
+    try:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "txnscan", "list", "--command-config", str(patient)),
+                *("--bootstrap-server", world.cluster.bootstrap_servers),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert process.stdout is not None and "TransactionalId" in process.stdout.readline()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    finally:
+        world.cluster.resume_broker(victim)
+        world.cluster.wait_for_brokers(world.cluster.broker_ids)
+    assert (process.returncode, said) == (130, "txnscan: interrupted\n")

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
 from txnscan.model import Judged, ScanError, Verdict, duration
-from txnscan.report.json import dumps, iso_utc, scan_object, stored_object
+from txnscan.report.json import dumps, scan_object, stored_object
+from txnscan.report.plain import iso_utc
 from txnscan.report.table import print_sweep
 from txnscan.store.schema import OPEN_TRANSACTIONS, SWEEPS
 

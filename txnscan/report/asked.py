@@ -14,7 +14,7 @@ from txnscan.ask.timeline import Step
 from txnscan.ask.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
 from txnscan.config import printable
 from txnscan.model import OpenProducer, duration, plural
-from txnscan.report.json import iso_utc
+from txnscan.report.plain import iso_utc
 from txnscan.report.rows import Column, Row, headers, table_line
 
 _PARTITIONS_SHOWN = 100

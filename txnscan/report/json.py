@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
 from txnscan.findings import Scan
-from txnscan.model import ScanError, Verdict
-from txnscan.store.schema import OPEN_TRANSACTIONS, TRANSACTION, timestamp
+from txnscan.model import Verdict
+from txnscan.report.plain import error_object, iso, iso_utc
+from txnscan.store.schema import OPEN_TRANSACTIONS, TRANSACTION
 
 
 def sweep_summary(scan: Scan) -> dict[str, Any]:
@@ -32,11 +33,6 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
         "late_after_ms": scan.late_after_ms,
         "warnings": list(scan.warnings),
     }
-
-
-def iso_utc(epoch_ms: int) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC, to the millisecond."""
-    return _iso(timestamp(epoch_ms))
 
 
 def scan_object(scan: Scan) -> dict[str, Any]:
@@ -79,24 +75,9 @@ def dumps(value: Any) -> str:
     return json.dumps(value, indent=2, default=_plain)
 
 
-def error_object(error: ScanError) -> dict[str, Any]:
-    """Something that could not be observed."""
-    return {
-        "stage": error.stage,
-        "broker": error.broker,
-        "topic": error.topic,
-        "partition": error.partition,
-        "error": error.error,
-    }
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return _iso(value)
+        return iso(value)
     if isinstance(value, date):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def _iso(value: datetime) -> str:
-    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from txnscan.config import printable
 from txnscan.model import ScanError
-from txnscan.report.json import error_object
 from txnscan.report.output import write_line
+from txnscan.report.plain import error_object
 
 Row = Mapping[str, Any]
 _NONE = "-"

@@ -1,0 +1,29 @@
+"""Times and errors as JSON has them; apart, as not every command needs the tables' columns."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from txnscan.model import ScanError
+
+
+def iso_utc(epoch_ms: int) -> str:
+    """Epoch milliseconds as ISO 8601 in UTC, to the millisecond."""
+    return iso(datetime.fromtimestamp(epoch_ms / 1_000, UTC))
+
+
+def iso(value: datetime) -> str:
+    """A time as ISO 8601 in UTC, to the millisecond."""
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def error_object(error: ScanError) -> dict[str, Any]:
+    """Something that could not be observed."""
+    return {
+        "stage": error.stage,
+        "broker": error.broker,
+        "topic": error.topic,
+        "partition": error.partition,
+        "error": error.error,
+    }
