@@ -32,6 +32,7 @@ _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "apply": ("Applying the plan", "Applying the plan"),
         "rehearse": ("Rehearsing the plan", "Rehearsing the plan"),
         "check": ("Checking", "Checking"),
+        "tidy tables": ("Tidying the tables", "Putting the answer together"),
     }
 )
 
