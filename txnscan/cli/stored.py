@@ -1,4 +1,4 @@
-"""`show`, `history`: commands that read the tables."""
+"""`show`, `history`, `maintain`: commands about the tables."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from txnscan.config import ConfigError, parse_duration_ms, parse_location, print
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
+
+_HOUR_MS = 3_600_000
 
 
 @app.command(
@@ -123,3 +125,51 @@ def history(
             write_json(found)
         else:
             (print_history if incident is None else print_life)(stdout_console(), **found)
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan maintain --tables /data/txnscan",
+        "txnscan maintain --tables /data/txnscan --keep 30d --format json",
+    ),
+)
+def maintain(
+    tables: TablesLocation,
+    keep: Annotated[str, typer.Option("--keep", metavar="DURATION", help="For how long sweeps are kept.")] = "90d",
+    vacuum_after: Annotated[
+        str,
+        typer.Option("--vacuum-after", metavar="DURATION", help="Remove files that are unused for longer than this."),
+    ] = "7d",
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Keep the tables small: delete old sweeps, make few files of many, remove files that are not used any more.
+
+    Incidents and the journal of apply are never deleted, nor sweeps since the first that saw an open incident.
+    """
+    with errors_in_one_line():
+        parse_location(tables)
+        keep_ms = parse_duration_ms(keep, "--keep")
+        vacuum_after_ms = parse_duration_ms(vacuum_after, "--vacuum-after")
+        if vacuum_after_ms < _HOUR_MS:
+            raise ConfigError("--vacuum-after", f"'{printable(vacuum_after)}' is below 1h, and somebody may be reading")
+        from txnscan.clock import wall_clock_ms
+        from txnscan.report.history import print_maintained
+
+        with progress_bar() as progress:
+            from txnscan.store.maintain import kept
+            from txnscan.store.maintain import maintain as run_maintain
+
+            stored = opened_tables(tables, master, progress)
+            keeping = kept(stored, keep_ms, wall_clock_ms())
+            done = run_maintain(
+                stored,
+                keeping,
+                vacuum_after_hours=-(-vacuum_after_ms // _HOUR_MS),
+                on_table=lambda done, total: progress("tidy tables", done, total),
+            )
+        if format is Format.JSON:
+            write_json({"kept": asdict(keeping), "tables": [asdict(one) for one in done]})
+        else:
+            print_maintained(stdout_console(), keeping, done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -12,6 +12,9 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.model import duration, plural
 from txnscan.report.table import print_text
+
+if TYPE_CHECKING:
+    from txnscan.store.maintain import Kept, Maintained
 
 Row = Mapping[str, Any]
 
@@ -80,3 +83,18 @@ def _step(row: Row) -> str:
 
 def _time(value: datetime) -> str:
     return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def print_maintained(console: Console, kept: Kept, done: Sequence[Maintained]) -> None:
+    """What was kept, and what was done to each table."""
+    why = "" if kept.incident_id is None else f": incident {kept.incident_id} has been open since then"
+    console.print(Text(f"Sweeps are kept since {kept.since:%Y-%m-%d}{why}."))
+    for one in done:
+        said = []
+        if one.rows_deleted:
+            said.append(f"{one.rows_deleted:,} rows deleted")
+        if one.files_compacted:
+            said.append(f"{one.files_compacted:,} files made {one.files_made:,}")
+        if one.files_vacuumed:
+            said.append(f"{one.files_vacuumed:,} files removed")
+        console.print(Text(f"  {one.table}: {', '.join(said) or 'nothing to do'}"))

@@ -33,6 +33,7 @@ _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "rehearse": ("Rehearsing the plan", "Rehearsing the plan"),
         "check": ("Checking", "Checking"),
         "prove": ("Proving it", "Proving it"),
+        "tidy tables": ("Tidying the tables", "Putting the answer together"),
     }
 )
 

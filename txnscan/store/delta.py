@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -70,7 +70,23 @@ class OneOf:
     values: frozenset[str]
 
 
-Condition = Is | IsNot | StartsWith | OneOf
+@dataclass(frozen=True, slots=True)
+class NoneOf:
+    """A column that has none of these values."""
+
+    column: str
+    values: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A date that is earlier than this one."""
+
+    column: str
+    value: date
+
+
+Condition = Is | IsNot | StartsWith | OneOf | NoneOf | Before
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +111,14 @@ class NotMatched:
 
     condition: str
     columns: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """How many files were replaced, and by how many."""
+
+    removed: int
+    added: int
 
 
 class Delta(Protocol):
@@ -152,8 +176,18 @@ class Delta(Protocol):
         """Merges the rows `s` into the table `t`. Of the clauses that fit a row, the first counts."""
         ...
 
-    def delete(self, table: Table, *where: Condition) -> None:
-        """Deletes the rows."""
+    def delete(self, table: Table, *where: Condition) -> int:
+        """Deletes the rows, and says how many."""
+        ...
+
+    def compact(self, table: Table) -> Compacted:
+        """Makes few files of many. Who reads or appends meanwhile is not disturbed."""
+        ...
+
+    def vacuum(self, table: Table, older_than_hours: int) -> int | None:
+        """Removes files that no version of the table since then has, and commits that are older than the log is kept;
+        says how many files, where that is known.
+        """
         ...
 
     def files(self, table: Table) -> str | None:

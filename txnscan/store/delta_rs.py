@@ -27,11 +27,14 @@ from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_loc
 from txnscan.store.delta import (
     CHECKPOINT_INTERVAL,
     VERSION_PROPERTY,
+    Before,
     By,
+    Compacted,
     Condition,
     Is,
     IsNot,
     Matched,
+    NoneOf,
     NotMatched,
     OneOf,
     Row,
@@ -165,9 +168,25 @@ class DeltaRs:
                 )
         merger.execute()
 
-    def delete(self, table: Table, *where: Condition) -> None:
+    def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""
-        self._table(table).delete(" AND ".join(map(_condition, where)))
+        metrics = self._table(table).delete(
+            " AND ".join(map(_condition, where)), post_commithook_properties=_AFTER_COMMIT
+        )
+        return int(metrics["num_deleted_rows"] or 0)
+
+    def compact(self, table: Table) -> Compacted:
+        """See Delta."""
+        metrics = self._table(table).optimize.compact(post_commithook_properties=_AFTER_COMMIT)
+        return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+
+    def vacuum(self, table: Table, older_than_hours: int) -> int:
+        """See Delta."""
+        found = self._table(table)
+        removed = found.vacuum(older_than_hours, dry_run=False, enforce_retention_duration=False)
+        found.create_checkpoint()
+        found.cleanup_metadata()
+        return len(removed)
 
     def files(self, table: Table) -> str | None:
         """See Delta."""
@@ -245,6 +264,10 @@ def _condition(condition: Condition) -> str:
             return f"starts_with({column}, {_literal(value)})"
         case OneOf(_, values):
             return f"{column} IN ({', '.join(map(_literal, sorted(values)))})" if values else "FALSE"
+        case NoneOf(_, values):
+            return f"{column} NOT IN ({', '.join(map(_literal, sorted(values)))})" if values else "TRUE"
+        case Before(_, value):
+            return f"{column} < DATE '{value.isoformat()}'"
 
 
 def _literal(value: str | int | bool | None) -> str:

@@ -19,11 +19,14 @@ from txnscan.findings import Scan
 from txnscan.store.delta import (
     CHECKPOINT_INTERVAL,
     VERSION_PROPERTY,
+    Before,
     By,
+    Compacted,
     Condition,
     Is,
     IsNot,
     Matched,
+    NoneOf,
     NotMatched,
     OneOf,
     Row,
@@ -121,9 +124,22 @@ class SparkDelta:
         finally:
             self._spark.catalog.dropTempView(view)
 
-    def delete(self, table: Table, *where: Condition) -> None:
+    def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""
-        self._spark.sql(f"DELETE FROM {self.name(table)} WHERE {' AND '.join(map(_literal_sql, where))}")
+        (row,) = self._spark.sql(
+            f"DELETE FROM {self.name(table)} WHERE {' AND '.join(map(_literal_sql, where))}"
+        ).collect()
+        return int(row["num_affected_rows"])
+
+    def compact(self, table: Table) -> Compacted:
+        """See Delta."""
+        (row,) = self._spark.sql(f"OPTIMIZE {self.name(table)}").collect()
+        return Compacted(row["metrics"]["numFilesRemoved"], row["metrics"]["numFilesAdded"])
+
+    def vacuum(self, table: Table, older_than_hours: int) -> int | None:
+        """See Delta. Spark does not say how many, and cleans the log when it makes a checkpoint."""
+        self._spark.sql(f"VACUUM {self.name(table)} RETAIN {older_than_hours} HOURS")
+        return None
 
     def files(self, table: Table) -> str | None:
         """See Delta."""
@@ -195,13 +211,23 @@ def _where(condition: Condition) -> SparkColumn:
             return column.startswith(value)
         case OneOf(_, values):
             return column.isin(*sorted(values))
+        case NoneOf(_, values):
+            return ~column.isin(*values)
+        case Before(_, value):
+            return column < F.lit(value)
 
 
 def _literal_sql(condition: Condition) -> str:
     """A condition as text, where Delta takes no other."""
-    if not isinstance(condition, Is) or not isinstance(condition.value, str):
-        raise TypeError(f"{condition} is not a column that has a text")
-    return f"{condition.column} = {_quoted(condition.value)}"
+    match condition:
+        case Is(column, str(value)):
+            return f"{column} = {_quoted(value)}"
+        case NoneOf(column, values):
+            among = ", ".join(map(_quoted, sorted(values)))
+            return f"{column} NOT IN ({among})" if values else "true"
+        case Before(column, value):
+            return f"{column} < DATE '{value.isoformat()}'"
+    raise TypeError(f"{condition} is not written as text")
 
 
 def _ordered(by: By) -> SparkColumn:
