@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.builders import NOW_MS, P, judged, known, scan, view
+from tests.fakes import FakeCluster, FakePartition
 from tests.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
 from txnscan.ask.transactions import Transaction
+from txnscan.config import ScanConfig
+from txnscan.evidence.agreement import read_agreement
 from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.init_producer_id import Fenced
+from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import Judged, ScanError
 from txnscan.resolve import terminate as fencing
 from txnscan.resolve.abort import (
     AbortRefused,
     NothingOpen,
     Target,
+    Unread,
     Unreadable,
     action_for,
     cannot_be_asked,
     plan_of,
     refusal,
     target_in,
+    unread_action,
     with_earlier,
 )
 from txnscan.resolve.apply import FORCE_TERMINATE, Result, Status, apply_plan, settle_interrupted
+from txnscan.resolve.brokers import LiveBrokers
 
 STALE = (view("Empty", 9),)
 
@@ -95,10 +104,11 @@ def test_the_transaction_is_found_by_its_offset_or_its_producer_and_not_by_other
 
 def test_brokers_that_cannot_be_asked_are_told_from_those_that_did_not_answer() -> None:
     assert cannot_be_asked(scan()) is None
-    lacks = ScanError("read", "broker 1 does not support it", lacks_api="DescribeProducers")
-    assert cannot_be_asked(scan(partitions_failed=1, errors=(lacks,))) == lacks.error
+    lacks = ScanError("read", "broker 1 does not support it", 1, "p", 0, lacks_api="DescribeProducers")
+    refused = ScanError("configs", "broker 1 does not say its timeout", 1)
+    assert cannot_be_asked(scan(partitions_failed=1, errors=(refused, lacks))) == lacks.error
     with pytest.raises(Unreadable, match="away"):
-        cannot_be_asked(scan(partitions_failed=1, errors=(ScanError("read", "away"),)))
+        cannot_be_asked(scan(partitions_failed=1, errors=(ScanError("read", "away", 1, "p", 0),)))
 
 
 # --- against the guards -----------------------------------------------------------------------------------------------
@@ -146,6 +156,59 @@ def test_a_plan_of_a_file_is_never_forced() -> None:
     assert result.status is Status.REFUSED and brokers.written == []
 
 
+# --- brokers that cannot be asked -------------------------------------------------------------------------------------
+
+
+class Old(Unread):
+    """Brokers without DescribeProducers, from data. moves_to: where the last stable offset is after a marker."""
+
+    def __init__(self, moves_to: int) -> None:
+        super().__init__(LiveBrokers(ScanConfig("h:1")))
+        self.fake = FakeCluster()
+        self.fake.partitions["p", 0] = FakePartition(last_stable=100, high_watermark=200)
+        self.moves_to = moves_to
+        self.written: list[MarkerToWrite] = []
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Any]:  # type: ignore[override]
+        ask = lambda call, ids: [call(one) for one in ids]  # noqa: E731
+        cluster = SimpleNamespace(
+            send=self.fake.send,
+            view=lambda topics: None,
+            agreement=lambda topics: read_agreement(self.fake.send, (1, 2, 3), topics, ask, lambda brokers: None),
+            clients=SimpleNamespace(brokers=()),
+        )
+        yield cluster
+
+    @contextmanager
+    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+        def write(marker: MarkerToWrite) -> int:
+            self.written.append(marker)
+            self.fake.partitions["p", 0].last_stable = self.moves_to
+            return 0
+
+        yield write
+
+
+UNASKED = [
+    (200, Status.RESOLVED, "the last stable offset went from 100 to 200"),
+    (150, Status.RESOLVED, "from 100 to 150, held by another transaction below the high watermark 200"),
+    (100, Status.UNKNOWN, "these brokers do not say what is open, and the last stable offset has not moved"),
+]
+
+
+@pytest.mark.parametrize(("moves_to", "status", "says"), UNASKED)
+def test_what_a_marker_did_on_old_brokers_shows_in_the_last_stable_offset_alone(
+    moves_to: int, status: Status, says: str
+) -> None:
+    target = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
+    old = Old(moves_to)
+    result = forced(old, FakeJournal(), unread_action(target, "cluster-1"))  # type: ignore[arg-type]
+    assert result.status is status and says in result.detail
+    ((marker),) = old.written
+    assert (marker.producer_id, marker.producer_epoch, marker.commit) == (7, 3, False)
+
+
 # --- fencing ----------------------------------------------------------------------------------------------------------
 
 BEFORE = Transaction("X", 2, 7, "Ongoing", 3, NOW_MS, 60_000, 5_000, ("p-0", "p-1"), 4)
@@ -184,6 +247,13 @@ FENCED = [
     ("after its coordinator has ended it", (Fenced(51, -1, -1), Fenced(14, -1, -1), Fenced(0, 7, 5)), AFTER, "", 3),
     ("refused for want of an ACL", (Fenced(53, -1, -1),), AFTER, Status.FAILED, 1),
     ("never ended", (Fenced(51, -1, -1),), BEFORE, Status.UNKNOWN, fencing.TRIES_MAX),
+    (
+        "not sent again, once it was under way",
+        (Fenced(51, -1, -1), RequestFailed("away", sent=False)),
+        BEFORE,
+        Status.NOT_RESOLVED,
+        2,
+    ),
     ("not sent", (RequestFailed("away", sent=False),), AFTER, Status.FAILED, 1),
     ("not answered, and done", (RequestFailed("away"),), AFTER, Status.UNKNOWN, 1),
     ("not answered, and not done", (RequestFailed("away"),), BEFORE, Status.NOT_RESOLVED, 1),

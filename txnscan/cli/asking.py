@@ -75,7 +75,12 @@ def list_transactions(
     ] = None,
     state: Annotated[
         list[StateName] | None,
-        typer.Option("--state", metavar="STATE", help="Only ids in this state. May be repeated.", case_sensitive=False),
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only ids in this state, such as Ongoing.",
+            case_sensitive=False,
+        ),
     ] = None,
     producer_id: Annotated[
         list[int] | None,

@@ -13,6 +13,7 @@ and nothing is sent without a reason. Pure, but for `Unread`.
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -177,7 +178,7 @@ def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
 
 def _owner(judged: Judged) -> str:
     names = [view.transactional_id for view in judged.evidence.coordinators]
-    return f"'{printable(names[0])}'" if names else "ID"
+    return shlex.quote(printable(names[0])) if names else "ID"
 
 
 def with_earlier(judged: Judged, earlier: KnownOutcome | None) -> Judged:
@@ -272,7 +273,7 @@ def cannot_be_asked(found: Scan) -> str | None:
     """
     if not found.partitions_failed:
         return None
-    failed = found.errors[0]
+    failed = next(error for error in found.errors if error.partition is not None)
     if failed.lacks_api != "DescribeProducers":
         raise Unreadable(f"abort: the partition cannot be read: {failed.error}")
     return failed.error
@@ -298,7 +299,7 @@ class Unread(LiveBrokers):
     def prove(self, action: Action) -> Judged | None:
         """See Brokers."""
         partition = self._led(action)
-        self._before = self._last_stable(partition)
+        self._before = self._offset(partition, Offset.LAST_STABLE)
         return unread(action, partition, self._before, self._now_ms())
 
     def prove_again(self, action: Action) -> Judged | None:
@@ -308,13 +309,15 @@ class Unread(LiveBrokers):
     def look(self, action: Action) -> Look:
         """See Brokers."""
         try:
-            last_stable = self._last_stable(self._led(action))
+            partition = self._led(action)
+            last_stable = self._offset(partition, Offset.LAST_STABLE)
+            high_watermark = self._offset(partition, Offset.HIGH_WATERMARK)
         except RequestFailed as failed:
             return Look(error=failed.error)
         moved = self._before is not None and last_stable > self._before
         if not moved:
             return Look(error="these brokers do not say what is open, and the last stable offset has not moved")
-        return Look(is_open=False, last_stable_offset=last_stable, high_watermark=None)
+        return Look(is_open=False, last_stable_offset=last_stable, high_watermark=high_watermark)
 
     def _led(self, action: Action) -> Partition:
         try:
@@ -326,10 +329,10 @@ class Unread(LiveBrokers):
         except (ClusterUnreachable, Unagreed) as error:
             raise RequestFailed(str(error), sent=False) from None
 
-    def _last_stable(self, partition: Partition) -> int:
+    def _offset(self, partition: Partition, which: Offset) -> int:
         with self._cluster() as cluster:
             cluster.view([partition.topic])
-            listed = list_offsets(cluster.send, partition.leader, [partition], Offset.LAST_STABLE)[partition.key]
+            listed = list_offsets(cluster.send, partition.leader, [partition], which)[partition.key]
         if listed.error is not None:
             raise RequestFailed(f"{partition.topic}-{partition.partition}: {listed.error}", sent=False)
         return listed.offset

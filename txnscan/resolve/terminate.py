@@ -177,7 +177,8 @@ def _terminated(
         try:
             fenced = coordinators.fence(name, keeps)
         except RequestFailed as failed:
-            if failed.sent:
+            # Once it was asked for, it may be under way whatever comes after.
+            if failed.sent or attempt:
                 return _unanswered(action, before, coordinators, failed.error)
             return Terminated(Result(action, Status.FAILED, f"it was not fenced: {failed.error}"), before, None)
         code = fenced.error_code
