@@ -6,16 +6,18 @@ The names of the rows' fields are a contract, as those of the sweep's JSON objec
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from txnscan.ask.coordinator import Coordinator
-from txnscan.ask.producers import PartitionProducers
-from txnscan.ask.timeline import Step
 from txnscan.ask.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
 from txnscan.config import printable
 from txnscan.model import OpenProducer, duration, plural
 from txnscan.report.plain import iso_utc
 from txnscan.report.rows import Column, Row, headers, table_line
+
+if TYPE_CHECKING:
+    from txnscan.ask.coordinator import Coordinator
+    from txnscan.ask.producers import PartitionProducers
+    from txnscan.ask.timeline import Step
 
 _PARTITIONS_SHOWN = 100
 
