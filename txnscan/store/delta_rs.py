@@ -79,29 +79,25 @@ class DeltaRs:
         return self._table(table).metadata().configuration.get(key)
 
     def create(self, table: Table) -> None:
-        """See Delta. Constraints are added one by one: one that is missing is added when the table is there already."""
-        found = self._find(table)
-        if found is None:
-            if is_local(scheme_of(self.location)):
-                Path(self._uri(table)).mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(
-                self._uri(table),
-                Schema(list(map(_field, table.columns))),
-                mode="ignore",
-                description=table.meaning,
-                partition_by=list(table.partitioned_by) or None,
-                configuration={
-                    VERSION_PROPERTY: str(SCHEMA_VERSION),
-                    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
-                },
-                storage_options=self._options,
-                raise_if_key_not_exists=False,
-            )
-            found = self._table(table)
-        has = found.metadata().configuration
-        for check, condition in table.checks:
-            if f"delta.constraints.{check}" not in has:
-                found.alter.add_constraint({check: condition})
+        """See Delta. In one commit: a table that is there has its constraints."""
+        if is_local(scheme_of(self.location)):
+            Path(self._uri(table)).mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            self._uri(table),
+            Schema(list(map(_field, table.columns))),
+            mode="ignore",
+            description=table.meaning,
+            partition_by=list(table.partitioned_by) or None,
+            configuration={
+                VERSION_PROPERTY: str(SCHEMA_VERSION),
+                "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+                # From this version on writers keep constraints.
+                "delta.minWriterVersion": "3",
+                **{f"delta.constraints.{check}": condition for check, condition in table.checks},
+            },
+            storage_options=self._options,
+            raise_if_key_not_exists=False,
+        )
 
     def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
         """See Delta."""
