@@ -24,9 +24,10 @@ from tests.fakes import FakeCluster, FakePartition, partition
 from tests.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
 from txnscan.evidence.log_scan import Records, _of_ids, _of_producers, pieces, read_log
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
-from txnscan.kafka import fetch as fetching
+from txnscan.kafka import records as decoding
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import Batch, fetch
+from txnscan.kafka.fetch import fetch
+from txnscan.kafka.record_batch import Batch
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import LogBatch, LogRow, RawRecord
 from txnscan.sim.encode import batch, transaction_log_value
@@ -93,13 +94,13 @@ def numbered(*records: Iterable[Record]) -> list[bytes]:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The base offsets of the batches whose records were decoded, in order."""
     seen: list[int] = []
-    real = fetching._batch
+    real = decoding._batch
 
     def counted(one: Any, records: bool) -> Batch:
         seen.append(one.base_offset)
         return real(one, records)
 
-    monkeypatch.setattr(fetching, "_batch", counted)
+    monkeypatch.setattr(decoding, "_batch", counted)
     return seen
 
 
@@ -253,7 +254,7 @@ def test_a_batch_that_fails_its_checksum_makes_the_log_unreadable_decoded_or_not
 
 def test_without_a_fast_checksum_every_batch_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """An executor may have nothing but Spark's Python; what it passes over tells that nobody owns a transaction."""
-    monkeypatch.setattr(fetching, "calc_crc32c", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
+    monkeypatch.setattr(decoding, "calc_crc32c", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
     one, two = numbered([record("Y", OTHER)], [record("X")])
     assert kept(row_of(log_of(one, two))) == [(1, "X")]
     assert "fails its checksum" in str(row_of(log_of(one, flipped(two, len(two) - 2))).error)
