@@ -305,6 +305,7 @@ class LoggedTransaction:
     client_version: int
     start_time_ms: int
     updated_ms: int
+    timeout_ms: int = -1
 
     def __str__(self) -> str:
         partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions)) or "no partitions"

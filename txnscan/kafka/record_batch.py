@@ -20,6 +20,11 @@ NO_SEQUENCE = -1
 # Version and type of a control record's key; version and coordinator epoch of the value of an end marker.
 CONTROL_KEY, MARKER_VALUE = struct.Struct(">hh"), struct.Struct(">hi")
 ABORT, COMMIT = 0, 1
+# The one record of a marker, as every broker writes it: its length, attributes and deltas, which are nothing, and the
+# length and version of its key; its type; the length and version of its value; the coordinator epoch; no headers.
+MARKER_BODY = struct.Struct(">7sh3sib")
+PLAIN_MARKER = bytes((16 << 1, 0, 0, 0, 4 << 1, 0, 0))
+MARKER_SIZE = HEADER.size + MARKER_BODY.size
 _SEQUENCES = 2**31
 
 

@@ -1,0 +1,297 @@
+"""One replica of a partition, from its files: what a broker that loads them would know, what was counted, and from
+where on nothing is known.
+
+The state is that of the newest valid snapshot and of what follows it (`UnifiedLog.rebuildProducerState`); what stands
+before counts for the figures. A transaction that is open at the end is so *as of* the last offset: a marker may stand in
+what is missing, be it damaged, cut off, or on another replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TypeVar
+
+from crc32c import crc32c
+
+from txnscan.kafka.record_batch import CRC_AT, CRC_FROM, HEADER, MAGIC, MAGIC_AT
+from txnscan.model import Key
+from txnscan.offline import walk
+from txnscan.offline.disk import FileError, ReplicaFiles, mapped, read
+from txnscan.offline.files import BadFile, aborted, leader_epochs, snapshot, topic_id
+from txnscan.offline.producers import NONE, Begun, Figures, LogState, ProducerState, last_stable_offset
+from txnscan.offline.walk import Damage
+
+T = TypeVar("T")
+# Below this, loading numpy takes longer than it saves.
+_FAST_FROM_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What the files of one replica say.
+
+    log_start_offset: below it everything was deleted, or moved to tiered storage where `moved_until` says so.
+    log_end_offset: the offset behind the last one that was read. high_watermark: as the broker last wrote it down, a
+    lower bound; -1 where it is not known, as with the other checkpoints. producers: all, as DescribeProducers
+    tells them. start_unknown: why transactions may be open that are not seen here, or None. unproven: why nothing is
+    known from `log_end_offset` on, or None. gap_until: up to there something is missing within the log, -1 for nothing.
+    snapshot_offset: of the snapshot that the state rests on, -1 for none. aborted_rows: of the transaction indexes.
+    """
+
+    directory: str
+    key: Key | None
+    broker_id: int | None
+    topic_id: str | None
+    segments: int
+    size_bytes: int
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    cleaned_until: int
+    recovery_point: int
+    moved_until: int
+    leader_epoch: int
+    snapshot_offset: int
+    producers: tuple[ProducerState, ...]
+    begun: dict[int, Begun]
+    figures: Figures
+    start_unknown: str | None
+    unproven: str | None
+    gap_until: int
+    aborted_rows: int
+    errors: tuple[FileError, ...]
+    files: ReplicaFiles = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its partition, or where it was found."""
+        return self.files.name
+
+    @property
+    def open(self) -> tuple[ProducerState, ...]:
+        """The producers with an open transaction, in the order of its start."""
+        found = [one for one in self.producers if one.start_offset >= 0]
+        return tuple(sorted(found, key=lambda one: (one.start_offset, one.producer_id)))
+
+    def doubt(self, one: ProducerState) -> str | None:
+        """Why this copy does not show that the transaction is still open at its end, or None."""
+        if self.unproven is not None:
+            return f"nothing is known from offset {self.log_end_offset} on: {self.unproven}"
+        if self.gap_until > max(one.start_offset, self.snapshot_offset):
+            return f"what stood before offset {self.gap_until} is missing here, and its marker may have been in it"
+        return None
+
+    @property
+    def compaction_stuck(self) -> bool:
+        """Whether a compacted partition cannot be cleaned any further, because of an open transaction."""
+        return bool(self.open) and self.cleaned_until > NONE and self.last_stable_offset < self.log_end_offset
+
+
+class _Snapshots:
+    """The valid snapshots of a log, each taken over when the walk comes to its offset."""
+
+    def __init__(self, state: LogState, states: dict[int, list[ProducerState]]) -> None:
+        self.used = NONE
+        self._state = state
+        self._states = dict(sorted(states.items(), reverse=True))
+        self._due = list(self._states)
+
+    def due(self) -> tuple[int, Callable[[], None]] | None:
+        """The next one, and what to do there."""
+        return (self._due[-1], self.take) if self._due else None
+
+    def before(self, offset: int) -> None:
+        """Takes what is due before a batch."""
+        while self._due and offset >= self._due[-1]:
+            self.take()
+
+    def take(self) -> None:
+        """Goes on from it."""
+        self.used = self._due.pop()
+        self._state.restart(self._states[self.used])
+
+    def skip(self, below: int) -> None:
+        """What is older than the log."""
+        while self._due and self._due[-1] < below:
+            self._due.pop()
+
+    @property
+    def left(self) -> list[int]:
+        """Those that the log did not come to."""
+        return sorted(self._due)
+
+
+def read_replica(files: ReplicaFiles, check_crc: bool = False) -> Replica:
+    """Reads it. check_crc: the checksums of all batches, too. A file that cannot be read is in the errors."""
+    state, errors = LogState(), []
+    snapshots = _Snapshots(state, _snapshots(files, errors))
+    size_bytes, unproven = 0, None
+    bases = sorted(files.segments)
+    if bases:
+        snapshots.skip(bases[0])
+    for number, base in enumerate(bases):
+        path = files.segments[base]
+        snapshots.before(base)
+        if 0 <= state.next_offset < base:
+            state.figures.gaps += 1
+            state.gap_until, state.next_offset = base, base
+        try:
+            with mapped(path) as data:
+                size_bytes += len(data)
+                damage = _fold(data, state, base, snapshots, check_crc)
+        except OSError as error:
+            unproven = f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
+            errors.append(FileError(path, unproven))
+            break
+        if state.next_offset == NONE:
+            state.first_offset = state.next_offset = base
+        if damage is not None:
+            behind = len(bases) - number - 1
+            more = f"; {behind} later segment files were not read" if behind else ""
+            unproven = f"{path}: {damage}{more}"
+            errors.append(FileError(path, f"{damage}{more}"))
+            break
+    if unproven is None:
+        snapshots.before(state.next_offset if bases else max(files.snapshots, default=NONE))
+        if not bases:
+            state.first_offset = state.next_offset = max(snapshots.used, 0)
+        errors += [
+            FileError(
+                files.snapshots[offset], f"it is newer than the end of the log at {state.next_offset}, and not used"
+            )
+            for offset in snapshots.left
+        ]
+    return _replica(files, state, snapshots, size_bytes, unproven, errors)
+
+
+def _replica(
+    files: ReplicaFiles,
+    state: LogState,
+    snapshots: _Snapshots,
+    size_bytes: int,
+    unproven: str | None,
+    errors: list[FileError],
+) -> Replica:
+    offsets = files.log_directory.offsets if files.log_directory is not None else {}
+
+    def checkpoint(name: str) -> int:
+        return offsets.get(name, {}).get(files.key, NONE) if files.key is not None else NONE
+
+    first = min(files.segments, default=state.first_offset)
+    started = checkpoint("log-start-offset-checkpoint")
+    known = first == 0 or snapshots.used >= 0
+    return Replica(
+        directory=files.directory,
+        key=files.key,
+        broker_id=files.log_directory.broker_id if files.log_directory is not None else None,
+        topic_id=_other(files, "partition.metadata", topic_id, None, errors),
+        segments=len(files.segments),
+        size_bytes=size_bytes,
+        log_start_offset=started if started != NONE else first,
+        log_end_offset=state.next_offset,
+        last_stable_offset=last_stable_offset(state),
+        high_watermark=checkpoint("replication-offset-checkpoint"),
+        cleaned_until=checkpoint("cleaner-offset-checkpoint"),
+        recovery_point=checkpoint("recovery-point-offset-checkpoint"),
+        moved_until=first if NONE < started < first else NONE,
+        leader_epoch=max(
+            (epoch for epoch, _ in _other(files, "leader-epoch-checkpoint", leader_epochs, [], errors)), default=NONE
+        ),
+        snapshot_offset=snapshots.used,
+        producers=tuple(sorted(state.producers.values(), key=lambda one: one.producer_id)),
+        begun=state.begun,
+        figures=state.figures,
+        start_unknown=None
+        if known
+        else f"the log begins at offset {first}, without a snapshot of what was open before",
+        unproven=unproven,
+        gap_until=state.gap_until,
+        aborted_rows=_aborted(files, errors),
+        errors=tuple(errors),
+        files=files,
+    )
+
+
+def _fold(data: walk.Data, state: LogState, base: int, snapshots: _Snapshots, check_crc: bool) -> Damage | None:
+    if not check_crc and len(data) >= _FAST_FROM_BYTES and find_spec("numpy") is not None:
+        from txnscan.offline import columns
+
+        return columns.fold(data, state, base, until=snapshots.due)
+    return walk.fold(data, state, base, crc32c=crc32c if check_crc else None, before=snapshots.before)
+
+
+def _snapshots(files: ReplicaFiles, errors: list[FileError]) -> dict[int, list[ProducerState]]:
+    found = {}
+    for offset, path in files.snapshots.items():
+        try:
+            found[offset] = snapshot(read(path), crc32c)
+        except (BadFile, OSError) as bad:
+            errors.append(FileError(path, f"{_why(bad)}; the snapshot before it is used"))
+    return found
+
+
+def _aborted(files: ReplicaFiles, errors: list[FileError]) -> int:
+    rows = 0
+    for path in files.indexes.values():
+        try:
+            rows += len(aborted(read(path)))
+        except (BadFile, OSError) as bad:
+            errors.append(FileError(path, _why(bad)))
+    return rows
+
+
+def _other(files: ReplicaFiles, name: str, decoded: Callable[[bytes], T], otherwise: T, errors: list[FileError]) -> T:
+    path = files.others.get(name)
+    if path is None:
+        return otherwise
+    try:
+        return decoded(read(path))
+    except (BadFile, OSError) as bad:
+        errors.append(FileError(path, _why(bad)))
+        return otherwise
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+
+
+def checksum_error(files: ReplicaFiles, offset: int) -> str | None:
+    """Why the log from this offset on is not as it was written, or None: every batch, by its checksum."""
+    bases = sorted(files.segments)
+    for number, base in enumerate(bases):
+        if number + 1 < len(bases) and bases[number + 1] <= offset:
+            continue
+        try:
+            with mapped(files.segments[base]) as data:
+                for at, size in walk.headers(data):
+                    if data[at + MAGIC_AT] != MAGIC or size < HEADER.size:
+                        continue
+                    if crc32c(data[at + CRC_FROM : at + size]) != int.from_bytes(data[at + CRC_AT : at + CRC_FROM]):
+                        return f"{files.segments[base]}: the batch at byte {at} fails its checksum"
+        except OSError as error:
+            return f"{files.segments[base]} cannot be read: {(error.strerror or str(error)).lower()}"
+    return None
+
+
+def batches(files: ReplicaFiles, errors: list[FileError], base: int | None = None) -> Iterator[bytes]:
+    """The whole batches of its segments, one behind the other, up to what is damaged. base: from this segment on."""
+    for one in sorted(files.segments):
+        if base is not None and one < base:
+            continue
+        path = files.segments[one]
+        try:
+            with mapped(path) as data:
+                at = 0
+                for at, size in walk.headers(data):
+                    yield data[at : at + size]
+                    at += size
+                stop = walk.end_of(data, at, len(data))
+        except OSError as error:
+            errors.append(FileError(path, (error.strerror or str(error)).lower()))
+            return
+        if isinstance(stop, Damage):
+            errors.append(FileError(path, str(stop)))
+            return
