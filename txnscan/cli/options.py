@@ -74,3 +74,11 @@ TopicPattern = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="REGEX", help="Only topics whose whole name matches. May be repeated."),
 ]
+CheckCrc = Annotated[bool, typer.Option("--check-crc", help="Check the checksum of every batch.")]
+Stopped = Annotated[
+    bool,
+    typer.Option(
+        "--stopped",
+        help="Vouch that these are the files of all brokers, copied while none of them ran, where they do not show it.",
+    ),
+]

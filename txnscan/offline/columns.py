@@ -42,8 +42,10 @@ _FIELDS = [
 ]
 _BATCH = np.dtype(_FIELDS)
 _MARKER = np.dtype(
-    [("before", f"V{HEADER.size}"), ("opening", "S7"), ("type", ">i2"), ("opened", "V3"), ("coordinator", ">i4")]
-    + [("closing", "i1")]
+    [
+        *(("before", f"V{HEADER.size}"), ("opening", "S7"), ("type", ">i2"), ("opened", "V3")),
+        *(("coordinator", ">i4"), ("closing", "i1")),
+    ]
 )
 _OPENING = np.frombuffer(PLAIN_MARKER, np.uint8)
 _OPENED = np.frombuffer(b"\x0c\0\0", np.uint8)
@@ -304,15 +306,12 @@ def _producers(columns: dict[str, Any], sizes: Any, theirs: Any, state: LogState
             *(run_of_pid, last_run),
         )
     ]
-    at = 0
-    for row in zip(*lists, strict=True):
+    for producer_id, row in zip(pids, zip(*lists, strict=True), strict=True):
         first_epoch, last_epoch, last_ms, stays, any_data, data_valid, sequence_is, offset_is, delta_is, marked = row[
             :10
         ]
         coordinator_epoch, is_ended, is_open, start, start_epoch, start_sequence, start_ms = row[10:17]
         batches_is, records_is, bytes_is, first_run, of_run = row[17:]
-        producer_id = pids[at]
-        at += 1
         one = state.producers.get(producer_id)
         if one is None:
             one = state.producers[producer_id] = ProducerState(producer_id)

@@ -110,7 +110,7 @@ def find(paths: Iterable[str]) -> Found:
             raise PathError(f"{printable(given)} cannot be read: {(error.strerror or str(error)).lower()}") from None
         if before == (len(found.replicas), len(found.log_directories), len(found.going)) and path.is_dir():
             raise PathError(
-                f"{printable(given)} holds no log directory and no directory of a partition; name one that holds .log files"
+                f"{printable(given)} holds no log directory and no directory of a partition; name one with .log files"
             )
     found.replicas.sort(key=lambda r: (r.key or ("", -1), r.directory))
     return found
@@ -181,8 +181,8 @@ def _single(path: Path, found: Found, by_directory: dict[str, ReplicaFiles]) -> 
         found.replicas.append(replica)
     if not _take(path, replica, found):
         raise PathError(
-            f"{printable(str(path))} is none of the files that can be read: .log, .snapshot, .txnindex and checkpoints, "
-            "with the names that brokers give them"
+            f"{printable(str(path))} is none of the files that can be read: .log, .snapshot, .txnindex and "
+            "checkpoints, with the names that brokers give them"
         )
 
 

@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from txnscan.model import Key
 from txnscan.offline.producers import NONE, ProducerState
@@ -118,7 +119,7 @@ def checkpoint(data: bytes) -> dict[Key, int]:
 def leader_epochs(data: bytes) -> list[tuple[int, int]]:
     """Leader epochs with their first offsets, in order (`LeaderEpochCheckpointFile`). Raises BadFile."""
     found = [(_number(epoch), _number(offset)) for epoch, offset in _rows(data, 2)]
-    if any(a[0] >= b[0] or a[1] > b[1] for a, b in zip(found, found[1:], strict=False)):
+    if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(found)):
         raise BadFile("its leader epochs do not rise")
     return found
 

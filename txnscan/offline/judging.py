@@ -11,8 +11,8 @@ partition, and held by no coordinator's log, hangs, provided that
   was written later;
 - every partition of `__transaction_state` is there, with all its replicas, and can be read to its end.
 
-Who copied the files may vouch for the first two, as far as they say which files there are and when they were copied.
-What is not shown is `indeterminate`. Evidence *for* an owner needs none of this.
+Who copied the files may vouch for which brokers there are and that none ran, where the files do not show it; what they
+show counts more. What is not shown is `indeterminate`. Evidence *for* an owner needs none of this.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from txnscan.model import (
     CoordinatorView,
     Judged,
     Key,
+    KnownOutcome,
     LoggedTransaction,
     Observation,
     State,
@@ -47,8 +48,8 @@ TOGETHER_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The files as a whole. metadata: `__cluster_metadata` by broker. vouched: who copied them says that they are of all
-    brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written.
+    """The files as a whole. metadata: `__cluster_metadata` by broker. vouched: who copied them says that they are of
+    all brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written.
     """
 
     replicas: Mapping[Key, Sequence[Replica]]
@@ -79,33 +80,30 @@ def best(replicas: Sequence[Replica]) -> Replica:
 
 def running_error(copies: Copies) -> str | None:
     """Why the files may be of different moments, or None."""
-    if copies.vouched:
-        return None
     latest = copies.latest
     if latest is None:
-        return f"no {METADATA_TOPIC} is among the files, so nothing shows that the brokers did not run while they were copied"
+        return (
+            None if copies.vouched else f"no {METADATA_TOPIC} is among the files to show that no broker ran meanwhile"
+        )
     for broker_id, own in sorted(copies.metadata.items()):
-        again = latest.registered_at.get(broker_id, -1)
-        if again >= own.next_offset:
+        if latest.registered_at.get(broker_id, -1) >= own.next_offset:
             return f"broker {broker_id} started again after its files were copied"
-    ends = [own.ended_ms for own in copies.metadata.values()]
+    if copies.vouched:
+        return None
     brokers = {directory.broker_id for directory in copies.directories}
     silent = sorted(str(one) for one in brokers - copies.metadata.keys())
     if silent:
         return f"the {METADATA_TOPIC} of broker {' and '.join(silent)} is not among the files"
     if all(directory.clean for directory in copies.directories):
         return None
-    apart_ms = max(ends) - min(ends)
+    ends = [own.ended_ms for own in copies.metadata.values()]
+    apart_ms, later_ms = max(ends) - min(ends), copies.newest_file_ms - max(ends)
     if apart_ms > TOGETHER_MS:
-        return (
-            f"the brokers' files end {duration(apart_ms)} apart, so they were copied while brokers ran, or one after "
-            "the other"
-        )
-    later_ms = copies.newest_file_ms - max(ends)
+        return f"the files of the brokers end {duration(apart_ms)} apart: they were copied while brokers ran"
     if later_ms > TOGETHER_MS:
         return (
-            f"files were written {duration(later_ms)} after the last sign of life of the brokers: copied while they ran, "
-            "or without the times of the files"
+            f"files were written {duration(later_ms)} after the last sign of life of the brokers: they were copied "
+            "while brokers ran, or without the times of files"
         )
     return None
 
@@ -113,23 +111,27 @@ def running_error(copies: Copies) -> str | None:
 def missing_error(copies: Copies, key: Key) -> str | None:
     """Why not every replica of a partition is among the files, or None."""
     here = copies.replicas.get(key, ())
-    if copies.vouched:
-        return None if here else "no replica of it is among the files"
-    latest = copies.latest
-    if latest is None:
-        return (
-            f"this is one copy of a replica, and no {METADATA_TOPIC} is among the files to say which others there are"
-        )
-    assigned = latest.assigned(key)
+    if not here:
+        return "no replica of it is among the files"
+    if copies.latest is None:
+        if copies.vouched:
+            return None
+        return f"these files are of one replica or some, and no {METADATA_TOPIC} is among them to say which there are"
+    assigned = copies.latest.assigned(key)
     if assigned is None:
-        return f"{METADATA_TOPIC} has no such partition: its topic was deleted, or these are files of another cluster"
+        return f"{METADATA_TOPIC} has no such partition: its topic was deleted, or the files are of another cluster"
     topic_id, where = assigned
-    theirs = {replica.topic_id for replica in here} - {topic_id, None}
-    if theirs:
+    if {replica.topic_id for replica in here} - {topic_id, None}:
         return "the topic was deleted and created again"
-    absent = [str(one) for one in where.replicas if one not in {replica.broker_id for replica in here}]
+    brokers = {replica.broker_id for replica in here}
+    absent = [str(one) for one in sorted(where.replicas) if one not in brokers]
     if absent:
-        return f"the replica on broker {' and '.join(absent)} is not among the files, and may hold its marker"
+        which = (
+            f"replica on broker {absent[0]} is"
+            if len(absent) == 1
+            else f"replicas on brokers {' and '.join(absent)} are"
+        )
+        return f"the {which} not among the files, and may hold its marker"
     return None
 
 
@@ -279,7 +281,7 @@ def _outcome_evidence(
     o = judged.observation
     begun = replica.begun.get(o.producer_id)
     seen = begun is not None and begun.start_offset == o.start_offset and begun.first_epoch is not None
-    logged = _logged(logs, o.producer_id)
+    held = logged(logs, o.producer_id)
     return OutcomeEvidence(
         observation=o,
         owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
@@ -288,12 +290,12 @@ def _outcome_evidence(
         batch_error=None
         if seen
         else f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more",
-        logged=logged,
+        logged=held,
         log_error=next(iter(uncovered.values()), None),
     )
 
 
-def _logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransaction, ...]:
+def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransaction, ...]:
     """The records of all ids that ever had the producer id, in the order of their logs."""
     found: list[LoggedTransaction] = []
     for log in logs.values():
@@ -310,6 +312,61 @@ def _logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTrans
         names = {record.transactional_id for record in records if record.producer_id == producer_id}
         found += [record for record in records if record.transactional_id in names]
     return tuple(found)
+
+
+def outcomes(
+    logs: Mapping[int, StateLog], uncovered: Mapping[int, str], producer_id: int, producer_epoch: int
+) -> list[tuple[Key, KnownOutcome]]:
+    """What the log proves of data of a producer id and epoch, on each partition that its ids ever named.
+
+    The data is taken to be of that epoch from its first batch on; whether the partition had markers before is not known
+    from here, so that under transactions v1 no commit is proven.
+    """
+    held = logged(logs, producer_id)
+    owners = [
+        last.producer_epoch for log in logs.values() for last in log.ids.values() if last.producer_id == producer_id
+    ]
+    found = []
+    for topic, index in sorted({key for record in held for key in record.partitions}):
+        evidence = OutcomeEvidence(
+            observation=_anywhere(topic, index, producer_id, producer_epoch),
+            owner_epoch=max(owners, default=None),
+            first_epoch=producer_epoch,
+            first_sequence=None,
+            batch_error=None,
+            logged=held,
+            log_error=next(iter(uncovered.values()), None),
+        )
+        found.append(((topic, index), outcome(evidence)))
+    return found
+
+
+def _anywhere(topic: str, index: int, producer_id: int, producer_epoch: int) -> Observation:
+    """Data of which nothing is known but whose it is. A marker of its producer may have been there before."""
+    return Observation(
+        topic=topic,
+        topic_id="",
+        partition=index,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=0,
+        start_offset=-1,
+        last_timestamp_ms=-1,
+        last_sequence=-1,
+        leader=-1,
+        leader_epoch=-1,
+        first_read_at_ms=-1,
+        first_high_watermark=None,
+        first_error=None,
+        second_read_at_ms=-1,
+        second_high_watermark=None,
+        second_last_stable_offset=None,
+        second_start_offset=None,
+        second_producer_epoch=None,
+        second_last_sequence=None,
+        second_error=None,
+        first_seen_ms=-1,
+    )
 
 
 def overdue(logs: Iterable[StateLog], now_ms: int, late_after_ms: int) -> list[LoggedTransaction]:

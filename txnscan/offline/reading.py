@@ -1,4 +1,4 @@
-"""Paths in, everything that their files say out: replicas, transaction logs, verdicts. The story of the two commands."""
+"""Paths in, everything that their files say out: replicas, transaction logs, verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key, KnownOutcome, LoggedTransaction
 from txnscan.offline.disk import FileError, Found, ReplicaFiles, find
 from txnscan.offline.replica import Replica, batches, checksum_error, read_replica
 
@@ -28,7 +28,8 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True, slots=True)
 class Read:
     """What the files say. now_ms: when they end, by the clock of the brokers, or of the file system where they say
-    nothing. running_error: why they may be of different moments, or None. uncovered: see `coverage_errors`.
+    nothing. running_error: why they may be of different moments, or None. uncovered: see `coverage_errors`. steps: the
+    records that were asked for, with the partition of the log that they stand in. outcomes: see `judging.outcomes`.
     """
 
     found: Found
@@ -40,6 +41,8 @@ class Read:
     now_ms: int
     late_after_ms: int
     errors: tuple[FileError, ...]
+    steps: tuple[tuple[int, LoggedTransaction], ...] = ()
+    outcomes: tuple[tuple[Key, KnownOutcome], ...] = ()
 
     @property
     def cluster_ids(self) -> list[str]:
@@ -59,9 +62,11 @@ def read_paths(
     vouched: bool = False,
     check_crc: bool = False,
     names: Collection[str] = (),
+    producer: tuple[int, int | None] | None = None,
     progress: Progress = lambda *_: None,
 ) -> Read:
-    """Reads the files below the paths, and judges what is open in them. names: ids whose every step is kept.
+    """Reads the files below the paths, and judges what is open in them. names: ids whose every step is kept. producer:
+    a producer id, of whose ids the same is kept, and an epoch, of which the outcomes are told.
 
     vouched, check_crc: see `Copies` and `read_replica`. Raises PathError.
     """
@@ -80,7 +85,7 @@ def read_paths(
     from txnscan.offline import judging
     from txnscan.offline.state_log import read_state_log
 
-    wanted = judging.producer_ids(replicas)
+    wanted = {*judging.producer_ids(replicas), *([producer[0]] if producer is not None else [])}
     logs = {}
     for (topic, k), copies_of_it in by_key.items():
         if topic == TRANSACTION_STATE_TOPIC:
@@ -99,16 +104,26 @@ def read_paths(
         late_after_ms=late_after_ms,
         checksum_error=lambda replica, offset: checksum_error(replica.files, offset),
     )
+    uncovered = judging.coverage_errors(copies, logs)
+    steps = [(k, step) for k, log in sorted(logs.items()) for step in log.steps]
+    outcomes: list[tuple[Key, KnownOutcome]] = []
+    if producer is not None:
+        producer_id, epoch = producer
+        steps += [(k, one) for k, log in sorted(logs.items()) for one in judging.logged({k: log}, producer_id)]
+        if epoch is not None:
+            outcomes = judging.outcomes(logs, uncovered, producer_id, epoch)
     return Read(
         found,
         tuple(replicas),
         dict(sorted(logs.items())),
         tuple(transactions),
-        judging.coverage_errors(copies, logs),
+        uncovered,
         judging.running_error(copies),
         now_ms,
         late_after_ms,
         tuple(errors),
+        tuple(steps),
+        tuple(outcomes),
     )
 
 
@@ -148,7 +163,8 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
     for replica in replicas:
         if replica.broker_id is None:
             continue
-        files, own, bad = replica.files, Metadata(), []
+        files, own = replica.files, Metadata()
+        bad: list[FileError] = []
         after = max(files.checkpoints, default=-1)
         try:
             if after >= 0:

@@ -2,8 +2,8 @@
 where on nothing is known.
 
 The state is that of the newest valid snapshot and of what follows it (`UnifiedLog.rebuildProducerState`); what stands
-before counts for the figures. A transaction that is open at the end is so *as of* the last offset: a marker may stand in
-what is missing, be it damaged, cut off, or on another replica.
+before counts for the figures. A transaction that is open at the end is so *as of* the last offset: a marker may stand
+in what is missing, be it damaged, cut off, or on another replica.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class _Snapshots:
 
 def read_replica(files: ReplicaFiles, check_crc: bool = False) -> Replica:
     """Reads it. check_crc: the checksums of all batches, too. A file that cannot be read is in the errors."""
-    state, errors = LogState(), []
+    state = LogState()
+    errors: list[FileError] = []
     snapshots = _Snapshots(state, _snapshots(files, errors))
     size_bytes, unproven = 0, None
     bases = sorted(files.segments)
@@ -183,6 +184,7 @@ def _replica(
     first = min(files.segments, default=state.first_offset)
     started = checkpoint("log-start-offset-checkpoint")
     known = first == 0 or snapshots.used >= 0
+    epochs: list[tuple[int, int]] = _other(files, "leader-epoch-checkpoint", leader_epochs, [], errors)
     return Replica(
         directory=files.directory,
         key=files.key,
@@ -197,9 +199,7 @@ def _replica(
         cleaned_until=checkpoint("cleaner-offset-checkpoint"),
         recovery_point=checkpoint("recovery-point-offset-checkpoint"),
         moved_until=first if NONE < started < first else NONE,
-        leader_epoch=max(
-            (epoch for epoch, _ in _other(files, "leader-epoch-checkpoint", leader_epochs, [], errors)), default=NONE
-        ),
+        leader_epoch=max((epoch for epoch, _ in epochs), default=NONE),
         snapshot_offset=snapshots.used,
         producers=tuple(sorted(state.producers.values(), key=lambda one: one.producer_id)),
         begun=state.begun,

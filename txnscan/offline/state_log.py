@@ -33,7 +33,8 @@ class Impossible:
 
 @dataclass(slots=True)
 class StateLog:
-    """What the log says. last: the last record of each id, tombstones included. steps: all records of the ids asked for.
+    """What the log says. last: the last record of each id, tombstones included. steps: all records of the ids asked
+    for.
 
     unknown: records of kinds and versions that are not known here, by what they are. error: why it is not known to its
     end, or None. newest_ms: the newest time that its coordinator wrote down. raw: see `Records`.
@@ -72,8 +73,8 @@ class StateLog:
 def read_state_log(
     partition: int, batches: Iterable[bytes], names: Collection[str] = (), producer_ids: Collection[int] = ()
 ) -> StateLog:
-    """Reads it. names: ids whose every record is kept in `steps`. producer_ids: of which `raw` keeps what an outcome may
-    rest on.
+    """Reads it. names: ids whose every record is kept in `steps`. producer_ids: of which `raw` keeps what an outcome
+    may rest on.
     """
     log = StateLog(partition)
     kept = Records(frozenset(producer_ids))

@@ -31,7 +31,7 @@ from txnscan.kafka.record_batch import (
 )
 from txnscan.offline.producers import LogState
 
-Data = bytes | memoryview | mmap
+Data = bytes | mmap
 # Lengths that no batch is below: of the formats before producers, and of this one (`LegacyRecord.RECORD_OVERHEAD_V0`).
 LENGTH_MIN, LENGTH_MIN_V2 = 14, HEADER.size - LENGTH_FROM
 _OFFSET_MAX = 2**63 - 1
