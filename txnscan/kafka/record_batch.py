@@ -14,6 +14,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 # The length counts from behind itself. The magic byte stands at the same place in every version. The checksum covers
 # what follows it.
 LENGTH_AT, LENGTH_FROM, MAGIC_AT, CRC_AT, CRC_FROM = 8, 12, 16, 17, 21
+ATTRIBUTES_AT = CRC_FROM
 # Bits of the attributes.
 COMPRESSED, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 NO_SEQUENCE = -1

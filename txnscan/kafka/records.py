@@ -11,7 +11,17 @@ from kafka.errors import CorruptRecordError, KafkaError
 from kafka.record import MemoryRecords
 
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.record_batch import ABORT, COMMIT, CONTROL_KEY, MAGIC, MARKER_VALUE, Batch, Marker
+from txnscan.kafka.record_batch import (
+    ABORT,
+    ATTRIBUTES_AT,
+    COMMIT,
+    CONTROL,
+    CONTROL_KEY,
+    MAGIC,
+    MARKER_VALUE,
+    Batch,
+    Marker,
+)
 
 # What kafka-python raises for bytes that are no batch.
 _DAMAGED = (KafkaError, ValueError, IndexError, TypeError, OSError, EOFError, OverflowError, struct.error, zlib.error)
@@ -30,8 +40,11 @@ def marker(data: bytes) -> Marker | None:
 
     Raises RequestFailed where it cannot be one (`ControlRecordType.parse`, `EndTransactionMarker.deserialize`).
     """
+    # As a batch of data: kafka-python takes no control record that later versions have put something behind.
+    as_data = bytearray(data)
+    as_data[ATTRIBUTES_AT + 1] &= ~CONTROL & 0xFF
     try:
-        held = [(r.timestamp, r.key, r.value) for batch in MemoryRecords(data) for r in batch]
+        held = [(r.timestamp, r.key, r.value) for batch in MemoryRecords(bytes(as_data)) for r in batch]
     except _DAMAGED as damaged:
         raise RequestFailed(f"a control batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
     if not held:

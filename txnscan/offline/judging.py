@@ -113,6 +113,8 @@ def missing_error(copies: Copies, key: Key) -> str | None:
     here = copies.replicas.get(key, ())
     if not here:
         return "no replica of it is among the files"
+    if key[1] < 0:
+        return f"no partition has a directory with this name, '{key[0]}'"
     if copies.latest is None:
         if copies.vouched:
             return None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from txnscan.offline.state_log import Impossible, StateLog
 
 METADATA_TOPIC = "__cluster_metadata"
+NO_PARTITION = -1
 # Below this a second process costs more than it saves.
 _PARALLEL_FROM_BYTES = 256 * 1024 * 1024
 
@@ -76,8 +77,8 @@ def read_paths(
     progress("judge", 0, 1)
     by_key: dict[Key, list[Replica]] = {}
     for replica in replicas:
-        if replica.key is not None:
-            by_key.setdefault(replica.key, []).append(replica)
+        # What is in a directory with another name is of no partition that anybody knows.
+        by_key.setdefault(replica.key or (replica.directory, NO_PARTITION), []).append(replica)
     of_data = any(replica.open for replica in replicas)
     if not of_data and not any(topic == TRANSACTION_STATE_TOPIC for topic, _ in by_key):
         # Nothing to judge: what judges need not be loaded.

@@ -88,13 +88,11 @@ def end_of(data: Data, at: int, end: int) -> Damage | bool | None:
     left = end - at
     if left == 0:
         return True
-    length = int.from_bytes(data[at + LENGTH_AT : at + LENGTH_FROM], signed=True) if left >= LENGTH_FROM else 0
+    if left < LENGTH_FROM:
+        return Damage(at, f"it ends within the header of a batch, of which it has {left} bytes", cut=True)
+    length = int.from_bytes(data[at + LENGTH_AT : at + LENGTH_FROM], signed=True)
     if length == 0:
-        if _only_zeros(data, at, end):
-            return True
-        if left < LENGTH_FROM:
-            return Damage(at, f"it ends within the header of a batch, of which it has {left} bytes", cut=True)
-        return Damage(at, "a batch claims a length of 0")
+        return True if _only_zeros(data, at, end) else Damage(at, "a batch claims a length of 0")
     if length < LENGTH_MIN:
         return Damage(at, f"a batch claims a length of {length}")
     if LENGTH_FROM + length > left:

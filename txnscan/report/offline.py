@@ -131,10 +131,15 @@ def commands(row: Mapping[str, Any]) -> list[str]:
     """How Kafka's own tool aborts this transaction: by start offset (brokers from 3.0 on), and for older brokers by
     producer. None where an abort may delete what was committed, or meets an owner.
     """
-    if row["verdict"] not in ("hanging", "indeterminate") or row["reason"] in (
-        "maybe_committed",
-        "live_epoch",
-        "decided",
+    if (
+        row["partition"] < 0
+        or row["verdict"] not in ("hanging", "indeterminate")
+        or row["reason"]
+        in (
+            "maybe_committed",
+            "live_epoch",
+            "decided",
+        )
     ):
         return []
     if row["outcome"] in ("committed", "maybe_committed"):
@@ -347,7 +352,7 @@ def _print_transactions(console: Console, found: Mapping[str, Any], every: bool)
         lines = [f"Open as of offset {t['open_as_of_offset']} of {t['directory']}."]
         if t["commands"]:
             lines.append(
-                "Once a sweep of the cluster calls it hanging, too, txnscan plan and apply end it behind guards. By hand:"
+                "Once a sweep of the cluster calls it hanging too, txnscan plan and apply end it. By hand:"
                 if t["verdict"] == "hanging"
                 else "Sweep the cluster. Only if that calls it hanging, this aborts it:"
             )
