@@ -49,7 +49,9 @@ class FileError:
 
 @dataclass(slots=True)
 class ReplicaFiles:
-    """The files of one replica of a partition. whole: the directory was given, and not some of its files."""
+    """The files of one replica of a partition. whole: the directory was given, and not some of its files. written_ms:
+    when one of its segments was last written, by the file system.
+    """
 
     directory: str
     key: Key | None
@@ -61,6 +63,7 @@ class ReplicaFiles:
     others: dict[str, str] = field(default_factory=dict)
     going: list[str] = field(default_factory=list)
     log_directory: LogDirectory | None = None
+    written_ms: int = -1
 
     @property
     def name(self) -> str:
@@ -191,7 +194,7 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
     if name.endswith(GOING):
         replica.going.append(str(path))
         return True
-    _age(path, found)
+    age_ms = _age(path, found)
     if name in _OF_PARTITION:
         replica.others[name] = str(path)
         return True
@@ -204,14 +207,20 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
         ".checkpoint": replica.checkpoints,
     }
     kinds[path.suffix][offset] = str(path)
+    if path.suffix == ".log":
+        replica.written_ms = max(replica.written_ms, age_ms)
     return True
 
 
-def _age(path: Path, found: Found) -> None:
+def _age(path: Path, found: Found) -> int:
+    """When a file was last written, which is taken into account."""
     try:
-        found.newest_ms = max(found.newest_ms, path.stat().st_mtime_ns // 1_000_000)
+        written_ms = path.stat().st_mtime_ns // 1_000_000
     except OSError as error:
         found.errors.append(FileError(str(path), _why(error)))
+        return -1
+    found.newest_ms = max(found.newest_ms, written_ms)
+    return written_ms
 
 
 def read(path: Path | str) -> bytes:

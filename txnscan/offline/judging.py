@@ -7,8 +7,8 @@ partition, and held by no coordinator's log, hangs, provided that
 - all replicas of the partition are there, as `__cluster_metadata` names them (the log of one replica may lack the
   marker), nothing in what follows the transaction is damaged or missing, and it stands on every one of them;
 - no broker ran between the copies: none registered anew after its own files were copied, and either each wrote down
-  that it had shut down in good order, or all of them gave their last sign of life at about the same time, and nothing
-  was written later;
+  that it had shut down in good order, or all of them gave their last sign of life at about the same time, nothing was
+  written later, and the partition and its owner had been left alone for longer than these times are apart;
 - every partition of `__transaction_state` is there, with all its replicas, and can be read to its end.
 
 Who copied the files may vouch for which brokers there are and that none ran, where the files do not show it; what they
@@ -44,6 +44,8 @@ from txnscan.offline.state_log import StateLog
 
 # How far apart the last signs of life of brokers may be that ended at once: a controller writes twice a second.
 TOGETHER_MS = 10_000
+# By how much the clocks of brokers and of their file systems may differ where they end at once.
+_CLOCKS_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,25 @@ def running_error(copies: Copies) -> str | None:
             "while brokers ran, or without the times of files"
         )
     return None
+
+
+def restless_error(copies: Copies, key: Key, owners: Iterable[LoggedTransaction]) -> str | None:
+    """Why a transaction may have begun or ended while the files were copied, or None: where brokers did not write down
+    that they had shut down, it has to have been left alone for longer than the files are apart.
+    """
+    latest = copies.latest
+    if copies.vouched or latest is None or all(directory.clean for directory in copies.directories):
+        return None
+    ends = [own.ended_ms for own in copies.metadata.values()]
+    quiet_from_ms = min(ends) - (max(*ends, copies.newest_file_ms) - min(ends)) - _CLOCKS_MS
+    written_ms = max(replica.files.written_ms for replica in copies.replicas[key])
+    changed_ms = max([written_ms, *(owner.updated_ms for owner in owners)])
+    if changed_ms <= quiet_from_ms:
+        return None
+    return (
+        f"the partition or its owner was written to {duration(max(min(ends) - changed_ms, 0))} before the files end, and "
+        "no clean shutdown is written down: a marker may have come while they were copied"
+    )
 
 
 def missing_error(copies: Copies, key: Key) -> str | None:
@@ -203,6 +224,7 @@ def judge_files(
     by_pid = views(copies, logs, uncovered)
     context = Context(next(iter(uncovered.values()), None), None, None, now_ms, late_after_ms)
     running = running_error(copies)
+    last = {name: record for log in logs.values() for name, record in log.ids.items()}
     found = []
     for key, replicas in sorted(copies.replicas.items()):
         if key[0] in (METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
@@ -210,7 +232,9 @@ def judge_files(
         replica = best(replicas)
         missing = missing_error(copies, key)
         for one in replica.open:
+            owners = [last[view.transactional_id] for view in by_pid.get(one.producer_id, ())]
             why = replica.doubt(one) or missing or _disagreement(replica, replicas, one) or running
+            why = why or restless_error(copies, key, owners)
             observed = _observation(copies, key, replica, replicas, one, why, now_ms)
             judged = judge_observation(observed, by_pid.get(one.producer_id, ()), context)
             if judged.judgement.verdict is Verdict.HANGING:
