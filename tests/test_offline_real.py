@@ -1,12 +1,13 @@
 """What real brokers wrote, read without them: the same answers as they gave, and as Kafka's own tools give.
 
-One cluster does every kind of transactional traffic, is asked all that can be asked, and is then killed. What it left on
-its disks is read in place and in copies.
+One cluster does every kind of transactional traffic, is asked all that can be asked, and is then killed. What it left
+on its disks is read in place and in copies.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import statistics
@@ -392,8 +393,6 @@ def test_damage_behind_an_open_transaction_takes_the_verdict_back(left: Left, tm
     log = tmp_path / "broker-1" / "data" / "clicks-0" / f"{0:020d}.log"
     whole = log.read_bytes()
     times = (log.stat().st_atime_ns, log.stat().st_mtime_ns)
-    import os
-
     for position in (len(whole) - 1, 50, 18, 8, 30):
         damaged = bytearray(whole)
         damaged[position] ^= 0x55
@@ -401,7 +400,7 @@ def test_damage_behind_an_open_transaction_takes_the_verdict_back(left: Left, tm
         os.utime(log, ns=times)
         some = read_paths([str(tmp_path)], late_after_ms=LATE_AFTER_MS)
         clicks = [one.judged.judgement for one in some.transactions if one.judged.observation.topic == "clicks"]
-        # Where the other replicas have it, they may go on saying so: only what the damaged one adds is in doubt.
+        # Though the other replicas have it: the damaged one may have had more.
         assert all(j.verdict.value == "indeterminate" for j in clicks), (position, clicks)
 
 
@@ -452,28 +451,12 @@ def test_headers_are_what_dump_log_segments_prints(found: Read, dumped: Mapping[
             flags = header[5]
             ours.append(
                 [
-                    header[0],
-                    header[0] + header[6],
-                    header[12],
-                    header[9],
-                    header[10],
-                    bool(flags & 16),
-                    bool(flags & 32),
+                    *(header[0], header[0] + header[6], header[12], header[9], header[10]),
+                    *(bool(flags & 16), bool(flags & 32), at, size, header[4]),
                 ]
-                + [at, size, header[4]]
             )
-        names = [
-            "baseOffset",
-            "lastOffset",
-            "count",
-            "producerId",
-            "producerEpoch",
-            "isTransactional",
-            "isControl",
-            "position",
-            "size",
-            "crc",
-        ]
+        names = ["baseOffset", "lastOffset", "count", "producerId", "producerEpoch", "isTransactional", "isControl"]
+        names += ["position", "size", "crc"]
         theirs = [
             [
                 {"true": True, "false": False}.get(f[name]) if f[name] in ("true", "false") else int(f[name])

@@ -124,8 +124,8 @@ def restless_error(copies: Copies, key: Key, owners: Iterable[LoggedTransaction]
     if changed_ms <= quiet_from_ms:
         return None
     return (
-        f"the partition or its owner was written to {duration(max(min(ends) - changed_ms, 0))} before the files end, and "
-        "no clean shutdown is written down: a marker may have come while they were copied"
+        f"the partition or its owner was written to {duration(max(min(ends) - changed_ms, 0))} before the files end, "
+        "and no clean shutdown is written down: a marker may have come while they were copied"
     )
 
 
@@ -173,8 +173,9 @@ def coverage_errors(copies: Copies, logs: Mapping[int, StateLog]) -> dict[int, s
         if log is None:
             errors[k] = f"{name} is not among the files"
             continue
-        copy = best(copies.replicas[TRANSACTION_STATE_TOPIC, k])
-        why = missing_error(copies, (TRANSACTION_STATE_TOPIC, k)) or log.doubt or copy.unproven
+        # Also a replica that is not the best one may have held more before it was damaged.
+        damaged = (copy.unproven for copy in copies.replicas[TRANSACTION_STATE_TOPIC, k])
+        why = missing_error(copies, (TRANSACTION_STATE_TOPIC, k)) or log.doubt or next(filter(None, damaged), None)
         if why is None and log.misplaced(count):
             why = f"it holds '{log.misplaced(count)[0]}', which another of {count} partitions would serve"
         if why is not None:
@@ -251,10 +252,10 @@ def judge_files(
 def _disagreement(replica: Replica, replicas: Iterable[Replica], one: ProducerState) -> str | None:
     """Why the replicas do not tell the same of it, or None. One that ends earlier may not have its end yet."""
     for other in replicas:
+        if other.unproven is not None:
+            return f"the replica on broker {other.broker_id} is damaged, and may hold its marker: {other.unproven}"
         if other is replica or other.log_end_offset <= one.start_offset:
             continue
-        if other.unproven is not None:
-            return f"the replica on broker {other.broker_id} is damaged: {other.unproven}"
         theirs = {state.producer_id: state.start_offset for state in other.open}
         if theirs.get(one.producer_id) != one.start_offset:
             return f"the replica on broker {other.broker_id} does not have it open"

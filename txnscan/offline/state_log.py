@@ -7,7 +7,7 @@ record that makes no sense ends what is known of the partition: an id may have g
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txnscan.evidence.log_scan import Records
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone, transactional_id
@@ -20,6 +20,7 @@ from txnscan.model import LoggedTransaction, RawRecord, State
 
 # Steps that are kept, of all ids together.
 STEPS_MAX = 200_000
+_VERSION_BYTES, _VERSION_MAX = 2, 1
 _UNDER_WAY = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 
@@ -82,7 +83,7 @@ def read_state_log(
     for data in batches:
         try:
             found = decoded(data, records=True)
-            kept.take_all(found, 0, None)
+            kept.take_all(map(_known, found), 0, None)
             for batch in found:
                 expected, whole_from = _take(log, batch, expected, whole_from, names)
         except (RequestFailed, UnknownRecord) as failed:
@@ -90,6 +91,16 @@ def read_state_log(
             break
     log.raw = tuple(kept.kept)
     return log
+
+
+def _known(batch: Batch) -> Batch:
+    """Without records of versions that are not known, which then are missing between the others."""
+    return replace(batch, records=tuple(one for one in batch.records or () if not _is_later(one[2])))
+
+
+def _is_later(value: bytes | None) -> bool:
+    """Whether a value is of a later version than this one knows."""
+    return value is not None and len(value) >= _VERSION_BYTES and int.from_bytes(value[:_VERSION_BYTES]) > _VERSION_MAX
 
 
 def _take(log: StateLog, batch: Batch, expected: int, whole_from: int, names: Collection[str]) -> tuple[int, int]:
@@ -107,8 +118,8 @@ def _take(log: StateLog, batch: Batch, expected: int, whole_from: int, names: Co
         if name is None:
             _count(log, "a key of another kind")
             continue
-        if value is not None and len(value) >= 2 and int.from_bytes(value[:2], signed=True) > 1:
-            _count(log, f"a value of version {int.from_bytes(value[:2])}")
+        if value is not None and _is_later(value):
+            _count(log, f"a value of version {int.from_bytes(value[:_VERSION_BYTES])}")
             continue
         record = (
             tombstone(offset, whole_from, name) if value is None else _checked(decode(offset, whole_from, name, value))
