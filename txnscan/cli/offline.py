@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -130,7 +132,8 @@ def _read(
     )
     from txnscan.offline.reading import read_paths
 
-    with progress_bar() as progress:
+    # Drawing takes longer to load than most files take to read, and nobody sees it in a pipe.
+    with progress_bar() if sys.stderr.isatty() else nullcontext(_quiet) as progress:
         return read_paths(
             paths,
             late_after_ms=late_after_ms,
@@ -140,6 +143,10 @@ def _read(
             producer=producer,
             progress=progress,
         )
+
+
+def _quiet(stage: str, done: int, total: int) -> None:
+    pass
 
 
 def _check_ids(read: Read, names: Sequence[str], producer_id: int | None) -> None:

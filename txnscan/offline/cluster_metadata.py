@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from txnscan.kafka.frames import Cursor
 from txnscan.model import Key
 
-METADATA_TOPIC = "__cluster_metadata"
 _FRAME_VERSION = 1
 _REGISTER_BROKER, _TOPIC, _PARTITION, _PARTITION_CHANGE, _REMOVE_TOPIC = 0, 2, 3, 5, 9
 # Tags of a PartitionChangeRecord.

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import repeat
 from mmap import MADV_DONTNEED, PAGESIZE, mmap
 from typing import Any
 
@@ -31,16 +33,19 @@ from txnscan.offline.producers import NONE, Begun, LogState, ProducerState
 from txnscan.offline.walk import LENGTH_MIN, LENGTH_MIN_V2, Damage, Damaged, Data, end_of, one_batch
 
 # Batches that are looked at together: some megabytes of memory, whatever the size of the file.
-_CHUNK = 1 << 16
+_CHUNK = 1 << 15
 # Of so many batches one at most is out of the ordinary; where more are, the chunk is walked one by one.
 _ORDINARY = 32
 _LENGTH = struct.Struct(">i")
-_FIELDS = [
-    *(("base_offset", ">i8"), ("length", ">i4"), ("leader_epoch", ">i4"), ("magic", "i1"), ("crc", ">u4")),
-    *(("attributes", ">i2"), ("delta", ">i4"), ("base_ms", ">i8"), ("greatest_ms", ">i8"), ("producer_id", ">i8")),
-    *(("epoch", ">i2"), ("sequence", ">i4"), ("count", ">i4")),
-]
-_BATCH = np.dtype(_FIELDS)
+# Copied with what follows them, up to a size that is copied quickly.
+_TAKEN_BYTES = 64
+_BATCH = np.dtype(
+    [
+        *(("base_offset", ">i8"), ("length", ">i4"), ("leader_epoch", ">i4"), ("magic", "i1"), ("crc", ">u4")),
+        *(("attributes", ">i2"), ("delta", ">i4"), ("base_ms", ">i8"), ("greatest_ms", ">i8"), ("producer_id", ">i8")),
+        *(("epoch", ">i2"), ("sequence", ">i4"), ("count", ">i4"), ("rest", f"V{_TAKEN_BYTES - HEADER.size}")),
+    ]
+)
 _MARKER = np.dtype(
     [
         *(("before", f"V{HEADER.size}"), ("opening", "S7"), ("type", ">i2"), ("opened", "V3")),
@@ -77,14 +82,14 @@ def _positions(data: Data, at: int, end: int) -> tuple[list[int], int]:
     explains.
     """
     found: list[int] = []
-    unpack, take, last = _LENGTH.unpack_from, found.append, end - LENGTH_FROM
-    while at <= last and len(found) < _CHUNK:
-        (length,) = unpack(data, at + LENGTH_AT)
-        behind = at + LENGTH_FROM + length
-        if length < LENGTH_MIN or behind > end:
-            break
-        take(at)
-        at = behind
+    unpack, take, shortest = _LENGTH.unpack_from, found.append, LENGTH_FROM + LENGTH_MIN
+    with suppress(struct.error):  # the file ends within a length
+        for _ in repeat(None, _CHUNK):
+            size = unpack(data, at + LENGTH_AT)[0] + LENGTH_FROM
+            if size < shortest or at + size > end:
+                break
+            take(at)
+            at += size
     return found, at
 
 
@@ -101,10 +106,10 @@ def _chunk(
 ) -> Damage | None:
     where = np.array(positions, np.int64)
     sizes = np.diff(where, append=reached)
-    # A batch of an earlier format may be shorter than this header, and then the file may end before it would.
-    whole = int(np.searchsorted(where, len(data) - HEADER.size, "right"))
-    view = np.ndarray((max(len(data) - HEADER.size + 1, 0),), _BATCH, data, strides=(1,))
-    rows = view[where[:whole]]
+    # The last batches may be shorter than what is copied, and the file end before it would.
+    whole = int(np.searchsorted(where, len(data) - _TAKEN_BYTES, "right"))
+    view = np.ndarray((max(len(data) - _TAKEN_BYTES + 1, 0),), f"V{_TAKEN_BYTES}", data, strides=(1,))
+    rows = view[where[:whole]].view(_BATCH)
     odd = np.ones(len(where), bool)
     if whole:
         columns = _columns(data, rows, where[:whole], sizes[:whole], base_offset)
@@ -165,7 +170,8 @@ def _columns(data: Data, rows: Any, where: Any, sizes: Any, base_offset: int) ->
     columns["coordinator_epoch"] = np.full(len(where), NONE, np.int64)
     columns["ms"] = columns["greatest_ms"].copy()
     if len(marks):
-        found = np.ndarray((len(data) - MARKER_SIZE + 1,), _MARKER, data, strides=(1,))[where[marks]]
+        view = np.ndarray((len(data) - MARKER_SIZE + 1,), f"V{MARKER_SIZE}", data, strides=(1,))
+        found = view[where[marks]].view(_MARKER)
         raw = found.view(np.uint8).reshape(len(marks), MARKER_SIZE)
         body = raw[:, HEADER.size :]
         plain = (

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.outcome import OutcomeEvidence, outcome, with_outcome
@@ -36,11 +37,13 @@ from txnscan.model import (
     Verdict,
     duration,
 )
-from txnscan.offline.cluster_metadata import METADATA_TOPIC, Metadata
 from txnscan.offline.disk import LogDirectory
 from txnscan.offline.producers import ProducerState
-from txnscan.offline.replica import Replica
-from txnscan.offline.state_log import StateLog
+from txnscan.offline.replica import METADATA_TOPIC, Replica
+
+if TYPE_CHECKING:
+    from txnscan.offline.cluster_metadata import Metadata
+    from txnscan.offline.state_log import StateLog
 
 # How far apart the last signs of life of brokers may be that ended at once: a controller writes twice a second.
 TOGETHER_MS = 10_000

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, KnownOutcome, LoggedTransaction
 from txnscan.offline.disk import FileError, Found, ReplicaFiles, find
-from txnscan.offline.replica import Replica, batches, checksum_error, read_replica
+from txnscan.offline.replica import METADATA_TOPIC, Replica, batches, checksum_error, read_replica
 
 if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.judging import OpenInFiles
     from txnscan.offline.state_log import Impossible, StateLog
 
-METADATA_TOPIC = "__cluster_metadata"
 NO_PARTITION = -1
 # Below this a second process costs more than it saves.
 _PARALLEL_FROM_BYTES = 256 * 1024 * 1024
@@ -84,12 +83,14 @@ def read_paths(
         # Nothing to judge: what judges need not be loaded.
         return Read(found, tuple(replicas), {}, (), {}, None, found.newest_ms, late_after_ms, tuple(errors))
     from txnscan.offline import judging
-    from txnscan.offline.state_log import read_state_log
 
     wanted = {*judging.producer_ids(replicas), *([producer[0]] if producer is not None else [])}
     logs = {}
     for (topic, k), copies_of_it in by_key.items():
         if topic == TRANSACTION_STATE_TOPIC:
+            # Records are kafka-python's to decode, which takes a while to load.
+            from txnscan.offline.state_log import read_state_log
+
             files = judging.best(copies_of_it).files
             logs[k] = read_state_log(k, batches(files, []), names, wanted)
             if logs[k].error is not None:
@@ -155,15 +156,16 @@ def _size(path: str) -> int:
 
 def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int, Metadata]:
     """Each broker's copy of the metadata log: its newest snapshot, and what follows it."""
+    known = [replica for replica in replicas if replica.broker_id is not None]
+    if not known:
+        return {}
     from txnscan.kafka.errors import RequestFailed
     from txnscan.kafka.records import decoded
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.disk import mapped
 
     found = {}
-    for replica in replicas:
-        if replica.broker_id is None:
-            continue
+    for replica in known:
         files, own = replica.files, Metadata()
         bad: list[FileError] = []
         after = max(files.checkpoints, default=-1)
@@ -184,7 +186,7 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
             bad.append(FileError(files.directory, str(failed)))
         errors += bad
         if not bad:
-            found[replica.broker_id] = own
+            found[-1 if replica.broker_id is None else replica.broker_id] = own
     return found
 
 

@@ -23,6 +23,7 @@ from txnscan.offline.files import BadFile, aborted, leader_epochs, snapshot, top
 from txnscan.offline.producers import NONE, Begun, Figures, LogState, ProducerState, last_stable_offset
 from txnscan.offline.walk import Damage
 
+METADATA_TOPIC = "__cluster_metadata"
 T = TypeVar("T")
 # Below this, loading numpy takes longer than it saves.
 _FAST_FROM_BYTES = 2 * 1024 * 1024

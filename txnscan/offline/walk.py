@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from mmap import mmap
 
-from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.record_batch import (
     COMPRESSED,
     CONTROL,
@@ -171,6 +170,8 @@ def _marker(batch: bytes) -> tuple[bool, int, int] | None:
         if opened == b"\x0c\0\0" and closing == 0 and kind in (0, 1):
             base_ms, greatest_ms = HEADER.unpack_from(batch)[7:9]
             return kind == 1, coordinator_epoch, greatest_ms if batch[22] & 0x08 else base_ms
+    # Seldom needed, and kafka-python takes a while to load.
+    from txnscan.kafka.errors import RequestFailed
     from txnscan.kafka.records import marker
 
     try:
