@@ -16,10 +16,11 @@ from pathlib import Path
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, say, timed_in_turn
 from txnscan.demo.jars import KAFKA_VERSION, java, kafka_jars
 from txnscan.demo.node import java_command
+from txnscan.kafka.record_batch import TRANSACTIONAL
 from txnscan.offline.columns import fold
 from txnscan.offline.disk import mapped
 from txnscan.offline.producers import LogState
-from txnscan.sim.wire.batches import TRANSACTIONAL, batch, marker
+from txnscan.sim.wire.batches import batch, marker
 
 SMALL, LARGE = "batches of one record", "batches of 100 records"
 _TOOL = "org.apache.kafka.tools.DumpLogSegments"
