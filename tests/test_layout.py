@@ -20,7 +20,8 @@ PURE_BUT_FOR_SEND = tuple(
     f"evidence/{name}.py" for name in ("agreement", "log_scan", "probe", "sieve", "snapshot", "visibility")
 )
 OFFLINE = tuple(
-    f"offline/{name}.py" for name in ("cluster_metadata", "files", "judging", "producers", "state_log", "walk")
+    f"offline/{name}.py"
+    for name in ("cluster_metadata", "columns", "files", "judging", "model", "producers", "state_log", "walk")
 )
 PURE = (
     *THEORY,
@@ -34,6 +35,7 @@ IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random
 IMPURE_HOMES = (
     *("scan", "api", "cli", "engine", "report", "store.tables", "store.history"),
     *("evidence.cluster", "evidence.log_reads", "evidence.reads", "evidence.tasks"),
+    *("offline.disk", "offline.reading", "offline.replica"),
 )
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (

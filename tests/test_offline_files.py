@@ -24,8 +24,9 @@ from txnscan.offline.files import (
     snapshot,
     topic_id,
 )
+from txnscan.offline.model import Replica
 from txnscan.offline.producers import ProducerState
-from txnscan.offline.replica import Replica, read_replica
+from txnscan.offline.replica import read_replica
 
 STATES = [OPEN_AT_37, ProducerState(1001, 0, -1, -1, -1, 0, MS, -1)]
 

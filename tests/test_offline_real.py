@@ -44,8 +44,8 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.offline import walk
 from txnscan.offline.disk import find, read
 from txnscan.offline.files import snapshot
+from txnscan.offline.model import Replica
 from txnscan.offline.reading import Read, read_paths
-from txnscan.offline.replica import Replica
 
 LATE_AFTER_MS = 20 * 60_000
 COMPACTED, CODECS, V1, V2 = "compacted", "codecs", "traffic-v1", "traffic-v2"

@@ -60,7 +60,7 @@ def run(options: Options) -> Finding:
     jars = kafka_jars(say=say)
     with tempfile.TemporaryDirectory(prefix="txnscan-bench-offline-") as scratch:
         directories = {SMALL: Path(scratch) / "small-0", LARGE: Path(scratch) / "large-0"}
-        batches = {SMALL: options.segment_batches, LARGE: max(options.segment_batches // 20, 1)}
+        batches = {SMALL: options.segment_batches, LARGE: max(options.segment_batches // 100, 1)}
         for name, records in ((SMALL, 1), (LARGE, 100)):
             directories[name].mkdir()
             write_segment(_segment(directories[name]), batches[name], records)

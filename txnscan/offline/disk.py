@@ -11,13 +11,12 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from txnscan.config import printable
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.model import Key
 from txnscan.offline.files import GOING, BadFile, checkpoint, offset_of, partition_of, properties
+from txnscan.offline.model import FileError, Found, LogDirectory, ReplicaFiles
 
 _DEPTH_MAX = 4
 _SMALL_BYTES_MAX = 64 * 1024 * 1024
@@ -37,62 +36,6 @@ class PathError(TxnscanError):
     """A path that nothing can be read from. `str()` is one sentence."""
 
     exit_status = ExitStatus.USAGE
-
-
-@dataclass(frozen=True, slots=True)
-class FileError:
-    """A file that could not be read, or makes no sense, and why."""
-
-    path: str
-    error: str
-
-
-@dataclass(slots=True)
-class ReplicaFiles:
-    """The files of one replica of a partition. whole: the directory was given, and not some of its files. written_ms:
-    when one of its segments was last written, by the file system.
-    """
-
-    directory: str
-    key: Key | None
-    whole: bool
-    segments: dict[int, str] = field(default_factory=dict)
-    snapshots: dict[int, str] = field(default_factory=dict)
-    indexes: dict[int, str] = field(default_factory=dict)
-    checkpoints: dict[int, str] = field(default_factory=dict)
-    others: dict[str, str] = field(default_factory=dict)
-    going: list[str] = field(default_factory=list)
-    log_directory: LogDirectory | None = None
-    written_ms: int = -1
-
-    @property
-    def name(self) -> str:
-        """Its partition, or where it was found."""
-        return f"{self.key[0]}-{self.key[1]}" if self.key is not None else self.directory
-
-
-@dataclass(slots=True)
-class LogDirectory:
-    """A log directory (`log.dirs`) of a broker, as its own files say. clean: the broker wrote down that it had shut
-    down in good order, which it takes back when it starts.
-    """
-
-    path: str
-    cluster_id: str | None = None
-    broker_id: int | None = None
-    clean: bool = False
-    offsets: dict[str, dict[Key, int]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Found:
-    """All that the paths hold. newest_ms: when the newest of the files was last written, by the file system."""
-
-    replicas: list[ReplicaFiles] = field(default_factory=list)
-    log_directories: list[LogDirectory] = field(default_factory=list)
-    going: list[str] = field(default_factory=list)
-    errors: list[FileError] = field(default_factory=list)
-    newest_ms: int = -1
 
 
 def find(paths: Iterable[str]) -> Found:

@@ -37,9 +37,8 @@ from txnscan.model import (
     Verdict,
     duration,
 )
-from txnscan.offline.disk import LogDirectory
+from txnscan.offline.model import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.producers import ProducerState
-from txnscan.offline.replica import METADATA_TOPIC, Replica
 
 if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata

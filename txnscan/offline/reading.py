@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, KnownOutcome, LoggedTransaction
-from txnscan.offline.disk import FileError, Found, ReplicaFiles, find
-from txnscan.offline.replica import METADATA_TOPIC, Replica, batches, checksum_error, read_replica
+from txnscan.offline.disk import find
+from txnscan.offline.model import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
+from txnscan.offline.replica import batches, checksum_error, read_replica
 
 if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata

@@ -9,86 +9,22 @@ in what is missing, be it damaged, cut off, or on another replica.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TypeVar
 
 from crc32c import crc32c
 
 from txnscan.kafka.record_batch import CRC_AT, CRC_FROM, HEADER, MAGIC, MAGIC_AT
-from txnscan.model import Key
 from txnscan.offline import walk
-from txnscan.offline.disk import FileError, ReplicaFiles, mapped, read
+from txnscan.offline.disk import mapped, read
 from txnscan.offline.files import BadFile, aborted, leader_epochs, snapshot, topic_id
-from txnscan.offline.producers import NONE, Begun, Figures, LogState, ProducerState, last_stable_offset
+from txnscan.offline.model import FileError, Replica, ReplicaFiles
+from txnscan.offline.producers import NONE, LogState, ProducerState, last_stable_offset
 from txnscan.offline.walk import Damage
 
-METADATA_TOPIC = "__cluster_metadata"
 T = TypeVar("T")
 # Below this, loading numpy takes longer than it saves.
 _FAST_FROM_BYTES = 2 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """What the files of one replica say.
-
-    log_start_offset: below it everything was deleted, or moved to tiered storage where `moved_until` says so.
-    log_end_offset: the offset behind the last one that was read. high_watermark: as the broker last wrote it down, a
-    lower bound; -1 where it is not known, as with the other checkpoints. producers: all, as DescribeProducers
-    tells them. start_unknown: why transactions may be open that are not seen here, or None. unproven: why nothing is
-    known from `log_end_offset` on, or None. gap_until: up to there something is missing within the log, -1 for nothing.
-    snapshot_offset: of the snapshot that the state rests on, -1 for none. aborted_rows: of the transaction indexes.
-    """
-
-    directory: str
-    key: Key | None
-    broker_id: int | None
-    topic_id: str | None
-    segments: int
-    size_bytes: int
-    log_start_offset: int
-    log_end_offset: int
-    last_stable_offset: int
-    high_watermark: int
-    cleaned_until: int
-    recovery_point: int
-    moved_until: int
-    leader_epoch: int
-    snapshot_offset: int
-    producers: tuple[ProducerState, ...]
-    begun: dict[int, Begun]
-    figures: Figures
-    start_unknown: str | None
-    unproven: str | None
-    gap_until: int
-    aborted_rows: int
-    errors: tuple[FileError, ...]
-    files: ReplicaFiles = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """Its partition, or where it was found."""
-        return self.files.name
-
-    @property
-    def open(self) -> tuple[ProducerState, ...]:
-        """The producers with an open transaction, in the order of its start."""
-        found = [one for one in self.producers if one.start_offset >= 0]
-        return tuple(sorted(found, key=lambda one: (one.start_offset, one.producer_id)))
-
-    def doubt(self, one: ProducerState) -> str | None:
-        """Why this copy does not show that the transaction is still open at its end, or None."""
-        if self.unproven is not None:
-            return f"nothing is known from offset {self.log_end_offset} on: {self.unproven}"
-        if self.gap_until > max(one.start_offset, self.snapshot_offset):
-            return f"what stood before offset {self.gap_until} is missing here, and its marker may have been in it"
-        return None
-
-    @property
-    def compaction_stuck(self) -> bool:
-        """Whether a compacted partition cannot be cleaned any further, because of an open transaction."""
-        return bool(self.open) and self.cleaned_until > NONE and self.last_stable_offset < self.log_end_offset
 
 
 class _Snapshots:

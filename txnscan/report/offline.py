@@ -24,8 +24,8 @@ from txnscan.report.table import plural, print_text, print_transactions, utc
 
 if TYPE_CHECKING:
     from txnscan.offline.judging import OpenInFiles
+    from txnscan.offline.model import Replica
     from txnscan.offline.reading import Read
-    from txnscan.offline.replica import Replica
     from txnscan.offline.state_log import Impossible
 
 _STAGE = "read files"
