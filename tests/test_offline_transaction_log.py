@@ -19,6 +19,7 @@ from tests.offline import MS, data, end, partition_directory
 from txnscan.cli import app
 from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.record_batch import MAGIC_AT
 from txnscan.model import State
 from txnscan.offline.reading import read_paths
 from txnscan.offline.state_log import StateLog, read_state_log
@@ -146,6 +147,28 @@ def test_one_broker_without_a_metadata_log_shows_nothing_hanging_unless_somebody
     (vouched,) = ran("segments", root, "--stopped")["transactions"]
     assert (vouched["verdict"], vouched["reason"], vouched["outcome"]) == ("hanging", "orphan", "unknown")
     assert vouched["commands"][1].endswith("--producer-id 7 --producer-epoch 3 --coordinator-epoch 0")
+
+
+def test_a_marker_that_passes_for_an_older_format_by_damage_leaves_nothing_hanging(tmp_path: Path) -> None:
+    """No checksum covers the byte that says which format a batch has."""
+    root = directory(tmp_path, logged=OTHER, hanging=False)
+    (log,) = (root / "t-0").glob("*.log")
+    damaged = bytearray(log.read_bytes())
+    damaged[len(data(0)) + MAGIC_AT] = 1
+    log.write_bytes(bytes(damaged))
+    (one,) = ran("segments", str(root), "--stopped")["transactions"]
+    assert one["verdict"] == "indeterminate" and "a batch of an earlier format" in one["explanation"]
+
+
+def test_files_of_two_clusters_show_nothing_together(tmp_path: Path) -> None:
+    root = directory(tmp_path, logged=OTHER)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "meta.properties").write_text("cluster.id=xyz\nbroker.id=1\n")
+    partition_directory(other, "u-0", {0: data(0)})
+    told = ran("segments", str(root), str(other), "--stopped")
+    assert {one["verdict"] for one in told["transactions"]} == {"indeterminate"}
+    assert "files of 2 clusters" in told["transactions"][0]["explanation"]
 
 
 def test_who_holds_it_is_seen_without_any_proof(tmp_path: Path) -> None:

@@ -84,6 +84,9 @@ def best(replicas: Sequence[Replica]) -> Replica:
 
 def running_error(copies: Copies) -> str | None:
     """Why the files may be of different moments, or None."""
+    clusters = {directory.cluster_id for directory in copies.directories} - {None}
+    if len(clusters) > 1:
+        return f"these are files of {len(clusters)} clusters: read those of one"
     latest = copies.latest
     if latest is None:
         return (
@@ -310,6 +313,8 @@ def _outcome_evidence(
     o = judged.observation
     begun = replica.begun.get(o.producer_id)
     seen = begun is not None and begun.start_offset == o.start_offset and begun.first_epoch is not None
+    # What was deleted before the beginning of the log may have been of it.
+    seen = seen and replica.start_unknown is None
     held = logged(logs, o.producer_id)
     return OutcomeEvidence(
         observation=o,

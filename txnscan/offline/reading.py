@@ -165,7 +165,7 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.disk import mapped
 
-    found = {}
+    found: dict[int, Metadata] = {}
     for replica in known:
         files, own = replica.files, Metadata()
         bad: list[FileError] = []
@@ -187,7 +187,10 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
             bad.append(FileError(files.directory, str(failed)))
         errors += bad
         if not bad:
-            found[-1 if replica.broker_id is None else replica.broker_id] = own
+            broker_id = -1 if replica.broker_id is None else replica.broker_id
+            # Of two copies of one broker the older one says what may be missing.
+            if broker_id not in found or own.next_offset < found[broker_id].next_offset:
+                found[broker_id] = own
     return found
 
 

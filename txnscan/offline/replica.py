@@ -205,7 +205,10 @@ def checksum_error(files: ReplicaFiles, offset: int) -> str | None:
             with mapped(files.segments[base]) as data:
                 for at, size in walk.headers(data):
                     if data[at + MAGIC_AT] != MAGIC or size < HEADER.size:
-                        continue
+                        if int.from_bytes(data[at : at + 8], signed=True) < offset:
+                            continue
+                        # No checksum covers the byte that says so: it may be a marker all the same.
+                        return f"{files.segments[base]}: behind it, at byte {at}, stands a batch of an earlier format"
                     if crc32c(data[at + CRC_FROM : at + size]) != int.from_bytes(data[at + CRC_AT : at + CRC_FROM]):
                         return f"{files.segments[base]}: the batch at byte {at} fails its checksum"
         except OSError as error:
