@@ -12,7 +12,6 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import repeat
-from mmap import MADV_DONTNEED, PAGESIZE, mmap
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,17 @@ from txnscan.kafka.record_batch import (
     TRANSACTIONAL,
 )
 from txnscan.offline.producers import NONE, Begun, LogState, ProducerState
-from txnscan.offline.walk import LENGTH_MIN, LENGTH_MIN_V2, Damage, Damaged, Data, end_of, one_batch
+from txnscan.offline.walk import (
+    LENGTH_MIN,
+    LENGTH_MIN_V2,
+    RELEASE_BYTES,
+    Damage,
+    Damaged,
+    Data,
+    end_of,
+    one_batch,
+    release,
+)
 
 # Batches that are looked at together: some megabytes of memory, whatever the size of the file.
 _CHUNK = 1 << 15
@@ -73,7 +82,7 @@ def fold(
         damage = _chunk(data, positions, reached, state, base_offset, until)
         if damage is not None:
             return damage
-        _release(data, at, reached)
+        release(data, at, reached)
         at = reached
 
 
@@ -82,6 +91,7 @@ def _positions(data: Data, at: int, end: int) -> tuple[list[int], int]:
     explains.
     """
     found: list[int] = []
+    far = at + RELEASE_BYTES
     unpack, take, shortest = _LENGTH.unpack_from, found.append, LENGTH_FROM + LENGTH_MIN
     with suppress(struct.error):  # the file ends within a length
         for _ in repeat(None, _CHUNK):
@@ -90,15 +100,9 @@ def _positions(data: Data, at: int, end: int) -> tuple[list[int], int]:
                 break
             take(at)
             at += size
+            if at > far:
+                break
     return found, at
-
-
-def _release(data: Data, at: int, reached: int) -> None:
-    """Gives the pages of a mapped file back: it may be larger than memory."""
-    if isinstance(data, mmap):
-        first = -(-at // PAGESIZE) * PAGESIZE
-        if reached - first >= PAGESIZE:
-            data.madvise(MADV_DONTNEED, first, (reached - first) // PAGESIZE * PAGESIZE)
 
 
 def _chunk(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from mmap import mmap
+from mmap import MADV_DONTNEED, PAGESIZE, mmap
 
 from txnscan.kafka.record_batch import (
     COMPRESSED,
@@ -35,6 +35,8 @@ Data = bytes | mmap
 LENGTH_MIN, LENGTH_MIN_V2 = 14, HEADER.size - LENGTH_FROM
 _OFFSET_MAX = 2**63 - 1
 _LOOK_BYTES = 1 << 20
+# After so much of a mapped file its pages are given back: it may be larger than memory.
+RELEASE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def fold(
     before: called with the base offset of each batch, before it counts. Gives where and why it could not be read to its
     end, or None.
     """
-    end = len(data)
+    end, released = len(data), at
     stop = end_of(data, at, end)
     while stop is None:
         size = LENGTH_FROM + int.from_bytes(data[at + LENGTH_AT : at + LENGTH_FROM], signed=True)
@@ -76,6 +78,9 @@ def fold(
         except Damaged as damaged:
             return Damage(at, str(damaged))
         at += size
+        if at - released > RELEASE_BYTES:
+            release(data, released, at)
+            released = at
         stop = end_of(data, at, end)
     return stop if isinstance(stop, Damage) else None
 
@@ -181,10 +186,21 @@ def _marker(batch: bytes) -> tuple[bool, int, int] | None:
     return None if found is None else (found.commits, found.coordinator_epoch, found.timestamp_ms)
 
 
+def release(data: Data, at: int, reached: int) -> None:
+    """Gives the pages of a mapped file back, from here up to there."""
+    if isinstance(data, mmap):
+        first = -(-at // PAGESIZE) * PAGESIZE
+        if reached - first >= PAGESIZE:
+            data.madvise(MADV_DONTNEED, first, (reached - first) // PAGESIZE * PAGESIZE)
+
+
 def headers(data: Data, at: int = 0) -> Iterator[tuple[int, int]]:
     """The position and size of each whole batch, as far as lengths make sense."""
-    end = len(data)
+    end, released = len(data), at
     while end_of(data, at, end) is None:
         size = LENGTH_FROM + int.from_bytes(data[at + LENGTH_AT : at + LENGTH_FROM], signed=True)
         yield at, size
         at += size
+        if at - released > RELEASE_BYTES:
+            release(data, released, at)
+            released = at
