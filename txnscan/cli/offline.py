@@ -11,7 +11,7 @@ import typer
 
 from txnscan.cli.base import app, progress_bar, write_json
 from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings
-from txnscan.cli.options import CheckCrc, FailOnOption, Format, LateAfter, OutputFormat, Stopped
+from txnscan.cli.options import CheckCrc, FailOnOption, Format, LateAfterInFiles, OutputFormat, Stopped
 from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -33,10 +33,10 @@ _PATHS = "Files, directories of partitions, or log directories of brokers."
     ),
 )
 def segments(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help=_PATHS, show_default=False)],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help=_PATHS, show_default=False)],
     check_crc: CheckCrc = False,
     stopped: Stopped = False,
-    late_after: LateAfter = None,
+    late_after: LateAfterInFiles = None,
     format: OutputFormat = Format.TABLE,
     every: Annotated[bool, typer.Option("--all", help="Show partitions in which nothing is open, too.")] = False,
     fail_on: FailOnOption = None,
@@ -68,7 +68,7 @@ def segments(
     ),
 )
 def transaction_log(
-    paths: Annotated[list[str] | None, typer.Argument(metavar="PATH...", help=_PATHS, show_default=False)] = None,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="PATH", help=_PATHS, show_default=False)] = None,
     transactional_id: Annotated[
         list[str] | None,
         typer.Option("--transactional-id", metavar="ID", help="Show every record of this id. May be repeated."),
@@ -91,7 +91,7 @@ def transaction_log(
     ] = None,
     check_crc: CheckCrc = False,
     stopped: Stopped = False,
-    late_after: LateAfter = None,
+    late_after: LateAfterInFiles = None,
     format: OutputFormat = Format.TABLE,
     every: Annotated[bool, typer.Option("--all", help="Show ids at rest, too.")] = False,
     fail_on: FailOnOption = None,

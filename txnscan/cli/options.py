@@ -46,6 +46,15 @@ LateAfter = Annotated[
         "Default: the brokers' transaction.max.timeout.ms and 5 minutes.",
     ),
 ]
+LateAfterInFiles = Annotated[
+    str | None,
+    typer.Option(
+        "--late-after",
+        metavar="DURATION",
+        help="Age from which a transaction is late, such as 20m, which is the default: the brokers' "
+        "transaction.max.timeout.ms is in no file.",
+    ),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", metavar="table|json", help="What to print on stdout.")]
 FailOnOption = Annotated[
     list[FailOn] | None,

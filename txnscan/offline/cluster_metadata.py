@@ -8,7 +8,6 @@ All are flexible. Fields that later versions add stand behind the ones that are 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from txnscan.kafka.frames import Cursor
@@ -32,29 +31,27 @@ class Assigned:
 
 @dataclass(slots=True)
 class Metadata:
-    """The cluster as the log has it. registered_at: the offset at which each broker last registered, as it does each
+    """The cluster as the log has it. ids: of topics, by name. registered_at: the offset at which each broker last registered, as it does each
     time it starts. ended_ms: when the last record was written, by the controller's clock; a controller writes one every
     half second, if only to say that nothing happened.
     """
 
     next_offset: int = 0
     ended_ms: int = -1
-    topics: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
     partitions: dict[tuple[str, int], Assigned] = field(default_factory=dict)
     registered_at: dict[int, int] = field(default_factory=dict)
 
     def assigned(self, key: Key) -> tuple[str, Assigned] | None:
         """Topic id and replicas of a partition, None where there is no such partition."""
-        found = [topic_id for topic_id, name in self.topics.items() if name == key[0]]
-        for topic_id in found:
-            if (topic_id, key[1]) in self.partitions:
-                return topic_id, self.partitions[topic_id, key[1]]
-        return None
+        topic_id = self.ids.get(key[0], "")
+        found = self.partitions.get((topic_id, key[1]))
+        return None if found is None else (topic_id, found)
 
     def count(self, topic: str) -> int:
         """How many partitions a topic has."""
-        ids = {topic_id for topic_id, name in self.topics.items() if name == topic}
-        return sum(1 for topic_id, _ in self.partitions if topic_id in ids)
+        ours = self.ids.get(topic)
+        return sum(1 for topic_id, _ in self.partitions if topic_id == ours)
 
     def take(self, offset: int, value: bytes) -> None:
         """A record. Raises RequestFailed where its bytes make no sense."""
@@ -66,10 +63,10 @@ class Metadata:
             self.registered_at[record.int32()] = offset
         elif kind == _TOPIC:
             name = record.string() or ""
-            self.topics[_topic_id(record)] = name
+            self.ids[name] = _topic_id(record)
         elif kind == _REMOVE_TOPIC:
             removed = _topic_id(record)
-            self.topics.pop(removed, None)
+            self.ids = {name: topic_id for name, topic_id in self.ids.items() if topic_id != removed}
             for key in [key for key in self.partitions if key[0] == removed]:
                 del self.partitions[key]
         elif kind == _PARTITION:
@@ -107,8 +104,3 @@ def _topic_id(record: Cursor) -> str:
 
 def _numbers(record: Cursor) -> tuple[int, ...]:
     return tuple(record.int32() for _ in range(record.length()))
-
-
-def newest(copies: Iterable[Metadata]) -> Metadata | None:
-    """The copy that reaches furthest."""
-    return max(copies, key=lambda copy: copy.next_offset, default=None)

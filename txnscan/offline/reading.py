@@ -174,7 +174,8 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
             if after >= 0:
                 with mapped(files.checkpoints[after]) as data:
                     for batch in decoded(bytes(data), records=True):
-                        _take(own, batch, after)
+                        # At some offset before it, which the snapshot does not have.
+                        _take(own, batch, after - 1)
                 own.next_offset = after
             base = max((one for one in files.segments if one <= after), default=None)
             for raw in batches(files, bad, base):
