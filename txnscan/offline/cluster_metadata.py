@@ -31,9 +31,9 @@ class Assigned:
 
 @dataclass(slots=True)
 class Metadata:
-    """The cluster as the log has it. ids: of topics, by name. registered_at: the offset at which each broker last registered, as it does each
-    time it starts. ended_ms: when the last record was written, by the controller's clock; a controller writes one every
-    half second, if only to say that nothing happened.
+    """The cluster as the log has it. ids: of topics, by name. registered_at: the offset at which each broker last
+    registered, as it does each time it starts. ended_ms: when the last record was written, by the controller's clock; a
+    controller writes one every half second, if only to say that nothing happened.
     """
 
     next_offset: int = 0
