@@ -251,6 +251,7 @@ def test_a_value_that_the_simulator_writes_is_read_back(
         client_version=client if client >= 2 else 0,
         start_time_ms=time_ms,
         updated_ms=time_ms,
+        timeout_ms=60_000,
     )
     assert producer_id(written) == pid
 

@@ -292,7 +292,7 @@ class LoggedTransaction:
 
     whole_from: from there up to this record no offset of the log is missing in what was read. client_version: the
     transactions version of who wrote to the transaction or ended it, 2 where an end raised the epoch; 0 where it is not
-    given. An id that expired has a tombstone: state Dead, with nothing else.
+    given. timeout_ms: of the id's transactions. An id that expired has a tombstone: state Dead, with nothing else.
     """
 
     offset: int
