@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import islice
 from typing import TypeVar
 
 from crc32c import crc32c
@@ -24,7 +25,8 @@ from txnscan.offline.walk import Damage
 
 T = TypeVar("T")
 # Below this, loading numpy takes longer than it saves.
-_FAST_FROM_BYTES = 2 * 1024 * 1024
+_COLUMNS_FROM_BATCHES = 30_000
+_PROBED_BATCHES = 64
 
 
 class _Snapshots:
@@ -153,11 +155,17 @@ def _replica(
 
 
 def _fold(data: walk.Data, state: LogState, base: int, snapshots: _Snapshots, check_crc: bool) -> Damage | None:
-    if not check_crc and len(data) >= _FAST_FROM_BYTES and find_spec("numpy") is not None:
+    if not check_crc and _batches_about(data) >= _COLUMNS_FROM_BATCHES and find_spec("numpy") is not None:
         from txnscan.offline import columns
 
         return columns.fold(data, state, base, until=snapshots.due)
     return walk.fold(data, state, base, crc32c=crc32c if check_crc else None, before=snapshots.before)
+
+
+def _batches_about(data: walk.Data) -> int:
+    """How many batches there are, if the rest are like the first."""
+    sizes = [size for _, size in islice(walk.headers(data), _PROBED_BATCHES)]
+    return len(data) * len(sizes) // sum(sizes) if sizes else 0
 
 
 def _snapshots(files: ReplicaFiles, errors: list[FileError]) -> dict[int, list[ProducerState]]:
