@@ -19,8 +19,13 @@ THEORY = ("model.py", "judge/rules.py", "judge/outcome.py", "judge/log_check.py"
 PURE_BUT_FOR_SEND = tuple(
     f"evidence/{name}.py" for name in ("agreement", "log_scan", "probe", "sieve", "snapshot", "visibility")
 )
+OFFLINE = tuple(
+    f"offline/{name}.py"
+    for name in ("cluster_metadata", "columns", "files", "judging", "model", "producers", "state_log", "walk")
+)
 PURE = (
     *THEORY,
+    *OFFLINE,
     *PURE_BUT_FOR_SEND,
     *("evidence/batches.py", "evidence/observe.py", "evidence/transaction_log.py", "findings.py"),
     *("resolve/apply.py", "store/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
@@ -31,6 +36,7 @@ IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random
 IMPURE_HOMES = (
     *("scan", "api", "cli", "engine", "report", "store.tables", "store.history"),
     *("evidence.cluster", "evidence.log_reads", "evidence.reads", "evidence.tasks"),
+    *("offline.disk", "offline.reading", "offline.replica"),
 )
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (
@@ -39,7 +45,15 @@ SPARK_HOMES = (
 )
 # What needs Arrow, which Spark and delta-rs bring.
 ARROW_HOMES = (
-    *("engine/", "store/delta.py", "store/delta_rs.py", "store/history.py", "store/spark.py", "store/tables.py"),
+    *(
+        "engine/",
+        "store/delta.py",
+        "store/delta_rs.py",
+        "store/history.py",
+        "store/maintain.py",
+        "store/spark.py",
+        "store/tables.py",
+    ),
     *JOURNAL,
 )
 
@@ -147,6 +161,9 @@ def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() ->
     stores = ("txnscan.store.spark", "txnscan.store.delta_rs", "txnscan.store.tables", "txnscan.store.history")
     heavy = (*stores, "txnscan.engine.spark", "txnscan.engine.rows", "pyarrow", "pandas", "deltalake")
     assert offenders(*heavy, allowed=ARROW_HOMES, unless=("call", "typing")) == []
+    # numpy is no part of the base installation.
+    assert offenders("numpy", allowed=("offline/columns.py",)) == []
+    assert offenders("txnscan.offline.columns", allowed=(), unless=("call",)) == []
     journal = ("txnscan.resolve.journal", "txnscan.resolve.lock")
     assert offenders(*journal, allowed=JOURNAL, unless=("call", "typing")) == []
 
@@ -194,7 +211,11 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["find-hanging", "--help"], ["--help"], ["find-hanging", "--bootstrap-server", "127.0.0.1:0"]]
+    "arguments",
+    [
+        *(["find-hanging", "--help"], ["--help"], ["find-hanging", "--bootstrap-server", "127.0.0.1:0"]),
+        *(["segments", "--help"], ["transaction-log", "/absent"]),
+    ],
 )
 def test_a_command_that_needs_no_spark_loads_none(arguments: list[str]) -> None:
     script = f"""

@@ -25,8 +25,10 @@ from tests.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compa
 from txnscan.evidence.log_scan import Records, of_ids, of_producers, pieces, read_log
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
 from txnscan.kafka import fetch as fetching
+from txnscan.kafka import records as decoding
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import Batch, fetch
+from txnscan.kafka.fetch import fetch
+from txnscan.kafka.record_batch import Batch
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import LogBatch, LogRow, RawRecord
 from txnscan.sim.encode import batch, transaction_log_value
@@ -93,13 +95,13 @@ def numbered(*records: Iterable[Record]) -> list[bytes]:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The base offsets of the batches whose records were decoded, in order."""
     seen: list[int] = []
-    real = fetching._batch
+    real = decoding._batch
 
     def counted(one: Any, records: bool) -> Batch:
         seen.append(one.base_offset)
         return real(one, records)
 
-    monkeypatch.setattr(fetching, "_batch", counted)
+    monkeypatch.setattr(decoding, "_batch", counted)
     return seen
 
 

@@ -30,7 +30,9 @@ def head(version: int = 0, status: int = 1, epoch: int = 3) -> bytes:
 
 
 def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, client: int = 0) -> LoggedTransaction:
-    return LoggedTransaction(9, 4, "tx-0", 1000, epoch, state, frozenset(partitions), client, START_MS, UPDATED_MS)
+    return LoggedTransaction(
+        9, 4, "tx-0", 1000, epoch, state, frozenset(partitions), client, START_MS, UPDATED_MS, 60_000
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,6 +251,7 @@ def test_a_value_that_the_simulator_writes_is_read_back(
         client_version=client if client >= 2 else 0,
         start_time_ms=time_ms,
         updated_ms=time_ms,
+        timeout_ms=60_000,
     )
     assert producer_id(written) == pid
 

@@ -297,7 +297,7 @@ class LoggedTransaction:
 
     whole_from: from there up to this record no offset of the log is missing in what was read. client_version: the
     transactions version of who wrote to the transaction or ended it, 2 where an end raised the epoch; 0 where it is not
-    given. An id that expired has a tombstone: state Dead, with nothing else.
+    given. timeout_ms: of the id's transactions. An id that expired has a tombstone: state Dead, with nothing else.
     """
 
     offset: int
@@ -310,6 +310,7 @@ class LoggedTransaction:
     client_version: int
     start_time_ms: int
     updated_ms: int
+    timeout_ms: int = -1
 
     def __str__(self) -> str:
         partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions)) or "no partitions"

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.bench import busy, cold, commands, costs, distribution, metadata, scale, slow, sweep, wide
+from tests.bench import busy, cold, commands, costs, distribution, metadata, offline, scale, slow, sweep, wide
 from tests.bench.harness import ROOT, Finding, Options, console, machine, say, show
 from tests.bench.processes import Failed, apart
 
@@ -28,6 +28,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], Finding]] = MappingProxyType(
         "scale": scale.run,
         "costs": costs.run,
         "distribution": distribution.run,
+        "offline": offline.run,
     }
 )
 
@@ -74,6 +75,7 @@ def parsed(arguments: Sequence[str] | None) -> tuple[list[str], Path, Options]:
         ("live_share", "of the partitions, 0 to 1: those that have a live transaction"),
         ("transactional_ids", "at rest"),
         ("log_records", "in __transaction_state, at least; each id has one or more"),
+        ("segment_batches", "offline: batches of one record in the segment"),
     ):
         default = getattr(Options, name)
         said = f"{what} (default: {'all' if default is None else default})"

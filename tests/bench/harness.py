@@ -47,6 +47,7 @@ class Options:
     live_share: float = 0.05
     transactional_ids: int = 100_000
     log_records: int = 300_000
+    segment_batches: int = 400_000
 
 
 # --- timing ---

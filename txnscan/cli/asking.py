@@ -20,7 +20,7 @@ from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
 _LONG_MAX = 2**63 - 1
 
 
-def _opened(config: ScanConfig) -> Any:
+def opened_cluster(config: ScanConfig) -> Any:
     """The cluster, on connections that end with its context."""
     import uuid
 
@@ -33,7 +33,7 @@ def _opened(config: ScanConfig) -> Any:
     return Cluster(clients)
 
 
-def _say_errors(errors: Collection[ScanError], format: RowFormat) -> None:
+def say_errors(errors: Collection[ScanError], format: RowFormat) -> None:
     """On stderr, a line for each; in JSON they stand in the object."""
     if format is RowFormat.JSON:
         return
@@ -42,7 +42,7 @@ def _say_errors(errors: Collection[ScanError], format: RowFormat) -> None:
         complain(f"txnscan: {where}{error.error}")
 
 
-def _end(errors: Collection[ScanError], shown: int) -> None:
+def end_by(errors: Collection[ScanError], shown: int) -> None:
     """Ends the command: what was asked for and not answered is no success."""
     if errors:
         raise typer.Exit(ExitStatus.INCOMPLETE if shown else ExitStatus.FAILED)
@@ -116,10 +116,10 @@ def list_transactions(
             pattern=transactional_id_pattern or None,
         )
         warn(config)
-        rows = _rows(format, "transactions", LISTED, TableRows(LIST_TABLE))
+        rows = rows_in(format, "transactions", LISTED, TableRows(LIST_TABLE))
         errors: list[ScanError] = []
         answered = 0
-        with _opened(config) as cluster:
+        with opened_cluster(config) as cluster:
             brokers = _brokers(cluster.view([]), config.broker_ids)
             for some in streamed(lambda asked: list_on(cluster.send, asked, wanted, wall_clock_ms), brokers):
                 if isinstance(some, ScanError):
@@ -128,11 +128,12 @@ def list_transactions(
                     rows.write([listed_row(one) for one in some])
             answered = len(brokers) - len(errors)
         rows.end(errors)
-        _say_errors(errors, format)
-    _end(errors, answered)
+        say_errors(errors, format)
+    end_by(errors, answered)
 
 
-def _rows(format: RowFormat, name: str, columns: Collection[str], table: Rows) -> Rows:
+def rows_in(format: RowFormat, name: str, columns: Collection[str], table: Rows) -> Rows:
+    """Rows in this format. table: how they are written where it is a table."""
     if format is RowFormat.TABLE:
         return table
     return JsonRows(name) if format is RowFormat.JSON else CsvRows(tuple(columns))
@@ -177,17 +178,17 @@ def describe(
         if not all(transactional_id):
             raise ConfigError("--transactional-id", "is empty; give an id")
         warn(config)
-        with _opened(config) as cluster:
+        with opened_cluster(config) as cluster:
             found, errors = described_by(
                 cluster.send, transactional_id, cluster.view, wall_clock_ms, time.sleep, cluster.principal
             )
             found = with_offsets(cluster.send, found, cluster.view)
         shown = [described_row(one) for one in found]
-        rows = _rows(format, "transactions", DESCRIBED, LineRows(described_lines))
+        rows = rows_in(format, "transactions", DESCRIBED, LineRows(described_lines))
         rows.write(shown if format is not RowFormat.CSV else [described_csv(one) for one in shown])
         rows.end(errors)
-        _say_errors(errors, format)
-    _end(errors, len(found))
+        say_errors(errors, format)
+    end_by(errors, len(found))
 
 
 @app.command(
@@ -229,10 +230,10 @@ def describe_producers(
             partitions=tuple(partition or ()),
         )
         warn(config)
-        with _opened(config) as cluster:
+        with opened_cluster(config) as cluster:
             errors, answered = _show_producers(cluster, config, broker_id, only_open, format)
-        _say_errors(errors, format)
-    _end(errors, answered)
+        say_errors(errors, format)
+    end_by(errors, answered)
 
 
 def _show_producers(
@@ -249,7 +250,7 @@ def _show_producers(
     topics = in_scope(config, view)
     check_scope(config, view, topics)
     _brokers(view, () if broker_id is None else (broker_id,))
-    rows = _rows(format, "producers", PRODUCERS, LineRows(lambda group: producers_lines(group["rows"])))
+    rows = rows_in(format, "producers", PRODUCERS, LineRows(lambda group: producers_lines(group["rows"])))
     if broker_id is not None:
         note(no_proof(broker_id))
     errors: list[ScanError] = []
@@ -264,74 +265,6 @@ def _show_producers(
             rows.write([{"rows": made}] if format is RowFormat.TABLE else made)
     rows.end(errors)
     return errors, answered
-
-
-@app.command(
-    "transaction-log",
-    cls=OneCommand,
-    epilog=examples(
-        "txnscan transaction-log --bootstrap-server localhost:9092 --transactional-id my-txn-id",
-        "txnscan transaction-log --bootstrap-server localhost:9092 --producer-id 134132 --format json",
-    ),
-)
-def transaction_log(
-    bootstrap_server: BootstrapServer,
-    transactional_id: Annotated[
-        list[str] | None, typer.Option("--transactional-id", metavar="ID", help="Of this id. May be repeated.")
-    ] = None,
-    producer_id: Annotated[
-        list[int] | None,
-        typer.Option("--producer-id", metavar="ID", help="Of every id that ever had this one. May be repeated."),
-    ] = None,
-    command_config: CommandConfig = None,
-    format: RowsFormat = RowFormat.TABLE,
-) -> None:
-    """Show what __transaction_state holds of an id or a producer id, record by record; impossible steps are marked.
-
-    Exit status: 0 when the log was read, 4 when not all of it was, 1 when none of it was.
-    """
-    with errors_in_one_line():
-        config = ScanConfig(bootstrap_server, command_config=command_config)
-        if not transactional_id and not producer_id:
-            raise ConfigError("--transactional-id", "give an id, or a producer id with --producer-id")
-        if any(one < 0 for one in producer_id or ()):
-            raise ConfigError("--producer-id", "must be 0 or more")
-        warn(config)
-        errors, read = _live_log(config, tuple(transactional_id or ()), tuple(producer_id or ()), format)
-        _say_errors(errors, format)
-    _end(errors, read)
-
-
-def _live_log(
-    config: ScanConfig, names: Collection[str], producer_ids: Collection[int], format: RowFormat
-) -> tuple[list[ScanError], int]:
-    """What of the brokers' log could not be read, and how many of its partitions were."""
-    from txnscan.ask.streamed import streamed
-    from txnscan.ask.timeline import timeline, to_read
-    from txnscan.model import TRANSACTION_STATE_TOPIC
-    from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines, step_row
-    from txnscan.report.rows import headers
-
-    rows = _rows(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
-    with _opened(config) as cluster:
-        wanted, errors = to_read(cluster.view([TRANSACTION_STATE_TOPIC]), names, producer_ids)
-        found = 0
-        for one in streamed(
-            lambda each: timeline(
-                cluster.send, each.partition, names=each.names, producer_ids=producer_ids, principal=cluster.principal
-            ),
-            wanted,
-        ):
-            if isinstance(one, ScanError):
-                errors.append(one)
-            else:
-                found += 1
-                rows.write([step_row(one)])
-    rows.end(errors)
-    read = len(wanted) - sum(error.stage == "log" for error in errors)
-    if read and not found:
-        note("the log holds nothing of it: it never was, or it expired and was compacted away")
-    return errors, read
 
 
 @app.command(
@@ -367,12 +300,12 @@ def coordinator(
         if not names or not all(name for _, name in names):
             raise ConfigError("--transactional-id", "give an id, or a group with --group")
         warn(config)
-        with _opened(config) as cluster:
+        with opened_cluster(config) as cluster:
             topics = {topic_of(kind) for kind, _ in names}
             cluster.view(topics)
             agreed = cluster.agreement(topics)
         found = [coordinator_of(kind, name, agreed) for kind, name in names]
-        rows = _rows(format, "coordinators", COORDINATORS, LineRows(coordinator_lines))
+        rows = rows_in(format, "coordinators", COORDINATORS, LineRows(coordinator_lines))
         rows.write([coordinator_row(one) for one in found])
         rows.end(())
     known = sum(one.error is None for one in found)

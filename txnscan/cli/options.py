@@ -65,6 +65,15 @@ LateAfter = Annotated[
         "Default: the brokers' transaction.max.timeout.ms and 5 minutes.",
     ),
 ]
+LateAfterInFiles = Annotated[
+    str | None,
+    typer.Option(
+        "--late-after",
+        metavar="DURATION",
+        help="Age from which a transaction is late, such as 20m, which is the default: the brokers' "
+        "transaction.max.timeout.ms is in no file.",
+    ),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", metavar="table|json", help="What to print on stdout.")]
 RowsFormat = Annotated[RowFormat, typer.Option("--format", metavar="table|json|csv", help="What to print on stdout.")]
 FailOnOption = Annotated[
@@ -93,4 +102,12 @@ ClusterId = Annotated[str | None, typer.Option("--cluster-id", metavar="ID", hel
 TopicPattern = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="REGEX", help="Only topics whose whole name matches. May be repeated."),
+]
+CheckCrc = Annotated[bool, typer.Option("--check-crc", help="Check the checksum of every batch.")]
+Stopped = Annotated[
+    bool,
+    typer.Option(
+        "--stopped",
+        help="Vouch that these are the files of all brokers, copied while none of them ran, where they do not show it.",
+    ),
 ]

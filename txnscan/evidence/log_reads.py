@@ -25,7 +25,8 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed, code_of
-from txnscan.kafka.fetch import Batch, fetch
+from txnscan.kafka.fetch import fetch
+from txnscan.kafka.record_batch import Batch
 from txnscan.model import TRANSACTION_STATE_TOPIC, Judged, LoggedTransaction, LogRow, Partition, RawRecord
 
 # A first batch is given whole however large it is.

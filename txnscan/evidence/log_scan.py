@@ -25,8 +25,9 @@ from txnscan.evidence.transaction_log import (
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed, code_of
-from txnscan.kafka.fetch import Batch, fetch
+from txnscan.kafka.fetch import fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
+from txnscan.kafka.record_batch import Batch
 from txnscan.model import TRANSACTION_STATE_TOPIC, LogBatch, LogRow, Partition, RawRecord
 
 _PIECE_BYTES = 8 * 1024 * 1024

@@ -100,7 +100,7 @@ def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTrans
     version = reader.number(">h")
     _check_version(version)
     flexible = version >= _FLEXIBLE
-    pid, epoch, _timeout_ms, status = (reader.number(form) for form in (">q", ">h", ">i", ">b"))
+    pid, epoch, timeout_ms, status = (reader.number(form) for form in (">q", ">h", ">i", ">b"))
     if not 0 <= status < len(_STATES):
         raise UnknownRecord(f"a status of {status} is not known")
     partitions = reader.partitions(flexible)
@@ -117,6 +117,7 @@ def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTrans
         client_version=_Reader(tags[_CLIENT_VERSION_TAG]).number(">h") if _CLIENT_VERSION_TAG in tags else 0,
         start_time_ms=start_time_ms,
         updated_ms=updated_ms,
+        timeout_ms=timeout_ms,
     )
 
 

@@ -8,52 +8,30 @@ below the high watermark, control batches included. Source: `KafkaApis.handleFet
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from kafka.errors import CorruptRecordError, KafkaError
 from kafka.protocol.consumer import FetchRequest
-from kafka.record import MemoryRecords
 from kafka.record.util import calc_crc32c
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+from txnscan.kafka.record_batch import (
+    COMPRESSED,
+    CONTROL,
+    CRC_FROM,
+    HEADER,
+    LENGTH_FROM,
+    MAGIC,
+    TRANSACTIONAL,
+    Batch,
+)
+from txnscan.kafka.records import decoded
 from txnscan.model import Partition
 
 _MIN_VERSION = 9
 _MAX_VERSION = 10
 _CONSUMER = -1
-_MAGIC = 2
-# Version and type of a control record.
-_CONTROL_KEY = struct.Struct(">hh")
-_COMMIT = 1
-# `DefaultRecordBatch`, up to the records. Its length counts from behind itself, its checksum covers the attributes on.
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_LENGTH_FROM, _CRC_FROM = 12, 21
-_COMPRESSED, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A record batch: its offsets, what its header says of its producer, and its records as (offset, key, value).
-
-    commits: whether it is a COMMIT marker. records_count: how many records it has; fewer than offsets where some were
-    compacted away. records: None where they were not asked for.
-    """
-
-    base_offset: int
-    last_offset: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    is_control: bool
-    is_transactional: bool
-    commits: bool = False
-    records_count: int = 0
-    records: tuple[tuple[int, bytes | None, bytes | None], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +104,8 @@ def fetch(
     if answer.error_code != ErrorCode.NONE:
         raise RequestFailed(error_name(answer.error_code), code=error_name(answer.error_code))
     data = bytes(answer.records or b"")
-    found = _batches(data, records) if wanted is None else _scanned(data, wanted)
+    found = decoded(data, records) if wanted is None else _scanned(data, wanted)
     return Fetched(tuple(found), answer.high_watermark, len(data))
-
-
-def _batches(data: bytes, records: bool) -> list[Batch]:
-    """The whole batches in it: the last may be cut off, which is no error of a Fetch answer."""
-    try:
-        return [_batch(batch, records) for batch in MemoryRecords(data)]
-    except (KafkaError, ValueError, IndexError, OSError, EOFError, struct.error, zlib.error) as damaged:
-        raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
 
 
 def _scanned(data: bytes, wanted: Callable[[bytes], bool]) -> Iterator[Batch]:
@@ -143,19 +113,19 @@ def _scanned(data: bytes, wanted: Callable[[bytes], bool]) -> Iterator[Batch]:
     plain, which nobody can look into, is decoded.
     """
     at = 0
-    while at + _HEADER.size <= len(data):
-        header = _HEADER.unpack_from(data, at)
+    while at + HEADER.size <= len(data):
+        header = HEADER.unpack_from(data, at)
         base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
-        end = at + _LENGTH_FROM + length
-        if length < _HEADER.size - _LENGTH_FROM:
+        end = at + LENGTH_FROM + length
+        if length < HEADER.size - LENGTH_FROM:
             raise RequestFailed(f"a record batch cannot be decoded (its length is {length})")
         if end > len(data):
             return
         whole = data[at:end]
-        if magic != _MAGIC or attributes & (_COMPRESSED | _CONTROL) or wanted(whole):
-            yield from _batches(whole, records=True)
+        if magic != MAGIC or attributes & (COMPRESSED | CONTROL) or wanted(whole):
+            yield from decoded(whole, records=True)
         else:
-            if calc_crc32c(memoryview(whole)[_CRC_FROM:]) != crc:
+            if calc_crc32c(memoryview(whole)[CRC_FROM:]) != crc:
                 raise RequestFailed(
                     f"a record batch cannot be decoded (the batch at offset {base_offset} fails its checksum)"
                 )
@@ -166,34 +136,7 @@ def _scanned(data: bytes, wanted: Callable[[bytes], bool]) -> Iterator[Batch]:
                 epoch,
                 sequence,
                 is_control=False,
-                is_transactional=bool(attributes & _TRANSACTIONAL),
+                is_transactional=bool(attributes & TRANSACTIONAL),
                 records_count=count,
             )
         at = end
-
-
-def _commits(keys: Iterable[bytes | None]) -> bool:
-    """Whether these keys of a control batch's records are those of a COMMIT marker (`ControlRecordType`)."""
-    known = (key for key in keys if key is not None and len(key) >= _CONTROL_KEY.size)
-    return any(_CONTROL_KEY.unpack_from(key)[1] == _COMMIT for key in known)
-
-
-def _batch(batch: Any, records: bool) -> Batch:
-    if batch.magic != _MAGIC:
-        raise CorruptRecordError(f"its format is version {batch.magic}, which knows no producers")
-    if not batch.validate_crc():
-        raise CorruptRecordError(f"the batch at offset {batch.base_offset} fails its checksum")
-    # Control batches are never compressed, and a batch can be gone through once.
-    held = tuple((r.offset, r.key, r.value) for r in batch) if records or batch.is_control_batch else ()
-    return Batch(
-        base_offset=batch.base_offset,
-        last_offset=batch.last_offset,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        is_control=batch.is_control_batch,
-        is_transactional=batch.is_transactional,
-        commits=batch.is_control_batch and _commits(key for _, key, _ in held),
-        records_count=batch.records_count,
-        records=held if records else None,
-    )

@@ -57,11 +57,11 @@ class OneCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`PLAN`, not `{PLAN}`."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
     def get_help(self, ctx: Any) -> str:
         """Without the types of arguments, which are Python's."""
-        return re.sub(r"^(  [A-Z]+) <\w+>", r"\1", super().get_help(ctx), flags=re.M)
+        return re.sub(r"^(  [A-Z]+) <[\w\[\]]+>", r"\1", super().get_help(ctx), flags=re.M)
 
 
 class OneGroup(TyperGroup):

@@ -5,7 +5,7 @@ Takes the JSON object (`report.json`), so that a sweep looks the same fresh and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,13 +43,9 @@ def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = Fal
 
     On a terminal, lines are wrapped under their indentation; in a pipe, each sentence stays on one line, whole.
     """
-    transactions = found["transactions"]
-    shown = [t for t in transactions if every or t["verdict"] in _SHOWN]
     for text in headline(found["sweep"]):
         print_text(console, text)
-    for group in _grouped(sorted(shown, key=_urgency)):
-        print_text(console, Text())
-        _print_transaction(console, group, found["sweep"]["started_at"])
+    print_transactions(console, found["transactions"], found["sweep"]["started_at"], every=every)
     if found["errors"]:
         print_text(console, Text())
         _print_errors(console, found["errors"])
@@ -61,6 +57,27 @@ def print_one(console: Console, found: Mapping[str, Any]) -> None:
     """The transactions of a sweep, without anything about the rest of it."""
     for group in _grouped(found["transactions"]):
         _print_transaction(console, group, found["sweep"]["started_at"])
+
+
+def print_transactions(
+    console: Console,
+    transactions: Sequence[Mapping[str, Any]],
+    started_at: Any,
+    *,
+    every: bool = False,
+    more: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _: (),
+) -> None:
+    """Prints those worth a reader's time, or with `every` all, the most urgent first. started_at: of the sweep. more:
+    sentences on one of them that follow it; what has any is told by itself.
+    """
+    shown = sorted((t for t in transactions if every or t["verdict"] in _SHOWN), key=_urgency)
+    for group in _grouped(shown):
+        said = [(one, more(one)) for one in group]
+        for told in [[one] for one in said] if any(lines for _, lines in said) else [said]:
+            print_text(console, Text())
+            _print_transaction(console, [one for one, _ in told], started_at)
+            for line in told[0][1]:
+                print_text(console, Text(printable(line)), indent=2)
 
 
 def print_stored(console: Console, sweep: Mapping[str, Any], now_ms: int) -> None:

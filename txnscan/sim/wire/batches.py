@@ -16,17 +16,13 @@ from functools import cache
 from crc32c import crc32c
 
 from txnscan.kafka.compact import unsigned
+from txnscan.kafka.record_batch import CONTROL, CRC_AT, CRC_FROM, HEADER, LENGTH_FROM, MAGIC, TRANSACTIONAL
 
 _POLYNOMIAL = 0x82F63B78
-_MAGIC = 2
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-# From the attributes on a batch is covered by its checksum.
-CRC_AT, _COVERED_FROM = 17, 21
-TRANSACTIONAL, CONTROL = 0x10, 0x20
 _NOBODY = -1
 # Where a batch's two timestamps stand, and its records.
 TIMESTAMPS_AT = (27, 35)
-RECORDS_AT = _HEADER.size
+RECORDS_AT = HEADER.size
 _XOR = tuple(bytes(value ^ one for value in range(256)) for one in range(256))
 
 
@@ -82,12 +78,12 @@ def batch(
         written.append(_varint(len(body)) + body)
     data = b"".join(written)
     count = len(records)
-    header = _HEADER.pack(
-        *(base_offset, _HEADER.size - 12 + len(data), leader_epoch, _MAGIC, 0, attributes, count - 1),
+    header = HEADER.pack(
+        *(base_offset, HEADER.size - LENGTH_FROM + len(data), leader_epoch, MAGIC, 0, attributes, count - 1),
         *(timestamp_ms, timestamp_ms, producer_id, producer_epoch, base_sequence, count),
     )
-    crc = crc32c(header[_COVERED_FROM:] + data)
-    return header[:CRC_AT] + crc.to_bytes(4) + header[_COVERED_FROM:] + data
+    crc = crc32c(header[CRC_FROM:] + data)
+    return header[:CRC_AT] + crc.to_bytes(4) + header[CRC_FROM:] + data
 
 
 def marker(offset: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool, ms: int) -> bytes:
@@ -121,13 +117,13 @@ class Layout:
     def changed(self, number: int, fields: Iterable[tuple[int, bytes]]) -> bytes:
         """One of the batches, with other bytes at these places in it, and its checksum."""
         made, size = bytearray(self.batches[number]), len(self.batches[number])
-        crc = int.from_bytes(made[CRC_AT:_COVERED_FROM])
+        crc = int.from_bytes(made[CRC_AT:CRC_FROM])
         for at, data in fields:
             for place, byte in enumerate(data, at):
                 if made[place] != byte:
                     crc ^= _changes(size - 1 - place)[made[place] ^ byte]
                     made[place] = byte
-        made[CRC_AT:_COVERED_FROM] = crc.to_bytes(4)
+        made[CRC_AT:CRC_FROM] = crc.to_bytes(4)
         return bytes(made)
 
 

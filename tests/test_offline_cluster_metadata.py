@@ -1,0 +1,93 @@
+"""`__cluster_metadata`, record by record: where the replicas of a partition are, and when brokers registered."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txnscan.kafka.compact import numbers, string, unsigned
+from txnscan.kafka.errors import RequestFailed
+from txnscan.offline.cluster_metadata import Assigned, Metadata
+
+ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
+NAME = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def framed(kind: int, version: int, body: bytes) -> bytes:
+    return unsigned(1) + unsigned(kind) + unsigned(version) + body
+
+
+def topic(name: str = "t", topic_id: bytes = ID) -> bytes:
+    return framed(2, 0, string(name) + topic_id + b"\0")
+
+
+def partition(index: int = 0, topic_id: bytes = ID, leader: int = 1) -> bytes:
+    lists = numbers([1, 2]) + numbers([1]) + numbers([]) + numbers([])
+    return framed(3, 1, struct.pack(">i", index) + topic_id + lists + struct.pack(">iii", leader, 5, 7) + b"\1\0")
+
+
+def change(index: int, *tags: tuple[int, bytes]) -> bytes:
+    written = b"".join(unsigned(tag) + unsigned(len(value)) + value for tag, value in tags)
+    return framed(5, 0, struct.pack(">i", index) + ID + unsigned(len(tags)) + written)
+
+
+def taken(*records: bytes) -> Metadata:
+    metadata = Metadata()
+    for offset, record in enumerate(records):
+        metadata.take(offset, record)
+    return metadata
+
+
+def test_a_partition_has_its_replicas_and_its_topic_id() -> None:
+    metadata = taken(topic(), partition(), partition(1))
+    assert metadata.assigned(("t", 0)) == (NAME, Assigned((1, 2), (1,), 1))
+    assert metadata.count("t") == 2 and metadata.count("u") == 0
+    assert metadata.assigned(("t", 5)) is None and metadata.assigned(("u", 0)) is None
+
+
+def test_changes_are_applied_in_order_and_tags_that_are_not_known_passed_over() -> None:
+    leader, in_sync, replicas = struct.pack(">i", -1), numbers([2]), numbers([2, 3])
+    metadata = taken(topic(), partition(), change(0, (0, in_sync), (1, leader), (2, replicas), (6, b"xx")))
+    assert metadata.assigned(("t", 0)) == (NAME, Assigned((2, 3), (2,), -1))
+
+
+def test_a_topic_that_was_deleted_has_no_partitions_and_may_come_back_as_another() -> None:
+    metadata = taken(topic(), partition(), framed(9, 0, ID + b"\0"))
+    assert metadata.assigned(("t", 0)) is None and metadata.count("t") == 0
+    metadata.take(9, topic("t", OTHER))
+    metadata.take(10, partition(0, OTHER))
+    found = metadata.assigned(("t", 0))
+    assert found is not None and found[0] != NAME
+
+
+def test_a_broker_registers_each_time_it_starts() -> None:
+    register = framed(0, 3, struct.pack(">i", 4) + b"whatever follows")
+    assert taken(topic(), register, register).registered_at == {4: 2}
+
+
+def test_records_of_other_kinds_and_frames_are_passed_over() -> None:
+    assert taken(framed(20, 0, b"\0"), b"\2\0\0") == Metadata()
+
+
+@pytest.mark.parametrize(
+    "record", [topic(), partition(), change(0, (0, numbers([2])))], ids=["topic", "partition", "change"]
+)
+def test_cut_off_anywhere_a_record_is_refused(record: bytes) -> None:
+    metadata = taken(topic(), partition())
+    for size in range(len(record) - 4):
+        try:
+            metadata.take(9, record[:size])
+        except RequestFailed as refused:
+            assert "cannot be decoded" in str(refused)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_refused_or_make_sense(content: bytes) -> None:
+    for kind in (b"", b"\1\0\0", b"\1\2\0", b"\1\3\0", b"\1\5\0", b"\1\x09\0"):
+        try:
+            taken(topic(), partition()).take(9, kind + content)
+        except RequestFailed as refused:
+            assert str(refused)

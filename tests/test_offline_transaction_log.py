@@ -1,0 +1,290 @@
+"""`__transaction_state` from its files: the last state of each id, impossible steps, and what it cannot tell.
+
+And the command, as far as it needs no real broker's files.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tests.offline import MS, data, end, partition_directory
+from txnscan.cli import app
+from txnscan.evidence.transaction_log import transactional_id_key
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.record_batch import MAGIC_AT
+from txnscan.model import State
+from txnscan.offline.reading import read_paths
+from txnscan.offline.state_log import StateLog, read_state_log
+from txnscan.sim.encode import transaction_log_value
+from txnscan.sim.records import TransactionMetadata
+from txnscan.sim.wire.batches import batch
+
+Record = tuple[bytes | None, bytes | None]
+T0 = frozenset({("t", 0)})
+
+
+def record(
+    name: str, state: str, epoch: int = 0, pid: int = 7, partitions: frozenset[Any] = T0, client: int = 2
+) -> Record:
+    value = transaction_log_value(TransactionMetadata(pid, epoch, state, partitions, client), MS)
+    return transactional_id_key(name), value
+
+
+def log_of(*records: Record, offset: int = 0) -> list[bytes]:
+    return [batch(at, [one], timestamp_ms=MS) for at, one in enumerate(records, offset)]
+
+
+STEPS = [
+    record("X", "Empty"),
+    record("X", "Ongoing"),
+    record("X", "PrepareCommit", 1),
+    record("X", "CompleteCommit", 1),
+]
+
+
+def read(*records: Record, **more: Any) -> StateLog:
+    return read_state_log(0, log_of(*records), **more)
+
+
+def test_the_last_record_of_each_id_is_its_state_and_an_expired_id_has_none() -> None:
+    log = read(*STEPS, record("Y", "Ongoing", pid=8), record("Z", "Empty", pid=9), (transactional_id_key("Z"), None))
+    assert {name: (last.state, last.producer_epoch) for name, last in log.ids.items()} == {
+        "X": (State.COMPLETE_COMMIT, 1),
+        "Y": (State.ONGOING, 0),
+    }
+    assert log.error is None and log.impossible == [] and log.records == 7
+
+
+def test_the_timeline_of_an_id_is_every_record_of_it() -> None:
+    log = read(*STEPS, record("Y", "Empty", pid=8), names=["X"])
+    assert [step.state.value for step in log.steps] == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
+
+
+def test_a_step_that_no_coordinator_takes_is_told_unless_something_is_missing_before_it() -> None:
+    wrong = record("X", "CompleteAbort", 1)
+    log = read(*STEPS[:3], wrong)
+    assert [(one.before.offset, one.after.offset) for one in log.impossible] == [(2, 3)]
+    holed = read_state_log(0, [*log_of(*STEPS[:3]), *log_of(wrong, offset=5)])
+    assert holed.impossible == []
+
+
+def test_kinds_and_versions_that_are_not_known_are_counted_and_leave_a_doubt() -> None:
+    key, value = STEPS[0]
+    assert value is not None
+    log = read(*STEPS, (b"\0\1abc", b"x"), (key, b"\0\2" + value[2:]))
+    assert log.unknown == {"a key of another kind": 1, "a value of version 2": 1}
+    assert log.error is None and "not known to this version" in str(log.doubt)
+    assert log.ids["X"].state is State.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ((None, b"x"), "has no key"),
+        ((b"\0", b"x"), "cut short"),
+        ((transactional_id_key("X"), b"\0\0\0"), "cut short"),
+        ((transactional_id_key("X"), struct.pack(">hqhib", 0, 7, 0, 1, 9)), "status of 9"),
+        (record("X", "Ongoing", pid=-2), "has producer id -2"),
+        (record("X", "Ongoing", partitions=frozenset()), "Ongoing without partitions"),
+    ],
+)
+def test_a_record_that_makes_no_sense_ends_what_is_known(bad: Record, why: str) -> None:
+    log = read(*STEPS, bad, record("Y", "Ongoing", pid=8))
+    assert why in str(log.error) and "Y" not in log.ids
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_damaged_at_random_it_says_so_and_raises_nothing(draw: st.DataObject) -> None:
+    whole = log_of(*STEPS, record("Y", "Ongoing", pid=8))
+    which = draw.draw(st.integers(0, len(whole) - 1))
+    one = bytearray(whole[which])
+    # What stands before the magic byte is not covered by the checksum: the file's own walk looks at that.
+    at = draw.draw(st.integers(16, len(one) - 1))
+    one[at] ^= draw.draw(st.integers(1, 255))
+    log = read_state_log(0, [*whole[:which], bytes(one), *whole[which + 1 :]])
+    assert log.error is not None
+
+
+# --- the command ---
+
+
+def directory(tmp_path: Path, count: int = 1, logged: list[Record] | None = None, hanging: bool = True) -> Path:
+    """A log directory with one data partition and a transaction log, of a broker of an older kind: no metadata log."""
+    root = tmp_path / "data"
+    root.mkdir()
+    (root / "meta.properties").write_text("cluster.id=abc\nbroker.id=1\n")
+    (root / "replication-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    log = data(0) + (data(1, sequence=1) if hanging else end(1))
+    partition_directory(root, "t-0", {0: log})
+    for k in range(count):
+        mine = [one for one in logged or STEPS if one[0] and coordinator_partition(one[0][4:].decode(), count) == k]
+        partition_directory(root, f"__transaction_state-{k}", {0: b"".join(log_of(*mine))})
+    return root
+
+
+def ran(*arguments: str, status: int = 0) -> Any:
+    done = CliRunner().invoke(app, [*arguments, "--format", "json"])
+    assert done.exit_code == status, done.output
+    return json.loads(done.stdout)
+
+
+OTHER = [record("X", "Empty", 0, pid=99), record("X", "Ongoing", 0, pid=99, partitions=frozenset({("u", 0)}))]
+
+
+def test_one_broker_without_a_metadata_log_shows_nothing_hanging_unless_somebody_vouches(tmp_path: Path) -> None:
+    root = str(directory(tmp_path, logged=OTHER))
+    (open_one,) = ran("segments", root)["transactions"]
+    assert (open_one["verdict"], open_one["reason"], open_one["open_as_of_offset"]) == ("indeterminate", "partition", 1)
+    (vouched,) = ran("segments", root, "--stopped")["transactions"]
+    assert (vouched["verdict"], vouched["reason"], vouched["outcome"]) == ("hanging", "orphan", "unknown")
+    assert vouched["commands"][1].endswith("--producer-id 7 --producer-epoch 3 --coordinator-epoch 0")
+
+
+def test_a_marker_that_passes_for_an_older_format_by_damage_leaves_nothing_hanging(tmp_path: Path) -> None:
+    """No checksum covers the byte that says which format a batch has."""
+    root = directory(tmp_path, logged=OTHER, hanging=False)
+    (log,) = (root / "t-0").glob("*.log")
+    damaged = bytearray(log.read_bytes())
+    damaged[len(data(0)) + MAGIC_AT] = 1
+    log.write_bytes(bytes(damaged))
+    (one,) = ran("segments", str(root), "--stopped")["transactions"]
+    assert one["verdict"] == "indeterminate" and "a batch of an earlier format" in one["explanation"]
+
+
+def test_files_of_two_clusters_show_nothing_together(tmp_path: Path) -> None:
+    root = directory(tmp_path, logged=OTHER)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "meta.properties").write_text("cluster.id=xyz\nbroker.id=1\n")
+    partition_directory(other, "u-0", {0: data(0)})
+    told = ran("segments", str(root), str(other), "--stopped")
+    assert {one["verdict"] for one in told["transactions"]} == {"indeterminate"}
+    assert "files of 2 clusters" in told["transactions"][0]["explanation"]
+
+
+def test_who_holds_it_is_seen_without_any_proof(tmp_path: Path) -> None:
+    root = str(directory(tmp_path, logged=[record("X", "Empty", 3), record("X", "Ongoing", 3)]))
+    (held,) = ran("transaction-log", root)["transactions"]
+    assert (held["verdict"], held["transactional_id"]) == ("ongoing", "X")
+
+
+def test_a_decision_that_is_owed_is_never_called_hanging(tmp_path: Path) -> None:
+    steps = [record("X", "Empty", 3), record("X", "Ongoing", 3), record("X", "PrepareCommit", 4)]
+    root = str(directory(tmp_path, logged=steps))
+    (owed,) = ran("segments", root, "--stopped")["transactions"]
+    assert owed["verdict"] == "pending_marker" and owed["commands"] == []
+
+
+def test_a_partition_of_the_log_that_is_missing_or_damaged_leaves_an_orphan_undecided(tmp_path: Path) -> None:
+    root = directory(tmp_path, count=3, logged=OTHER)
+    damaged = next((root / "__transaction_state-1").glob("*.log"))
+    damaged.write_bytes(b"\7" * 80)
+    (one,) = ran("segments", str(root), "--stopped")["transactions"]
+    assert (one["verdict"], one["reason"]) == ("indeterminate", "coverage")
+    for file in (root / "__transaction_state-1").iterdir():
+        file.unlink()
+    (root / "__transaction_state-1").rmdir()
+    (one,) = ran("segments", str(root), "--stopped")["transactions"]
+    assert "__transaction_state-1 is not among the files" in one["explanation"]
+
+
+def test_an_id_in_the_wrong_partition_of_the_log_says_that_their_number_is_another(tmp_path: Path) -> None:
+    root = directory(tmp_path, count=2, logged=OTHER)
+    k = coordinator_partition("X", 2)
+    (root / f"__transaction_state-{k}").rename(root / "moved")
+    (root / f"__transaction_state-{1 - k}").rename(root / f"__transaction_state-{k}")
+    (root / "moved").rename(root / f"__transaction_state-{1 - k}")
+    (one,) = ran("segments", str(root), "--stopped")["transactions"]
+    assert "another of 2 partitions would serve" in one["explanation"]
+
+
+def test_the_latest_states_and_the_timeline_are_told(tmp_path: Path) -> None:
+    root = str(directory(tmp_path, logged=[*STEPS, record("X", "CompleteAbort", 1)]))
+    told = ran("transaction-log", root, "--transactional-id", "X")
+    assert [(one["transactional_id"], one["state"]) for one in told["transactional_ids"]] == [("X", "CompleteAbort")]
+    assert [step["state"] for step in told["steps"]][-2:] == ["CompleteCommit", "CompleteAbort"]
+    assert len(told["impossible"]) == 1
+    said = CliRunner().invoke(app, ["transaction-log", root, "--transactional-id", "X"]).stdout
+    assert "impossible: no coordinator writes this behind CompleteCommit at epoch 1" in said
+
+
+def test_the_outcome_of_a_producer_id_and_epoch_is_that_of_the_log(tmp_path: Path) -> None:
+    root = str(directory(tmp_path, logged=[*STEPS, record("X", "Ongoing", 1, partitions=frozenset({("u", 0)}))]))
+    told = ran("transaction-log", root, "--stopped", "--producer-id", "7", "--producer-epoch", "0")
+    assert [(one["topic"], one["outcome"]) for one in told["outcomes"]] == [("t", "committed"), ("u", "not_committed")]
+    # Whether the log is whole is not known by these files alone.
+    unknown = ran("transaction-log", root, "--producer-id", "7", "--producer-epoch", "0")
+    assert {one["outcome"] for one in unknown["outcomes"]} <= {"unknown", "maybe_committed"}
+
+
+def test_ids_that_are_long_in_prepare_are_told(tmp_path: Path) -> None:
+    root = str(directory(tmp_path, logged=STEPS[:3]))
+    read = read_paths([root], late_after_ms=1)
+    assert read.logs[0].ids["X"].state is State.PREPARE_COMMIT
+    later = record("Y", "Empty", pid=8)
+    value = bytearray(later[1] or b"")
+    (tmp_path / "more").mkdir()
+    root = str(
+        directory(
+            tmp_path / "more",
+            logged=[
+                *STEPS[:3],
+                (later[0], bytes(value).replace(struct.pack(">q", MS), struct.pack(">q", MS + 3_600_000))),
+            ],
+        )
+    )
+    said = CliRunner().invoke(app, ["transaction-log", root]).stdout
+    assert "Decided long ago, and not complete" in said and "for 1 h" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["transaction-log"], "give brokers to ask, or files to read as PATH"),
+        (["segments"], "argument"),
+        (["segments", "/absent/path"], "no such file"),
+        (["transaction-log", "ROOT", "--transactional-id", "absent"], "no record of 'absent'"),
+        (["transaction-log", "ROOT", "--producer-id", "5"], "no record with producer id 5"),
+        (["transaction-log", "ROOT", "--producer-epoch", "5"], "is an epoch of --producer-id"),
+        (["segments", "ROOT", "--late-after", "15"], "--late-after"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_usage_error_in_one_line(tmp_path: Path, arguments: list[str], why: str) -> None:
+    root = str(directory(tmp_path))
+    done = CliRunner().invoke(app, [root if word == "ROOT" else word for word in arguments])
+    assert done.exit_code == 2 and why in done.stderr and done.stderr.count("\n") == 1
+
+
+# --- damage of everything, all at once ---
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_damage_anywhere_never_makes_anything_hang_that_did_not(tmp_path_factory: Any, draw: st.DataObject) -> None:
+    """A live transaction, and one that ended: whatever becomes of the bytes, neither is called hanging."""
+    tmp_path = tmp_path_factory.mktemp("damaged")
+    owned = [record("X", "Empty", 3), record("X", "Ongoing", 3)]
+    root = directory(tmp_path, logged=owned)
+    partition_directory(root, "u-0", {0: data(0, 8) + end(1, 8)})
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    path = draw.draw(st.sampled_from(files))
+    content = bytearray(path.read_bytes())
+    if draw.draw(st.booleans()):
+        del content[draw.draw(st.integers(0, len(content))) :]
+    for _ in range(draw.draw(st.integers(0, 3)) if content else 0):
+        content[draw.draw(st.integers(0, len(content) - 1))] = draw.draw(st.integers(0, 255))
+    path.write_bytes(bytes(content))
+    for one in read_paths([str(root)], late_after_ms=0).transactions:
+        assert one.judged.judgement.verdict.value != "hanging"
+    if path.parent.name in ("t-0", "u-0"):
+        for one in read_paths([str(root)], late_after_ms=0, vouched=True).transactions:
+            assert one.judged.judgement.verdict.value != "hanging", one

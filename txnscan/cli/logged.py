@@ -1,0 +1,173 @@
+"""`transaction-log`: what `__transaction_state` holds of ids, asked of the brokers or read from files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Any
+
+import typer
+
+from txnscan.cli.asking import end_by, opened_cluster, rows_in, say_errors
+from txnscan.cli.base import app, warn
+from txnscan.cli.ending import errors_in_one_line, fail_on_findings, note
+from txnscan.cli.offline import PATHS, show_logged
+from txnscan.cli.options import (
+    CheckCrc,
+    CommandConfig,
+    FailOnOption,
+    Format,
+    LateAfterInFiles,
+    RowFormat,
+    RowsFormat,
+    Stopped,
+)
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.model import ScanError
+from txnscan.report.help import OneCommand, examples
+from txnscan.report.rows import LineRows
+
+
+@app.command(
+    "transaction-log",
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan transaction-log --bootstrap-server localhost:9092 --transactional-id my-txn-id",
+        "txnscan transaction-log --bootstrap-server localhost:9092 --producer-id 134132 --format json",
+        "txnscan transaction-log /var/lib/kafka/data",
+        "txnscan transaction-log /var/lib/kafka/data --transactional-id my-txn-id",
+    ),
+)
+def transaction_log(
+    paths: Annotated[list[str] | None, typer.Argument(metavar="PATH", help=PATHS, show_default=False)] = None,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Ask these brokers, instead of files."),
+    ] = None,
+    transactional_id: Annotated[
+        list[str] | None,
+        typer.Option("--transactional-id", metavar="ID", help="Every record of this id. May be repeated."),
+    ] = None,
+    producer_id: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--producer-id", metavar="ID", help="Every record of whoever had this one. Of brokers, may be repeated."
+        ),
+    ] = None,
+    producer_epoch: Annotated[
+        int | None,
+        typer.Option(
+            "--producer-epoch",
+            metavar="NUMBER",
+            min=0,
+            max=32_767,
+            help="Of files, with --producer-id: tell what was decided of data at this epoch.",
+        ),
+    ] = None,
+    command_config: CommandConfig = None,
+    check_crc: CheckCrc = False,
+    stopped: Stopped = False,
+    late_after: LateAfterInFiles = None,
+    format: RowsFormat = RowFormat.TABLE,
+    every: Annotated[bool, typer.Option("--all", help="Of files, show ids at rest, too.")] = False,
+    fail_on: FailOnOption = None,
+) -> None:
+    """Show what __transaction_state holds, record by record; steps that cannot be are marked.
+
+    Of brokers, what the log holds of ids or producer ids; exit status 0 when it was read, 4 when not all of it was, 1
+    when none of it was. Of files (PATH), also the latest state of each id; with directories of data partitions besides,
+    what is open there is judged, too.
+    """
+    names, producer_ids = tuple(transactional_id or ()), tuple(producer_id or ())
+    with errors_in_one_line():
+        if bool(paths) == (bootstrap_server is not None):
+            raise ConfigError("--bootstrap-server", "give brokers to ask, or files to read as PATH: one of the two")
+        if any(one < 0 for one in producer_ids):
+            raise ConfigError("--producer-id", "must be 0 or more")
+        if bootstrap_server is not None:
+            if not names and not producer_ids:
+                raise ConfigError("--transactional-id", "give an id, or a producer id with --producer-id")
+            for option, given in (("--producer-epoch", producer_epoch), ("--late-after", late_after)):
+                if given is not None:
+                    raise ConfigError(option, "is for files; leave it out with --bootstrap-server")
+            config = ScanConfig(bootstrap_server, command_config=command_config)
+            warn(config)
+            errors, read = _live_log(config, names, producer_ids, format)
+            say_errors(errors, format)
+        else:
+            found = _of_files(
+                paths or [],
+                names,
+                producer_ids,
+                producer_epoch,
+                late_after=late_after,
+                stopped=stopped,
+                check_crc=check_crc,
+                format=format,
+                every=every,
+            )
+    if bootstrap_server is not None:
+        end_by(errors, read)
+    else:
+        fail_on_findings(found["sweep"]["candidates"], found["sweep"]["complete"], fail_on)
+
+
+def _of_files(
+    paths: list[str],
+    names: tuple[str, ...],
+    producer_ids: tuple[int, ...],
+    producer_epoch: int | None,
+    *,
+    late_after: str | None,
+    stopped: bool,
+    check_crc: bool,
+    format: RowFormat,
+    every: bool,
+) -> dict[str, Any]:
+    if format is RowFormat.CSV:
+        raise ConfigError("--format", "csv is for what brokers are asked; use table or json with files")
+    if len(producer_ids) > 1:
+        raise ConfigError("--producer-id", "of files, give one")
+    if producer_epoch is not None and not producer_ids:
+        raise ConfigError("--producer-epoch", "is an epoch of --producer-id; name that, too")
+    return show_logged(
+        paths,
+        names,
+        (producer_ids[0], producer_epoch) if producer_ids else None,
+        late_after=late_after,
+        stopped=stopped,
+        check_crc=check_crc,
+        format=Format(format.value),
+        every=every,
+    )
+
+
+def _live_log(
+    config: ScanConfig, names: Collection[str], producer_ids: Collection[int], format: RowFormat
+) -> tuple[list[ScanError], int]:
+    """What of the brokers' log could not be read, and how many of its partitions were."""
+    from txnscan.ask.streamed import streamed
+    from txnscan.ask.timeline import timeline, to_read
+    from txnscan.model import TRANSACTION_STATE_TOPIC
+    from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines, step_row
+    from txnscan.report.rows import headers
+
+    rows = rows_in(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
+    with opened_cluster(config) as cluster:
+        wanted, errors = to_read(cluster.view([TRANSACTION_STATE_TOPIC]), names, producer_ids)
+        found = 0
+        for one in streamed(
+            lambda each: timeline(
+                cluster.send, each.partition, names=each.names, producer_ids=producer_ids, principal=cluster.principal
+            ),
+            wanted,
+        ):
+            if isinstance(one, ScanError):
+                errors.append(one)
+            else:
+                found += 1
+                rows.write([step_row(one)])
+    rows.end(errors)
+    read = len(wanted) - sum(error.stage == "log" for error in errors)
+    if read and not found:
+        note("the log holds nothing of it: it never was, or it expired and was compacted away")
+    return errors, read

@@ -1,0 +1,137 @@
+"""`segments`: what a broker's disk holds, read without brokers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from txnscan.cli.base import app, progress_bar, write_json
+from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings
+from txnscan.cli.options import CheckCrc, FailOnOption, Format, LateAfterInFiles, OutputFormat, Stopped
+from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
+from txnscan.report.help import OneCommand, examples
+from txnscan.report.output import stdout_console
+
+if TYPE_CHECKING:
+    from txnscan.offline.reading import Read
+
+# `transaction.max.timeout.ms` as brokers have it by default: theirs stands in no file of a data directory.
+_MAX_TIMEOUT_MS = 900_000
+PATHS = "Files, directories of partitions, or log directories of brokers."
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan segments /var/lib/kafka/data",
+        "txnscan segments broker-1/data broker-2/data broker-3/data --format json",
+        "txnscan segments my-topic-9/00000000000912375285.log",
+    ),
+)
+def segments(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help=PATHS, show_default=False)],
+    check_crc: CheckCrc = False,
+    stopped: Stopped = False,
+    late_after: LateAfterInFiles = None,
+    format: OutputFormat = Format.TABLE,
+    every: Annotated[bool, typer.Option("--all", help="Show partitions in which nothing is open, too.")] = False,
+    fail_on: FailOnOption = None,
+) -> None:
+    """Read log segments from disk: what is open, what a broker knows of producers, what became of transactions.
+
+    With the log directories of all brokers, verdicts and outcomes are those of a sweep; what files do not show is
+    indeterminate.
+    """
+    with errors_in_one_line():
+        read = _read(paths, late_after, stopped, check_crc)
+        from txnscan.report.offline import print_segments, segments_object
+
+        found = segments_object(read, _id())
+        if format is Format.JSON:
+            write_json(found)
+            _warn(found)
+        else:
+            print_segments(stdout_console(), read, found, every=every)
+    fail_on_findings(found["sweep"]["candidates"], found["sweep"]["complete"], fail_on)
+
+
+def show_logged(
+    paths: Sequence[str],
+    names: Sequence[str],
+    producer: tuple[int, int | None] | None,
+    *,
+    late_after: str | None,
+    stopped: bool,
+    check_crc: bool,
+    format: Format,
+    every: bool,
+) -> dict[str, Any]:
+    """Prints what the files hold of `__transaction_state`, and gives it as an object. Raises ConfigError."""
+    read = _read(paths, late_after, stopped, check_crc, names, producer)
+    from txnscan.report.offline import print_transaction_log, transaction_log_object
+
+    _check_ids(read, names, producer[0] if producer is not None else None)
+    found = transaction_log_object(read, _id())
+    if format is Format.JSON:
+        write_json(found)
+        _warn(found)
+    else:
+        print_transaction_log(stdout_console(), read, found, every=every)
+    return found
+
+
+def _read(
+    paths: Sequence[str],
+    late_after: str | None,
+    stopped: bool,
+    check_crc: bool,
+    names: Sequence[str] = (),
+    producer: tuple[int, int | None] | None = None,
+) -> Read:
+    late_after_ms = (
+        _MAX_TIMEOUT_MS + LATE_BUFFER_MS if late_after is None else parse_duration_ms(late_after, "--late-after")
+    )
+    from txnscan.offline.reading import read_paths
+
+    # Drawing takes longer to load than most files take to read, and nobody sees it in a pipe.
+    with progress_bar() if sys.stderr.isatty() else nullcontext(_quiet) as progress:
+        return read_paths(
+            paths,
+            late_after_ms=late_after_ms,
+            vouched=stopped,
+            check_crc=check_crc,
+            names=names,
+            producer=producer,
+            progress=progress,
+        )
+
+
+def _quiet(stage: str, done: int, total: int) -> None:
+    pass
+
+
+def _check_ids(read: Read, names: Sequence[str], producer_id: int | None) -> None:
+    """Says which of the ids are nowhere in the files. Raises ConfigError where none is there."""
+    if producer_id is not None and not any(step.producer_id == producer_id for _, step in read.steps):
+        raise ConfigError("--producer-id", f"no record with producer id {producer_id} is in these files")
+    there = {step.transactional_id for _, step in read.steps}
+    absent = [name for name in names if name not in there]
+    if absent and len(absent) == len(names):
+        raise ConfigError("--transactional-id", f"no record of '{absent[0]}' is in these files")
+    for name in absent:
+        complain(f"warning: no record of '{name}' is in these files")
+
+
+def _warn(found: dict[str, Any]) -> None:
+    for warning in found["sweep"]["warnings"]:
+        complain(f"warning: {warning}")
+
+
+def _id() -> str:
+    import uuid
+
+    return str(uuid.uuid4())

@@ -1,0 +1,63 @@
+"""Record batches (`DefaultRecordBatch`, version 2), as brokers send them and as they stand in log segments: the layout
+of their headers. What is in them is decoded in `records.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+MAGIC = 2
+# Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, base timestamp, greatest timestamp,
+# producer id, producer epoch, base sequence, count of records; then the records.
+HEADER = struct.Struct(">qiibIhiqqqhii")
+# The length counts from behind itself. The magic byte stands at the same place in every version. The checksum covers
+# what follows it.
+LENGTH_AT, LENGTH_FROM, MAGIC_AT, CRC_AT, CRC_FROM = 8, 12, 16, 17, 21
+ATTRIBUTES_AT = CRC_FROM
+# Bits of the attributes.
+COMPRESSED, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+NO_SEQUENCE = -1
+# Version and type of a control record's key; version and coordinator epoch of the value of an end marker.
+CONTROL_KEY, MARKER_VALUE = struct.Struct(">hh"), struct.Struct(">hi")
+ABORT, COMMIT = 0, 1
+# The one record of a marker, as every broker writes it: its length, attributes and deltas, which are nothing, and the
+# length and version of its key; its type; the length and version of its value; the coordinator epoch; no headers.
+MARKER_BODY = struct.Struct(">7sh3sib")
+PLAIN_MARKER = bytes((16 << 1, 0, 0, 0, 4 << 1, 0, 0))
+MARKER_SIZE = HEADER.size + MARKER_BODY.size
+_SEQUENCES = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A record batch: its offsets, what its header says of its producer, and its records as (offset, key, value).
+
+    commits: whether it is a COMMIT marker. records_count: how many records it has; fewer than offsets where some were
+    compacted away. records: None where they were not asked for.
+    """
+
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_control: bool
+    is_transactional: bool
+    commits: bool = False
+    records_count: int = 0
+    records: tuple[tuple[int, bytes | None, bytes | None], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The end of a transaction, as a control record says it. timestamp_ms: by the clock of the broker."""
+
+    commits: bool
+    coordinator_epoch: int
+    timestamp_ms: int
+
+
+def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
+    """The sequence number of a batch's last record (`DefaultRecordBatch.incrementSequence`)."""
+    return base_sequence if base_sequence == NO_SEQUENCE else (base_sequence + last_offset_delta) % _SEQUENCES

@@ -1,0 +1,93 @@
+"""What is in record batches, decoded by kafka-python."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from kafka.errors import CorruptRecordError, KafkaError
+from kafka.record import MemoryRecords
+
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.record_batch import (
+    ABORT,
+    ATTRIBUTES_AT,
+    COMMIT,
+    CONTROL,
+    CONTROL_KEY,
+    MAGIC,
+    MARKER_VALUE,
+    Batch,
+    Marker,
+)
+
+# What kafka-python raises for bytes that are no batch.
+_DAMAGED = (KafkaError, ValueError, IndexError, TypeError, OSError, EOFError, OverflowError, struct.error, zlib.error)
+
+
+def decoded(data: bytes, records: bool) -> list[Batch]:
+    """The whole batches in it: the last may be cut off, which is no error of a Fetch answer. Raises RequestFailed."""
+    try:
+        return [_batch(batch, records) for batch in MemoryRecords(data)]
+    except _DAMAGED as damaged:
+        raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
+
+
+def marker(data: bytes) -> Marker | None:
+    """What a control batch says; None where it ends no transaction. The checksum is not looked at.
+
+    Raises RequestFailed where it cannot be one (`ControlRecordType.parse`, `EndTransactionMarker.deserialize`).
+    """
+    # As a batch of data: kafka-python takes no control record that later versions have put something behind.
+    as_data = bytearray(data)
+    as_data[ATTRIBUTES_AT + 1] &= ~CONTROL & 0xFF
+    try:
+        held = [(r.timestamp, r.key, r.value) for batch in MemoryRecords(bytes(as_data)) for r in batch]
+    except _DAMAGED as damaged:
+        raise RequestFailed(f"a control batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
+    if not held:
+        # Its records were compacted away, with the whole transaction (`ProducerAppendInfo.append`).
+        return None
+    timestamp_ms, key, value = held[0]
+    if key is None or len(key) < CONTROL_KEY.size:
+        raise RequestFailed("the key of a control record is cut short")
+    version, kind = CONTROL_KEY.unpack_from(key)
+    if version < 0:
+        raise RequestFailed(f"a control record has version {version}")
+    if kind not in (ABORT, COMMIT):
+        return None
+    if value is None or len(value) < MARKER_VALUE.size:
+        raise RequestFailed("the value of a marker is cut short")
+    version, coordinator_epoch = MARKER_VALUE.unpack_from(value)
+    if version < 0:
+        raise RequestFailed(f"a marker has version {version}")
+    return Marker(kind == COMMIT, coordinator_epoch, timestamp_ms)
+
+
+def _commits(keys: Iterable[bytes | None]) -> bool:
+    """Whether these keys of a control batch's records are those of a COMMIT marker (`ControlRecordType`)."""
+    known = (key for key in keys if key is not None and len(key) >= CONTROL_KEY.size)
+    return any(CONTROL_KEY.unpack_from(key)[1] == COMMIT for key in known)
+
+
+def _batch(batch: Any, records: bool) -> Batch:
+    if batch.magic != MAGIC:
+        raise CorruptRecordError(f"its format is version {batch.magic}, which knows no producers")
+    if not batch.validate_crc():
+        raise CorruptRecordError(f"the batch at offset {batch.base_offset} fails its checksum")
+    # Control batches are never compressed, and a batch can be gone through once.
+    held = tuple((r.offset, r.key, r.value) for r in batch) if records or batch.is_control_batch else ()
+    return Batch(
+        base_offset=batch.base_offset,
+        last_offset=batch.last_offset,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_control=batch.is_control_batch,
+        is_transactional=batch.is_transactional,
+        commits=batch.is_control_batch and _commits(key for _, key, _ in held),
+        records_count=batch.records_count,
+        records=held if records else None,
+    )

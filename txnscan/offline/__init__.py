@@ -1,0 +1,4 @@
+"""A broker's disk without brokers: log segments, producer snapshots, checkpoints and `__transaction_state`.
+
+Bytes in, rows out; `disk.py` alone lists and maps files. A damaged file ends the claim, not the run.
+"""

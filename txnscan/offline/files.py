@@ -1,0 +1,169 @@
+"""The small files of a broker's disk, from their bytes. Pure.
+
+A file that makes no sense is refused whole, as brokers do: `BadFile` says why. Sources: `ProducerStateManager.
+readSnapshot`, `TransactionIndex`, `AbortedTxn`, `CheckpointFile`, `PartitionMetadataFile`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from txnscan.model import Key
+from txnscan.offline.producers import NONE, ProducerState
+
+_SNAPSHOT_VERSION = 1
+# Version and checksum, which covers what follows it; then the count of entries.
+_SNAPSHOT_HEAD, _COUNT, _CRC_FROM = struct.Struct(">hI"), struct.Struct(">i"), 6
+# Producer id, epoch, last sequence, last offset, offset delta, time, coordinator epoch, first offset.
+_ENTRY = struct.Struct(">qhiqiqiq")
+# Version, producer id, first offset, last offset, last stable offset.
+_ABORTED = struct.Struct(">hqqqq")
+_EPOCH_MIN = -1
+_OFFSET = re.compile(r"\d{20}")
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
+# What brokers name directories and files that are on their way out or in (`LogFileUtils`, `LocalLog`).
+GOING = ("-delete", "-future", "-stray", ".deleted", ".cleaned", ".swap")
+_INT_MAX = 2**31 - 1
+
+
+class BadFile(ValueError):
+    """A file that cannot be what its name says; the message says why, in a clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A row of a transaction index: where data of an aborted transaction stands."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def offset_of(name: str) -> int | None:
+    """The offset that a file is named by, None where it is named by none."""
+    stem = name.partition(".")[0]
+    return int(stem) if _OFFSET.fullmatch(stem) else None
+
+
+def partition_of(name: str) -> Key | None:
+    """Topic and partition that a directory is of, None where it is of none."""
+    found = _PARTITION.fullmatch(name)
+    if found is None or int(found["index"]) > _INT_MAX:
+        return None
+    return found["topic"], int(found["index"])
+
+
+def snapshot(data: bytes, crc32c: Callable[[bytes], int]) -> list[ProducerState]:
+    """The producers of a `.snapshot`. Raises BadFile."""
+    if len(data) < _CRC_FROM + _COUNT.size:
+        raise BadFile(f"it has {len(data)} bytes, which is too few for a snapshot")
+    version, crc = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise BadFile(f"it has version {version}, and there is only version {_SNAPSHOT_VERSION}")
+    if crc32c(data[_CRC_FROM:]) != crc:
+        raise BadFile("it fails its checksum")
+    (count,) = _COUNT.unpack_from(data, _CRC_FROM)
+    entries = data[_CRC_FROM + _COUNT.size :]
+    if count < 0 or count * _ENTRY.size != len(entries):
+        raise BadFile(f"it claims {count} producers, and {len(entries)} bytes follow")
+    found: dict[int, ProducerState] = {}
+    for pid, epoch, sequence, last_offset, delta, ms, coordinator_epoch, first in _ENTRY.iter_unpack(entries):
+        if pid in found:
+            raise BadFile(f"producer id {pid} is in it twice")
+        if pid < 0 or epoch < _EPOCH_MIN:
+            raise BadFile(f"it has producer id {pid} at epoch {epoch}")
+        known = last_offset >= 0
+        found[pid] = ProducerState(
+            pid,
+            epoch,
+            coordinator_epoch,
+            sequence if known else NONE,
+            last_offset if known else NONE,
+            delta if known else 0,
+            ms,
+            max(first, NONE),
+        )
+    return list(found.values())
+
+
+def aborted(data: bytes) -> list[Aborted]:
+    """The rows of a `.txnindex`. Raises BadFile."""
+    if len(data) % _ABORTED.size:
+        raise BadFile(f"it has {len(data)} bytes, which is no multiple of {_ABORTED.size}")
+    rows = []
+    for version, *fields in _ABORTED.iter_unpack(data):
+        if version != 0:
+            raise BadFile(f"a row has version {version}")
+        row = Aborted(*fields)
+        if row.producer_id < 0 or not 0 <= row.first_offset <= row.last_offset:
+            raise BadFile(
+                f"a row says that producer id {row.producer_id} aborted {row.first_offset} to {row.last_offset}"
+            )
+        rows.append(row)
+    return rows
+
+
+def checkpoint(data: bytes) -> dict[Key, int]:
+    """Offsets by partition (`OffsetCheckpointFile`). Of a partition that is in it twice the last. Raises BadFile."""
+    found = {}
+    for topic, index, offset in _rows(data, 3):
+        found[topic, _number(index)] = _number(offset)
+    return found
+
+
+def leader_epochs(data: bytes) -> list[tuple[int, int]]:
+    """Leader epochs with their first offsets, in order (`LeaderEpochCheckpointFile`). Raises BadFile."""
+    found = [(_number(epoch), _number(offset)) for epoch, offset in _rows(data, 2)]
+    if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(found)):
+        raise BadFile("its leader epochs do not rise")
+    return found
+
+
+def topic_id(data: bytes) -> str:
+    """The topic id of a `partition.metadata`, as Kafka prints it. Raises BadFile."""
+    values = properties(data, ":")
+    if values.get("version") != "0":
+        raise BadFile(f"it has version {values.get('version')}")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{22}", values.get("topic_id", "")):
+        raise BadFile("it has no topic id")
+    return values["topic_id"]
+
+
+def properties(data: bytes, separator: str = "=") -> Mapping[str, str]:
+    """The lines of `meta.properties` and the like. Raises BadFile."""
+    lines = (line.strip() for line in _text(data).splitlines())
+    pairs = (line.partition(separator) for line in lines if line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _rows(data: bytes, columns: int) -> list[list[str]]:
+    """The rows behind version and count; of an empty file none."""
+    lines = _text(data).splitlines()
+    if not lines:
+        return []
+    if lines[0].strip() != "0":
+        raise BadFile(f"it has version '{lines[0][:20]}'")
+    rows = [line.split() for line in lines[2:] if line.strip()]
+    if len(lines) < 2 or len(rows) != _number(lines[1].strip()):
+        raise BadFile(f"it has {len(rows)} rows, and claims another number")
+    if any(len(row) != columns for row in rows):
+        raise BadFile(f"a row has not {columns} columns")
+    return rows
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"\d{1,19}", text, re.ASCII):
+        raise BadFile(f"'{text[:20]}' is no number that can be there")
+    return int(text)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BadFile("it is not text") from None

@@ -1,0 +1,419 @@
+"""Verdicts from files: the same rules as live, with what files leave open said in place of a proof. Pure.
+
+A sweep of live brokers reads the partition, then the coordinators, then the partition again. Files that were copied
+while the brokers did not run are all three at once: nothing changed in between. So what is open in the files of a
+partition, and held by no coordinator's log, hangs, provided that
+
+- all replicas of the partition are there, as `__cluster_metadata` names them (the log of one replica may lack the
+  marker), nothing in what follows the transaction is damaged or missing, and it stands on every one of them;
+- no broker ran between the copies: none registered anew after its own files were copied, and either each wrote down
+  that it had shut down in good order, or all of them gave their last sign of life at about the same time, nothing was
+  written later, and the partition and its owner had been left alone for longer than these times are apart;
+- every partition of `__transaction_state` is there, with all its replicas, and can be read to its end.
+
+Who copied the files may vouch for which brokers there are and that none ran, where the files do not show it; what they
+show counts more. What is not shown is `indeterminate`. Evidence *for* an owner needs none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
+from txnscan.judge.outcome import OutcomeEvidence, outcome, with_outcome
+from txnscan.judge.rules import judge_observation
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    Context,
+    CoordinatorView,
+    Judged,
+    Key,
+    KnownOutcome,
+    LoggedTransaction,
+    Observation,
+    State,
+    Verdict,
+    duration,
+)
+from txnscan.offline.model import METADATA_TOPIC, LogDirectory, Replica
+from txnscan.offline.producers import ProducerState
+
+if TYPE_CHECKING:
+    from txnscan.offline.cluster_metadata import Metadata
+    from txnscan.offline.state_log import StateLog
+
+# How far apart the last signs of life of brokers may be that ended at once: a controller writes twice a second.
+TOGETHER_MS = 10_000
+# By how much the clocks of brokers and of their file systems may differ where they end at once.
+_CLOCKS_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The files as a whole. metadata: `__cluster_metadata` by broker. vouched: who copied them says that they are of
+    all brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written.
+    """
+
+    replicas: Mapping[Key, Sequence[Replica]]
+    directories: Sequence[LogDirectory]
+    metadata: Mapping[int, Metadata]
+    vouched: bool
+    newest_file_ms: int
+
+    @property
+    def latest(self) -> Metadata | None:
+        """The metadata log that reaches furthest."""
+        return max(self.metadata.values(), key=lambda one: one.next_offset, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInFiles:
+    """An open transaction that was judged. as_of: the last offset of the log that was read."""
+
+    judged: Judged
+    replica: Replica
+    as_of: int
+
+
+def best(replicas: Sequence[Replica]) -> Replica:
+    """The replica that knows most: by leader epoch, then by where its log ends. A damaged one is second to others."""
+    return max(replicas, key=lambda r: (r.unproven is None, r.leader_epoch, r.log_end_offset))
+
+
+def running_error(copies: Copies) -> str | None:
+    """Why the files may be of different moments, or None."""
+    clusters = {directory.cluster_id for directory in copies.directories} - {None}
+    if len(clusters) > 1:
+        return f"these are files of {len(clusters)} clusters: read those of one"
+    latest = copies.latest
+    if latest is None:
+        return (
+            None if copies.vouched else f"no {METADATA_TOPIC} is among the files to show that no broker ran meanwhile"
+        )
+    for broker_id, own in sorted(copies.metadata.items()):
+        if latest.registered_at.get(broker_id, -1) >= own.next_offset:
+            return f"broker {broker_id} started again after its files were copied"
+    if copies.vouched:
+        return None
+    brokers = {directory.broker_id for directory in copies.directories}
+    silent = sorted(str(one) for one in brokers - copies.metadata.keys())
+    if silent:
+        return f"the {METADATA_TOPIC} of broker {' and '.join(silent)} is not among the files"
+    if all(directory.clean for directory in copies.directories):
+        return None
+    ends = [own.ended_ms for own in copies.metadata.values()]
+    apart_ms, later_ms = max(ends) - min(ends), copies.newest_file_ms - max(ends)
+    if apart_ms > TOGETHER_MS:
+        return f"the files of the brokers end {duration(apart_ms)} apart: they were copied while brokers ran"
+    if later_ms > TOGETHER_MS:
+        return (
+            f"files were written {duration(later_ms)} after the last sign of life of the brokers: they were copied "
+            "while brokers ran, or without the times of files"
+        )
+    return None
+
+
+def restless_error(copies: Copies, key: Key, owners: Iterable[LoggedTransaction]) -> str | None:
+    """Why a transaction may have begun or ended while the files were copied, or None: where brokers did not write down
+    that they had shut down, it has to have been left alone for longer than the files are apart.
+    """
+    latest = copies.latest
+    if copies.vouched or latest is None or all(directory.clean for directory in copies.directories):
+        return None
+    ends = [own.ended_ms for own in copies.metadata.values()]
+    quiet_from_ms = min(ends) - (max(*ends, copies.newest_file_ms) - min(ends)) - _CLOCKS_MS
+    written_ms = max(replica.files.written_ms for replica in copies.replicas[key])
+    changed_ms = max([written_ms, *(owner.updated_ms for owner in owners)])
+    if changed_ms <= quiet_from_ms:
+        return None
+    return (
+        f"the partition or its owner was written to {duration(max(min(ends) - changed_ms, 0))} before the files end, "
+        "and no clean shutdown is written down: a marker may have come while they were copied"
+    )
+
+
+def missing_error(copies: Copies, key: Key) -> str | None:
+    """Why not every replica of a partition is among the files, or None."""
+    here = copies.replicas.get(key, ())
+    if not here:
+        return "no replica of it is among the files"
+    if key[1] < 0:
+        return f"no partition has a directory with this name, '{key[0]}'"
+    if copies.latest is None:
+        if copies.vouched:
+            return None
+        return f"these files are of one replica or some, and no {METADATA_TOPIC} is among them to say which there are"
+    assigned = copies.latest.assigned(key)
+    if assigned is None:
+        return f"{METADATA_TOPIC} has no such partition: its topic was deleted, or the files are of another cluster"
+    topic_id, where = assigned
+    if {replica.topic_id for replica in here} - {topic_id, None}:
+        return "the topic was deleted and created again"
+    brokers = {replica.broker_id for replica in here}
+    absent = [str(one) for one in sorted(where.replicas) if one not in brokers]
+    if absent:
+        which = (
+            f"replica on broker {absent[0]} is"
+            if len(absent) == 1
+            else f"replicas on brokers {' and '.join(absent)} are"
+        )
+        return f"the {which} not among the files, and may hold its marker"
+    return None
+
+
+def coverage_errors(copies: Copies, logs: Mapping[int, StateLog]) -> dict[int, str]:
+    """Why a partition of `__transaction_state` is not known, by number; -1 where their number is not."""
+    latest, errors = copies.latest, {}
+    count = latest.count(TRANSACTION_STATE_TOPIC) if latest is not None else 0
+    if not count and copies.vouched and logs:
+        count = max(logs) + 1
+    if not count:
+        said = "no directory of it is" if not logs else f"no {METADATA_TOPIC} to tell how many partitions it has is"
+        return {-1: f"{TRANSACTION_STATE_TOPIC}: {said} among the files"}
+    for k in range(count):
+        name = f"{TRANSACTION_STATE_TOPIC}-{k}"
+        log = logs.get(k)
+        if log is None:
+            errors[k] = f"{name} is not among the files"
+            continue
+        # Also a replica that is not the best one may have held more before it was damaged.
+        damaged = (copy.unproven for copy in copies.replicas[TRANSACTION_STATE_TOPIC, k])
+        why = missing_error(copies, (TRANSACTION_STATE_TOPIC, k)) or log.doubt or next(filter(None, damaged), None)
+        if why is None and log.misplaced(count):
+            why = f"it holds '{log.misplaced(count)[0]}', which another of {count} partitions would serve"
+        if why is not None:
+            errors[k] = f"{name}: {why}"
+    return errors
+
+
+def views(
+    copies: Copies, logs: Mapping[int, StateLog], uncovered: Mapping[int, str]
+) -> dict[int, list[CoordinatorView]]:
+    """The last record of each id as its coordinator would describe it, by producer id."""
+    found: dict[int, list[CoordinatorView]] = {}
+    for k, log in logs.items():
+        copy = best(copies.replicas[TRANSACTION_STATE_TOPIC, k])
+        ends = min(one.log_end_offset for one in copies.replicas[TRANSACTION_STATE_TOPIC, k])
+        for name, last in log.ids.items():
+            loose = f"the last record of '{name}' is not on every replica" if last.offset >= ends else None
+            view = CoordinatorView(
+                transactional_id=name,
+                broker_id=copy.broker_id if copy.broker_id is not None else -1,
+                producer_id=last.producer_id,
+                producer_epoch=last.producer_epoch,
+                state=last.state.value,
+                timeout_ms=last.timeout_ms,
+                start_time_ms=last.start_time_ms,
+                partitions=tuple(f"{topic}-{index}" for topic, index in sorted(last.partitions)),
+                coverage_error=uncovered.get(k, uncovered.get(-1, loose)),
+            )
+            found.setdefault(last.producer_id, []).append(view)
+    return found
+
+
+def judge_files(
+    copies: Copies,
+    logs: Mapping[int, StateLog],
+    *,
+    now_ms: int,
+    late_after_ms: int,
+    checksum_error: Callable[[Replica, int], str | None],
+) -> list[OpenInFiles]:
+    """Every open transaction of these files, judged; of what hangs also its outcome.
+
+    now_ms: when the files end. checksum_error: reads the log of a replica from an offset on once more; asked where a
+    transaction would be called hanging.
+    """
+    uncovered = coverage_errors(copies, logs)
+    by_pid = views(copies, logs, uncovered)
+    context = Context(next(iter(uncovered.values()), None), None, None, now_ms, late_after_ms)
+    running = running_error(copies)
+    last = {name: record for log in logs.values() for name, record in log.ids.items()}
+    found = []
+    for key, replicas in sorted(copies.replicas.items()):
+        if key[0] in (METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+            continue
+        replica = best(replicas)
+        missing = missing_error(copies, key)
+        for one in replica.open:
+            owners = [last[view.transactional_id] for view in by_pid.get(one.producer_id, ())]
+            why = replica.doubt(one) or missing or _disagreement(replica, replicas, one) or running
+            why = why or restless_error(copies, key, owners)
+            observed = _observation(copies, key, replica, replicas, one, why, now_ms)
+            judged = judge_observation(observed, by_pid.get(one.producer_id, ()), context)
+            if judged.judgement.verdict is Verdict.HANGING:
+                damaged = checksum_error(replica, one.start_offset)
+                if damaged is not None:
+                    observed = replace(observed, first_error=damaged, second_error=damaged)
+                    judged = judge_observation(observed, by_pid.get(one.producer_id, ()), context)
+            if judged.judgement.verdict is Verdict.HANGING:
+                judged = with_outcome(judged, outcome(_outcome_evidence(judged, replica, logs, uncovered)))
+            found.append(OpenInFiles(judged, replica, replica.log_end_offset - 1))
+    return found
+
+
+def _disagreement(replica: Replica, replicas: Iterable[Replica], one: ProducerState) -> str | None:
+    """Why the replicas do not tell the same of it, or None. One that ends earlier may not have its end yet."""
+    for other in replicas:
+        if other.unproven is not None:
+            return f"the replica on broker {other.broker_id} is damaged, and may hold its marker: {other.unproven}"
+        if other is replica or other.log_end_offset <= one.start_offset:
+            continue
+        theirs = {state.producer_id: state.start_offset for state in other.open}
+        if theirs.get(one.producer_id) != one.start_offset:
+            return f"the replica on broker {other.broker_id} does not have it open"
+    return None
+
+
+def _observation(
+    copies: Copies,
+    key: Key,
+    replica: Replica,
+    replicas: Sequence[Replica],
+    one: ProducerState,
+    why: str | None,
+    now_ms: int,
+) -> Observation:
+    """What live is two reads of the leader, is here one: nothing changed meanwhile, or else `why` says what is open."""
+    # What is on every replica is committed, whatever the checkpoints say, which are written every few seconds.
+    on_all = min(r.log_end_offset for r in replicas) if missing_error(copies, key) is None else -1
+    high_watermark = max(on_all, *(r.high_watermark for r in replicas))
+    assigned = copies.latest.assigned(key) if copies.latest is not None else None
+    return Observation(
+        topic=key[0],
+        topic_id=replica.topic_id or (assigned[0] if assigned is not None else ""),
+        partition=key[1],
+        producer_id=one.producer_id,
+        producer_epoch=one.producer_epoch,
+        coordinator_epoch=one.coordinator_epoch,
+        start_offset=one.start_offset,
+        last_timestamp_ms=one.last_timestamp_ms,
+        last_sequence=one.last_sequence,
+        leader=replica.broker_id if replica.broker_id is not None else -1,
+        leader_epoch=replica.leader_epoch,
+        first_read_at_ms=now_ms,
+        first_high_watermark=high_watermark if high_watermark >= 0 else None,
+        first_error=why,
+        second_read_at_ms=now_ms,
+        second_high_watermark=high_watermark if high_watermark >= 0 else None,
+        second_last_stable_offset=replica.last_stable_offset,
+        second_start_offset=one.start_offset,
+        second_producer_epoch=one.producer_epoch,
+        second_last_sequence=one.last_sequence,
+        second_error=why,
+        first_seen_ms=now_ms,
+    )
+
+
+def _outcome_evidence(
+    judged: Judged, replica: Replica, logs: Mapping[int, StateLog], uncovered: Mapping[int, str]
+) -> OutcomeEvidence:
+    o = judged.observation
+    begun = replica.begun.get(o.producer_id)
+    seen = begun is not None and begun.start_offset == o.start_offset and begun.first_epoch is not None
+    # What was deleted before the beginning of the log may have been of it.
+    seen = seen and replica.start_unknown is None
+    held = logged(logs, o.producer_id)
+    return OutcomeEvidence(
+        observation=o,
+        owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
+        first_epoch=begun.first_epoch if seen and begun is not None else None,
+        first_sequence=begun.first_sequence if seen and begun is not None else None,
+        batch_error=None
+        if seen
+        else f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more",
+        logged=held,
+        log_error=next(iter(uncovered.values()), None),
+    )
+
+
+def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransaction, ...]:
+    """The records of all ids that ever had the producer id, in the order of their logs."""
+    found: list[LoggedTransaction] = []
+    for log in logs.values():
+        records = []
+        for raw in log.raw:
+            try:
+                records.append(
+                    tombstone(raw.offset, raw.whole_from, raw.transactional_id)
+                    if raw.value is None
+                    else decode(raw.offset, raw.whole_from, raw.transactional_id, raw.value)
+                )
+            except UnknownRecord:
+                continue
+        names = {record.transactional_id for record in records if record.producer_id == producer_id}
+        found += [record for record in records if record.transactional_id in names]
+    return tuple(found)
+
+
+def outcomes(
+    logs: Mapping[int, StateLog], uncovered: Mapping[int, str], producer_id: int, producer_epoch: int
+) -> list[tuple[Key, KnownOutcome]]:
+    """What the log proves of data of a producer id and epoch, on each partition that its ids ever named.
+
+    The data is taken to be of that epoch from its first batch on; whether the partition had markers before is not known
+    from here, so that under transactions v1 no commit is proven.
+    """
+    held = logged(logs, producer_id)
+    owners = [
+        last.producer_epoch for log in logs.values() for last in log.ids.values() if last.producer_id == producer_id
+    ]
+    found = []
+    for topic, index in sorted({key for record in held for key in record.partitions}):
+        evidence = OutcomeEvidence(
+            observation=_anywhere(topic, index, producer_id, producer_epoch),
+            owner_epoch=max(owners, default=None),
+            first_epoch=producer_epoch,
+            first_sequence=None,
+            batch_error=None,
+            logged=held,
+            log_error=next(iter(uncovered.values()), None),
+        )
+        found.append(((topic, index), outcome(evidence)))
+    return found
+
+
+def _anywhere(topic: str, index: int, producer_id: int, producer_epoch: int) -> Observation:
+    """Data of which nothing is known but whose it is. A marker of its producer may have been there before."""
+    return Observation(
+        topic=topic,
+        topic_id="",
+        partition=index,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=0,
+        start_offset=-1,
+        last_timestamp_ms=-1,
+        last_sequence=-1,
+        leader=-1,
+        leader_epoch=-1,
+        first_read_at_ms=-1,
+        first_high_watermark=None,
+        first_error=None,
+        second_read_at_ms=-1,
+        second_high_watermark=None,
+        second_last_stable_offset=None,
+        second_start_offset=None,
+        second_producer_epoch=None,
+        second_last_sequence=None,
+        second_error=None,
+        first_seen_ms=-1,
+    )
+
+
+def overdue(logs: Iterable[StateLog], now_ms: int, late_after_ms: int) -> list[LoggedTransaction]:
+    """The ids that are in Prepare* for longer than that, the oldest first."""
+    found = [
+        last
+        for log in logs
+        for last in log.ids.values()
+        if last.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT) and last.updated_ms < now_ms - late_after_ms
+    ]
+    return sorted(found, key=lambda last: (last.updated_ms, last.transactional_id))
+
+
+def producer_ids(replicas: Iterable[Replica]) -> Collection[int]:
+    """Those with an open transaction."""
+    return {one.producer_id for replica in replicas for one in replica.open}

@@ -1,0 +1,204 @@
+"""Paths in, everything that their files say out: replicas, transaction logs, verdicts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key, KnownOutcome, LoggedTransaction
+from txnscan.offline.disk import find
+from txnscan.offline.model import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
+from txnscan.offline.replica import batches, checksum_error, read_replica
+
+if TYPE_CHECKING:
+    from txnscan.offline.cluster_metadata import Metadata
+    from txnscan.offline.judging import OpenInFiles
+    from txnscan.offline.state_log import Impossible, StateLog
+
+NO_PARTITION = -1
+# Below this a second process costs more than it saves.
+_PARALLEL_FROM_BYTES = 256 * 1024 * 1024
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the files say. now_ms: when they end, by the clock of the brokers, or of the file system where they say
+    nothing. running_error: why they may be of different moments, or None. uncovered: see `coverage_errors`. steps: the
+    records that were asked for, with the partition of the log that they stand in. outcomes: see `judging.outcomes`.
+    """
+
+    found: Found
+    replicas: tuple[Replica, ...]
+    logs: dict[int, StateLog]
+    transactions: tuple[OpenInFiles, ...]
+    uncovered: dict[int, str]
+    running_error: str | None
+    now_ms: int
+    late_after_ms: int
+    errors: tuple[FileError, ...]
+    steps: tuple[tuple[int, LoggedTransaction], ...] = ()
+    outcomes: tuple[tuple[Key, KnownOutcome], ...] = ()
+
+    @property
+    def cluster_ids(self) -> list[str]:
+        """The clusters that the files are of."""
+        return sorted({d.cluster_id for d in self.found.log_directories if d.cluster_id is not None})
+
+    @property
+    def impossible(self) -> list[Impossible]:
+        """Steps that no coordinator takes."""
+        return [one for log in self.logs.values() for one in log.impossible]
+
+
+def read_paths(
+    paths: Sequence[str],
+    *,
+    late_after_ms: int,
+    vouched: bool = False,
+    check_crc: bool = False,
+    names: Collection[str] = (),
+    producer: tuple[int, int | None] | None = None,
+    progress: Progress = lambda *_: None,
+) -> Read:
+    """Reads the files below the paths, and judges what is open in them. names: ids whose every step is kept. producer:
+    a producer id, of whose ids the same is kept, and an epoch, of which the outcomes are told.
+
+    vouched, check_crc: see `Copies` and `read_replica`. Raises PathError.
+    """
+    found = find(paths)
+    replicas = _read_all(found.replicas, check_crc, progress)
+    errors = [*found.errors, *(error for replica in replicas for error in replica.errors)]
+    progress("judge", 0, 1)
+    by_key: dict[Key, list[Replica]] = {}
+    for replica in replicas:
+        # What is in a directory with another name is of no partition that anybody knows.
+        by_key.setdefault(replica.key or (replica.directory, NO_PARTITION), []).append(replica)
+    of_data = any(replica.open for replica in replicas)
+    if not of_data and not any(topic == TRANSACTION_STATE_TOPIC for topic, _ in by_key):
+        # Nothing to judge: what judges need not be loaded.
+        return Read(found, tuple(replicas), {}, (), {}, None, found.newest_ms, late_after_ms, tuple(errors))
+    from txnscan.offline import judging
+
+    wanted = {*judging.producer_ids(replicas), *([producer[0]] if producer is not None else [])}
+    logs = {}
+    for (topic, k), copies_of_it in by_key.items():
+        if topic == TRANSACTION_STATE_TOPIC:
+            # Records are kafka-python's to decode, which takes a while to load.
+            from txnscan.offline.state_log import read_state_log
+
+            files = judging.best(copies_of_it).files
+            logs[k] = read_state_log(k, batches(files, []), names, wanted)
+            if logs[k].error is not None:
+                errors.append(FileError(files.directory, str(logs[k].error)))
+    metadata = _metadata(by_key.get((METADATA_TOPIC, 0), ()), errors)
+    copies = judging.Copies(by_key, found.log_directories, metadata, vouched, found.newest_ms)
+    times = [own.ended_ms for own in metadata.values()] or [log.newest_ms for log in logs.values()]
+    now_ms = max([*times, *([] if times else [found.newest_ms])])
+    transactions = judging.judge_files(
+        copies,
+        logs,
+        now_ms=now_ms,
+        late_after_ms=late_after_ms,
+        checksum_error=lambda replica, offset: checksum_error(replica.files, offset),
+    )
+    uncovered = judging.coverage_errors(copies, logs)
+    steps = [(k, step) for k, log in sorted(logs.items()) for step in log.steps]
+    outcomes: list[tuple[Key, KnownOutcome]] = []
+    if producer is not None:
+        producer_id, epoch = producer
+        steps += [(k, one) for k, log in sorted(logs.items()) for one in judging.logged({k: log}, producer_id)]
+        if epoch is not None:
+            outcomes = judging.outcomes(logs, uncovered, producer_id, epoch)
+    return Read(
+        found,
+        tuple(replicas),
+        dict(sorted(logs.items())),
+        tuple(transactions),
+        uncovered,
+        judging.running_error(copies),
+        now_ms,
+        late_after_ms,
+        tuple(errors),
+        tuple(steps),
+        tuple(outcomes),
+    )
+
+
+def _read_all(files: Sequence[ReplicaFiles], check_crc: bool, progress: Progress) -> list[Replica]:
+    """Each replica, on all cores where there is much to read."""
+    one = partial(read_replica, check_crc=check_crc)
+    sizes = [sum(_size(path) for path in replica.segments.values()) for replica in files]
+    workers = min(os.cpu_count() or 1, len(files))
+    read = []
+    if workers > 1 and sum(sizes) >= _PARALLEL_FROM_BYTES:
+        with ProcessPoolExecutor(workers) as pool:
+            for replica in pool.map(one, files):
+                read.append(replica)
+                progress("read files", len(read), len(files))
+        return read
+    for replica in map(one, files):
+        read.append(replica)
+        progress("read files", len(read), len(files))
+    return read
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116
+    except OSError:
+        return 0
+
+
+def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int, Metadata]:
+    """Each broker's copy of the metadata log: its newest snapshot, and what follows it."""
+    known = [replica for replica in replicas if replica.broker_id is not None]
+    if not known:
+        return {}
+    from txnscan.kafka.errors import RequestFailed
+    from txnscan.kafka.records import decoded
+    from txnscan.offline.cluster_metadata import Metadata
+    from txnscan.offline.disk import mapped
+
+    found: dict[int, Metadata] = {}
+    for replica in known:
+        files, own = replica.files, Metadata()
+        bad: list[FileError] = []
+        after = max(files.checkpoints, default=-1)
+        try:
+            if after >= 0:
+                with mapped(files.checkpoints[after]) as data:
+                    for batch in decoded(bytes(data), records=True):
+                        # At some offset before it, which the snapshot does not have.
+                        _take(own, batch, after - 1)
+                own.next_offset = after
+            base = max((one for one in files.segments if one <= after), default=None)
+            for raw in batches(files, bad, base):
+                own.ended_ms = max(own.ended_ms, int.from_bytes(raw[35:43], signed=True))
+                for batch in decoded(raw, records=True):
+                    if batch.last_offset >= own.next_offset:
+                        _take(own, batch, None)
+                        own.next_offset = batch.last_offset + 1
+        except (RequestFailed, OSError) as failed:
+            bad.append(FileError(files.directory, str(failed)))
+        errors += bad
+        if not bad:
+            broker_id = -1 if replica.broker_id is None else replica.broker_id
+            # Of two copies of one broker the older one says what may be missing.
+            if broker_id not in found or own.next_offset < found[broker_id].next_offset:
+                found[broker_id] = own
+    return found
+
+
+def _take(own: Metadata, batch: object, offset: int | None) -> None:
+    from txnscan.kafka.record_batch import Batch
+
+    if isinstance(batch, Batch) and not batch.is_control:
+        for at, _, value in batch.records or ():
+            if value:
+                own.take(at if offset is None else offset, value)

@@ -1,0 +1,245 @@
+"""One replica of a partition, from its files: what a broker that loads them would know, what was counted, and from
+where on nothing is known.
+
+The state is that of the newest valid snapshot and of what follows it (`UnifiedLog.rebuildProducerState`); what stands
+before counts for the figures. A transaction that is open at the end is so *as of* the last offset: a marker may stand
+in what is missing, be it damaged, cut off, or on another replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from itertools import islice
+from typing import TypeVar
+
+from crc32c import crc32c
+
+from txnscan.kafka.record_batch import CRC_AT, CRC_FROM, HEADER, MAGIC, MAGIC_AT
+from txnscan.offline import walk
+from txnscan.offline.disk import mapped, read
+from txnscan.offline.files import BadFile, aborted, leader_epochs, snapshot, topic_id
+from txnscan.offline.model import FileError, Replica, ReplicaFiles
+from txnscan.offline.producers import NONE, LogState, ProducerState, last_stable_offset
+from txnscan.offline.walk import Damage
+
+T = TypeVar("T")
+# Below this, loading numpy takes longer than it saves.
+_COLUMNS_FROM_BATCHES = 30_000
+_PROBED_BATCHES = 64
+
+
+class _Snapshots:
+    """The valid snapshots of a log, each taken over when the walk comes to its offset."""
+
+    def __init__(self, state: LogState, states: dict[int, list[ProducerState]]) -> None:
+        self.used = NONE
+        self._state = state
+        self._states = dict(sorted(states.items(), reverse=True))
+        self._due = list(self._states)
+
+    def due(self) -> tuple[int, Callable[[], None]] | None:
+        """The next one, and what to do there."""
+        return (self._due[-1], self.take) if self._due else None
+
+    def before(self, offset: int) -> None:
+        """Takes what is due before a batch."""
+        while self._due and offset >= self._due[-1]:
+            self.take()
+
+    def take(self) -> None:
+        """Goes on from it."""
+        self.used = self._due.pop()
+        self._state.restart(self._states[self.used])
+
+    def skip(self, below: int) -> None:
+        """What is older than the log."""
+        while self._due and self._due[-1] < below:
+            self._due.pop()
+
+    @property
+    def left(self) -> list[int]:
+        """Those that the log did not come to."""
+        return sorted(self._due)
+
+
+def read_replica(files: ReplicaFiles, check_crc: bool = False) -> Replica:
+    """Reads it. check_crc: the checksums of all batches, too. A file that cannot be read is in the errors."""
+    state = LogState()
+    errors: list[FileError] = []
+    snapshots = _Snapshots(state, _snapshots(files, errors))
+    size_bytes, unproven = 0, None
+    bases = sorted(files.segments)
+    if bases:
+        snapshots.skip(bases[0])
+    for number, base in enumerate(bases):
+        path = files.segments[base]
+        snapshots.before(base)
+        if 0 <= state.next_offset < base:
+            state.figures.gaps += 1
+            state.gap_until, state.next_offset = base, base
+        try:
+            with mapped(path) as data:
+                size_bytes += len(data)
+                damage = _fold(data, state, base, snapshots, check_crc)
+        except OSError as error:
+            unproven = f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
+            errors.append(FileError(path, unproven))
+            break
+        if state.next_offset == NONE:
+            state.first_offset = state.next_offset = base
+        if damage is not None:
+            behind = len(bases) - number - 1
+            more = f"; {behind} later segment files were not read" if behind else ""
+            unproven = f"{path}: {damage}{more}"
+            errors.append(FileError(path, f"{damage}{more}"))
+            break
+    if unproven is None:
+        snapshots.before(state.next_offset if bases else max(files.snapshots, default=NONE))
+        if not bases:
+            state.first_offset = state.next_offset = max(snapshots.used, 0)
+        errors += [
+            FileError(
+                files.snapshots[offset], f"it is newer than the end of the log at {state.next_offset}, and not used"
+            )
+            for offset in snapshots.left
+        ]
+    return _replica(files, state, snapshots, size_bytes, unproven, errors)
+
+
+def _replica(
+    files: ReplicaFiles,
+    state: LogState,
+    snapshots: _Snapshots,
+    size_bytes: int,
+    unproven: str | None,
+    errors: list[FileError],
+) -> Replica:
+    offsets = files.log_directory.offsets if files.log_directory is not None else {}
+
+    def checkpoint(name: str) -> int:
+        return offsets.get(name, {}).get(files.key, NONE) if files.key is not None else NONE
+
+    first = min(files.segments, default=state.first_offset)
+    started = checkpoint("log-start-offset-checkpoint")
+    known = first == 0 or snapshots.used >= 0
+    epochs: list[tuple[int, int]] = _other(files, "leader-epoch-checkpoint", leader_epochs, [], errors)
+    return Replica(
+        directory=files.directory,
+        key=files.key,
+        broker_id=files.log_directory.broker_id if files.log_directory is not None else None,
+        topic_id=_other(files, "partition.metadata", topic_id, None, errors),
+        segments=len(files.segments),
+        size_bytes=size_bytes,
+        log_start_offset=started if started != NONE else first,
+        log_end_offset=state.next_offset,
+        last_stable_offset=last_stable_offset(state),
+        high_watermark=checkpoint("replication-offset-checkpoint"),
+        cleaned_until=checkpoint("cleaner-offset-checkpoint"),
+        recovery_point=checkpoint("recovery-point-offset-checkpoint"),
+        moved_until=first if NONE < started < first else NONE,
+        leader_epoch=max((epoch for epoch, _ in epochs), default=NONE),
+        snapshot_offset=snapshots.used,
+        producers=tuple(sorted(state.producers.values(), key=lambda one: one.producer_id)),
+        begun=state.begun,
+        figures=state.figures,
+        start_unknown=None
+        if known
+        else f"the log begins at offset {first}, without a snapshot of what was open before",
+        unproven=unproven,
+        gap_until=state.gap_until,
+        aborted_rows=_aborted(files, errors),
+        errors=tuple(errors),
+        files=files,
+    )
+
+
+def _fold(data: walk.Data, state: LogState, base: int, snapshots: _Snapshots, check_crc: bool) -> Damage | None:
+    if not check_crc and _batches_about(data) >= _COLUMNS_FROM_BATCHES and find_spec("numpy") is not None:
+        from txnscan.offline import columns
+
+        return columns.fold(data, state, base, until=snapshots.due)
+    return walk.fold(data, state, base, crc32c=crc32c if check_crc else None, before=snapshots.before)
+
+
+def _batches_about(data: walk.Data) -> int:
+    """How many batches there are, if the rest are like the first."""
+    sizes = [size for _, size in islice(walk.headers(data), _PROBED_BATCHES)]
+    return len(data) * len(sizes) // sum(sizes) if sizes else 0
+
+
+def _snapshots(files: ReplicaFiles, errors: list[FileError]) -> dict[int, list[ProducerState]]:
+    found = {}
+    for offset, path in files.snapshots.items():
+        try:
+            found[offset] = snapshot(read(path), crc32c)
+        except (BadFile, OSError) as bad:
+            errors.append(FileError(path, f"{_why(bad)}; the snapshot before it is used"))
+    return found
+
+
+def _aborted(files: ReplicaFiles, errors: list[FileError]) -> int:
+    rows = 0
+    for path in files.indexes.values():
+        try:
+            rows += len(aborted(read(path)))
+        except (BadFile, OSError) as bad:
+            errors.append(FileError(path, _why(bad)))
+    return rows
+
+
+def _other(files: ReplicaFiles, name: str, decoded: Callable[[bytes], T], otherwise: T, errors: list[FileError]) -> T:
+    path = files.others.get(name)
+    if path is None:
+        return otherwise
+    try:
+        return decoded(read(path))
+    except (BadFile, OSError) as bad:
+        errors.append(FileError(path, _why(bad)))
+        return otherwise
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+
+
+def checksum_error(files: ReplicaFiles, offset: int) -> str | None:
+    """Why the log from this offset on is not as it was written, or None: every batch, by its checksum."""
+    bases = sorted(files.segments)
+    for number, base in enumerate(bases):
+        if number + 1 < len(bases) and bases[number + 1] <= offset:
+            continue
+        try:
+            with mapped(files.segments[base]) as data:
+                for at, size in walk.headers(data):
+                    if data[at + MAGIC_AT] != MAGIC or size < HEADER.size:
+                        if int.from_bytes(data[at : at + 8], signed=True) < offset:
+                            continue
+                        # No checksum covers the byte that says so: it may be a marker all the same.
+                        return f"{files.segments[base]}: behind it, at byte {at}, stands a batch of an earlier format"
+                    if crc32c(data[at + CRC_FROM : at + size]) != int.from_bytes(data[at + CRC_AT : at + CRC_FROM]):
+                        return f"{files.segments[base]}: the batch at byte {at} fails its checksum"
+        except OSError as error:
+            return f"{files.segments[base]} cannot be read: {(error.strerror or str(error)).lower()}"
+    return None
+
+
+def batches(files: ReplicaFiles, errors: list[FileError], base: int | None = None) -> Iterator[bytes]:
+    """The whole batches of its segments, one behind the other, up to what is damaged. base: from this segment on."""
+    for one in sorted(files.segments):
+        if base is not None and one < base:
+            continue
+        path = files.segments[one]
+        try:
+            with mapped(path) as data:
+                at = 0
+                for at, size in walk.headers(data):
+                    yield data[at : at + size]
+                    at += size
+                stop = walk.end_of(data, at, len(data))
+        except OSError as error:
+            errors.append(FileError(path, (error.strerror or str(error)).lower()))
+            return
+        if isinstance(stop, Damage):
+            errors.append(FileError(path, str(stop)))
+            return

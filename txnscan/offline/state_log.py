@@ -1,0 +1,153 @@
+"""One partition of `__transaction_state` from its batches: the latest state of each id, and what cannot be. Pure.
+
+A broker that loads this log skips what it does not know; here it is counted, because an id may be hidden in it. A
+record that makes no sense ends what is known of the partition: an id may have gone on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from txnscan.evidence.log_scan import Records
+from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone, transactional_id
+from txnscan.judge.outcome import follows
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.record_batch import Batch
+from txnscan.kafka.records import decoded
+from txnscan.model import LoggedTransaction, RawRecord, State
+
+# Steps that are kept, of all ids together.
+STEPS_MAX = 200_000
+_VERSION_BYTES, _VERSION_MAX = 2, 1
+_UNDER_WAY = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Two records of an id, one behind the other with nothing missing between them, that no coordinator writes so."""
+
+    before: LoggedTransaction
+    after: LoggedTransaction
+
+
+@dataclass(slots=True)
+class StateLog:
+    """What the log says. last: the last record of each id, tombstones included. steps: all records of the ids asked
+    for.
+
+    unknown: records of kinds and versions that are not known here, by what they are. error: why it is not known to its
+    end, or None. newest_ms: the newest time that its coordinator wrote down. raw: see `Records`.
+    """
+
+    partition: int
+    error: str | None = None
+    records: int = 0
+    newest_ms: int = -1
+    last: dict[str, LoggedTransaction] = field(default_factory=dict)
+    steps: list[LoggedTransaction] = field(default_factory=list)
+    impossible: list[Impossible] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
+    raw: tuple[RawRecord, ...] = ()
+
+    @property
+    def doubt(self) -> str | None:
+        """Why an id that is not here may still be one of it, or None."""
+        if self.error is not None:
+            return self.error
+        if self.unknown:
+            what, count = next(iter(self.unknown.items()))
+            return f"{count} of its records are not known to this version ({what})"
+        return None
+
+    @property
+    def ids(self) -> dict[str, LoggedTransaction]:
+        """The ids that have not expired."""
+        return {name: last for name, last in self.last.items() if last.state is not State.DEAD}
+
+    def misplaced(self, count: int) -> list[str]:
+        """The ids that another partition of the log would serve, where it has so many."""
+        return sorted(name for name in self.ids if coordinator_partition(name, count) != self.partition)
+
+
+def read_state_log(
+    partition: int, batches: Iterable[bytes], names: Collection[str] = (), producer_ids: Collection[int] = ()
+) -> StateLog:
+    """Reads it. names: ids whose every record is kept in `steps`. producer_ids: of which `raw` keeps what an outcome
+    may rest on.
+    """
+    log = StateLog(partition)
+    kept = Records(frozenset(producer_ids))
+    expected, whole_from = -1, -1
+    for data in batches:
+        try:
+            found = decoded(data, records=True)
+            kept.take_all(map(_known, found), 0, None)
+            for batch in found:
+                expected, whole_from = _take(log, batch, expected, whole_from, names)
+        except (RequestFailed, UnknownRecord) as failed:
+            log.error = str(failed)
+            break
+    log.raw = tuple(kept.kept)
+    return log
+
+
+def _known(batch: Batch) -> Batch:
+    """Without records of versions that are not known, which then are missing between the others."""
+    return replace(batch, records=tuple(one for one in batch.records or () if not _is_later(one[2])))
+
+
+def _is_later(value: bytes | None) -> bool:
+    """Whether a value is of a later version than this one knows."""
+    return value is not None and len(value) >= _VERSION_BYTES and int.from_bytes(value[:_VERSION_BYTES]) > _VERSION_MAX
+
+
+def _take(log: StateLog, batch: Batch, expected: int, whole_from: int, names: Collection[str]) -> tuple[int, int]:
+    """Takes the records of a batch: gives the offset that comes next, and from where on none is missing."""
+    for offset, key, value in batch.records or ():
+        if offset != expected:
+            whole_from = offset
+        expected = offset + 1
+        if batch.is_control:
+            continue
+        log.records += 1
+        if key is None:
+            raise UnknownRecord(f"the record at offset {offset} has no key")
+        name = transactional_id(key)
+        if name is None:
+            _count(log, "a key of another kind")
+            continue
+        if value is not None and _is_later(value):
+            _count(log, f"a value of version {int.from_bytes(value[:_VERSION_BYTES])}")
+            continue
+        record = (
+            tombstone(offset, whole_from, name) if value is None else _checked(decode(offset, whole_from, name, value))
+        )
+        before = log.last.get(name)
+        if before is not None and whole_from <= before.offset and not follows(before, record):
+            log.impossible.append(Impossible(before, record))
+        log.last[name] = record
+        log.newest_ms = max(log.newest_ms, record.updated_ms)
+        if name in names and len(log.steps) < STEPS_MAX:
+            log.steps.append(record)
+    return max(expected, batch.last_offset + 1), whole_from
+
+
+def _checked(record: LoggedTransaction) -> LoggedTransaction:
+    """The record, if a coordinator may have written it. Raises UnknownRecord."""
+    where = f"the record at offset {record.offset}"
+    if record.producer_id < 0:
+        raise UnknownRecord(f"{where} has producer id {record.producer_id}")
+    if record.state is State.ONGOING and not record.partitions:
+        raise UnknownRecord(f"{where} is Ongoing without partitions")
+    return record
+
+
+def _count(log: StateLog, what: str) -> None:
+    log.unknown[what] = log.unknown.get(what, 0) + 1
+
+
+def under_way(record: LoggedTransaction) -> bool:
+    """Whether the id is not at rest."""
+    return record.state in _UNDER_WAY

@@ -1,0 +1,206 @@
+"""From batch to batch through a log segment, header by header: no record is decompressed. Pure.
+
+A segment is a list of batches one behind the other, where only a batch tells where the next one begins. So a damaged
+batch ends what can be said: nothing behind it is guessed at, as Kafka cuts a log off there, too, when it recovers.
+What is read here is checked as `DefaultRecordBatch` and `FileLogInputStream` do; checksums where they are asked for.
+
+`columns.py` does the same for many batches at a time, and leaves what is out of the ordinary to this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from mmap import MADV_DONTNEED, PAGESIZE, mmap
+
+from txnscan.kafka.record_batch import (
+    COMPRESSED,
+    CONTROL,
+    CRC_FROM,
+    HEADER,
+    LENGTH_AT,
+    LENGTH_FROM,
+    MAGIC,
+    MAGIC_AT,
+    MARKER_BODY,
+    MARKER_SIZE,
+    PLAIN_MARKER,
+    TRANSACTIONAL,
+    last_sequence,
+)
+from txnscan.offline.producers import LogState
+
+Data = bytes | mmap
+# Lengths that no batch is below: of the formats before producers, and of this one (`LegacyRecord.RECORD_OVERHEAD_V0`).
+LENGTH_MIN, LENGTH_MIN_V2 = 14, HEADER.size - LENGTH_FROM
+_OFFSET_MAX = 2**63 - 1
+_LOOK_BYTES = 1 << 20
+# After so much of a mapped file its pages are given back: it may be larger than memory.
+RELEASE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Where a file stops to make sense, and why. cut: it ends within a batch, as one does that was being written."""
+
+    position: int
+    why: str
+    cut: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.why} (at byte {self.position})"
+
+
+class Damaged(Exception):
+    """A batch that makes no sense; the message says why."""
+
+
+def fold(
+    data: Data,
+    state: LogState,
+    base_offset: int,
+    *,
+    at: int = 0,
+    crc32c: Callable[[memoryview], int] | None = None,
+    before: Callable[[int], None] = lambda _: None,
+) -> Damage | None:
+    """Reads a segment into the state of its log. base_offset: that its name says. crc32c: checks each batch with it.
+
+    before: called with the base offset of each batch, before it counts. Gives where and why it could not be read to its
+    end, or None.
+    """
+    end, released = len(data), at
+    stop = end_of(data, at, end)
+    while stop is None:
+        size = LENGTH_FROM + int.from_bytes(data[at + LENGTH_AT : at + LENGTH_FROM], signed=True)
+        try:
+            one_batch(data, at, size, state, base_offset, crc32c, before)
+        except Damaged as damaged:
+            return Damage(at, str(damaged))
+        at += size
+        if at - released > RELEASE_BYTES:
+            release(data, released, at)
+            released = at
+        stop = end_of(data, at, end)
+    return stop if isinstance(stop, Damage) else None
+
+
+def end_of(data: Data, at: int, end: int) -> Damage | bool | None:
+    """Whether there is no whole batch here: True at the end of the file, zeros that were only reserved included; else
+    what is wrong. None where there is one.
+    """
+    left = end - at
+    if left == 0:
+        return True
+    if left < LENGTH_FROM:
+        return Damage(at, f"it ends within the header of a batch, of which it has {left} bytes", cut=True)
+    length = int.from_bytes(data[at + LENGTH_AT : at + LENGTH_FROM], signed=True)
+    if length == 0:
+        return True if _only_zeros(data, at, end) else Damage(at, "a batch claims a length of 0")
+    if length < LENGTH_MIN:
+        return Damage(at, f"a batch claims a length of {length}")
+    if LENGTH_FROM + length > left:
+        return Damage(at, f"a batch claims {LENGTH_FROM + length} bytes, and {left} are left", cut=True)
+    return None
+
+
+def _only_zeros(data: Data, at: int, end: int) -> bool:
+    return not any(data[begin : min(begin + _LOOK_BYTES, end)].strip(b"\0") for begin in range(at, end, _LOOK_BYTES))
+
+
+def one_batch(
+    data: Data,
+    at: int,
+    size: int,
+    state: LogState,
+    file_offset: int,
+    crc32c: Callable[[memoryview], int] | None,
+    before: Callable[[int], None],
+) -> None:
+    """Takes the batch at a position, which is whole. Raises Damaged, and then the state is as before."""
+    magic = data[at + MAGIC_AT]
+    if magic > MAGIC:
+        raise Damaged(f"a batch has the format version {magic - 256 if magic > 127 else magic}, which does not exist")
+    if magic < MAGIC:
+        offset = int.from_bytes(data[at : at + 8], signed=True)
+        _check_offset(offset, offset, state, file_offset)
+        before(offset)
+        state.passed_legacy(offset, size)
+        return
+    if size - LENGTH_FROM < LENGTH_MIN_V2:
+        raise Damaged(f"a batch claims a length of {size - LENGTH_FROM}, which is less than its header")
+    header = HEADER.unpack_from(data, at)
+    base_offset, _, _, _, crc, attributes, delta, _, greatest_ms, producer_id, epoch, sequence, count = header
+    last_offset = base_offset + delta
+    if delta < 0 or count < 0:
+        raise Damaged(f"a batch claims {count} records up to {delta} behind its first")
+    _check_offset(base_offset, last_offset, state, file_offset)
+    if crc32c is not None and crc32c(memoryview(data)[at + CRC_FROM : at + size]) != crc:
+        raise Damaged(f"the batch at offset {base_offset} fails its checksum")
+    transactional, control = bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL)
+    found = None
+    if control and transactional and producer_id >= 0 and count and not attributes & COMPRESSED:
+        found = _marker(data[at : at + size])
+    before(base_offset)
+    state.passed(base_offset, last_offset, size, count)
+    if control:
+        if found is not None:
+            state.marker(producer_id, epoch, *found)
+        elif transactional and (producer_id < 0 or attributes & COMPRESSED):
+            state.figures.odd["a control batch without a producer, or compressed"] += 1
+        elif not transactional and producer_id >= 0:
+            state.figures.odd["a control batch of a producer that is not transactional"] += 1
+    elif producer_id >= 0:
+        last = last_sequence(sequence, delta)
+        state.data(
+            *(producer_id, epoch, sequence, last, base_offset, last_offset, greatest_ms, size, count, transactional)
+        )
+    elif transactional:
+        state.figures.odd["a transactional batch without a producer"] += 1
+
+
+def _check_offset(offset: int, last_offset: int, state: LogState, file_offset: int) -> None:
+    if offset < file_offset:
+        raise Damaged(f"a batch has offset {offset}, before that of its file, {file_offset}")
+    if offset < state.next_offset:
+        raise Damaged(f"a batch has offset {offset}, and the one before it ends at {state.next_offset - 1}")
+    if last_offset > _OFFSET_MAX:
+        raise Damaged(f"a batch ends at offset {last_offset}, which none can have")
+
+
+def _marker(batch: bytes) -> tuple[bool, int, int] | None:
+    """Whether it commits, its coordinator epoch, its time; None where it ends no transaction. Raises Damaged."""
+    if len(batch) == MARKER_SIZE and batch[HEADER.size :].startswith(PLAIN_MARKER):
+        _, kind, opened, coordinator_epoch, closing = MARKER_BODY.unpack_from(batch, HEADER.size)
+        if opened == b"\x0c\0\0" and closing == 0 and kind in (0, 1):
+            base_ms, greatest_ms = HEADER.unpack_from(batch)[7:9]
+            return kind == 1, coordinator_epoch, greatest_ms if batch[22] & 0x08 else base_ms
+    # Seldom needed, and kafka-python takes a while to load.
+    from txnscan.kafka.errors import RequestFailed
+    from txnscan.kafka.records import marker
+
+    try:
+        found = marker(batch)
+    except RequestFailed as failed:
+        raise Damaged(str(failed)) from None
+    return None if found is None else (found.commits, found.coordinator_epoch, found.timestamp_ms)
+
+
+def release(data: Data, at: int, reached: int) -> None:
+    """Gives the pages of a mapped file back, from here up to there."""
+    if isinstance(data, mmap):
+        first = -(-at // PAGESIZE) * PAGESIZE
+        if reached - first >= PAGESIZE:
+            data.madvise(MADV_DONTNEED, first, (reached - first) // PAGESIZE * PAGESIZE)
+
+
+def headers(data: Data, at: int = 0) -> Iterator[tuple[int, int]]:
+    """The position and size of each whole batch, as far as lengths make sense."""
+    end, released = len(data), at
+    while end_of(data, at, end) is None:
+        size = LENGTH_FROM + int.from_bytes(data[at + LENGTH_AT : at + LENGTH_FROM], signed=True)
+        yield at, size
+        at += size
+        if at - released > RELEASE_BYTES:
+            release(data, released, at)
+            released = at

@@ -1,0 +1,467 @@
+"""What the files of a broker's disk say: one JSON object, and the same for a terminal.
+
+The object is that of a sweep, its transactions with `open_as_of_offset` besides, and with what there is in files alone:
+partitions with their figures, and the transactional ids of `__transaction_state`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from txnscan import __version__
+from txnscan.config import printable
+from txnscan.findings import Scan
+from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, ScanError, State, Verdict, duration, plural
+from txnscan.offline.producers import Figures, Spread
+from txnscan.report.json import scan_object
+from txnscan.report.plain import iso_utc
+from txnscan.report.table import print_text, print_transactions, utc
+
+if TYPE_CHECKING:
+    from txnscan.offline.judging import OpenInFiles
+    from txnscan.offline.model import Replica
+    from txnscan.offline.reading import Read
+    from txnscan.offline.state_log import Impossible
+
+_STAGE = "read files"
+_ERRORS_SHOWN = 20
+_IDS_SHOWN = 50
+_BYTES = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
+_AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+
+
+# --- the object -------------------------------------------------------------------------------------------------------
+
+
+def offline_scan(read: Read, sweep_id: str) -> Scan:
+    """The files as a sweep that was made when they end."""
+    partitions = {replica.key for replica in read.replicas if replica.key is not None}
+    failed = {replica.key for replica in read.replicas if replica.unproven is not None and replica.key is not None}
+    planned = len(read.logs.keys() | {k for k in read.uncovered if k >= 0})
+    return Scan(
+        sweep_id=sweep_id,
+        cluster_id=", ".join(read.cluster_ids) or "unknown",
+        scope="files",
+        started_at_ms=max(read.now_ms, 0),
+        finished_at_ms=max(read.now_ms, 0),
+        late_after_ms=read.late_after_ms,
+        max_timeout_ms=-1,
+        brokers=len({d.broker_id for d in read.found.log_directories if d.broker_id is not None}),
+        partitions_planned=len(partitions),
+        partitions_failed=len(failed),
+        producers=sum(len(replica.producers) for replica in read.replicas),
+        coordinators_planned=planned,
+        coordinators_proven=planned - len({k for k in read.uncovered if k >= 0}),
+        transactional_ids=sum(len(log.ids) for log in read.logs.values()),
+        visibility_error=None,
+        proven={},
+        transactions=tuple(one.judged for one in read.transactions),
+        errors=tuple(ScanError(_STAGE, f"{error.path}: {error.error}") for error in read.errors)
+        + tuple(ScanError("transaction log", why) for why in read.uncovered.values() if read.logs)
+        + ((ScanError("copies", read.running_error),) if read.running_error is not None and read.logs else ()),
+        warnings=_warnings(read),
+        settings="",
+        version=__version__,
+    )
+
+
+def _warnings(read: Read) -> tuple[str, ...]:
+    said = []
+    if len(read.cluster_ids) > 1:
+        said.append(f"the files are of {len(read.cluster_ids)} clusters: {', '.join(read.cluster_ids)}")
+    for replica in read.replicas:
+        if replica.start_unknown is not None and replica.segments:
+            said.append(f"{replica.name}: {replica.start_unknown}")
+    if read.found.going:
+        said.append(
+            f"{len(read.found.going)} on the way out or in (-delete, .deleted, ...) not read: {read.found.going[0]}"
+        )
+    return tuple(said)
+
+
+def offline_object(read: Read, sweep_id: str) -> dict[str, Any]:
+    """What both commands print as JSON."""
+    found = scan_object(offline_scan(read, sweep_id))
+    for row, one in zip(found["transactions"], read.transactions, strict=True):
+        row["open_as_of_offset"] = one.as_of
+        row.update(_seen(one))
+        row["commands"] = commands(row)
+    return found
+
+
+def segments_object(read: Read, sweep_id: str) -> dict[str, Any]:
+    """The object of `segments`."""
+    return offline_object(read, sweep_id) | {"partitions": [_partition(replica) for replica in read.replicas]}
+
+
+def transaction_log_object(read: Read, sweep_id: str) -> dict[str, Any]:
+    """The object of `transaction-log`."""
+    ids = [_id_row(k, last) for k, log in read.logs.items() for last in log.ids.values()]
+    return offline_object(read, sweep_id) | {
+        "log_partitions": [
+            {"partition": k, "records": log.records, "transactional_ids": len(log.ids), "error": log.doubt}
+            for k, log in read.logs.items()
+        ],
+        "transactional_ids": sorted(ids, key=lambda row: row["transactional_id"]),
+        "steps": [_id_row(k, step) for k, step in read.steps],
+        "outcomes": [
+            {"topic": topic, "partition": index, "outcome": known.outcome.value, "outcome_reason": known.why}
+            for (topic, index), known in read.outcomes
+        ],
+        "impossible": [{"before": str(one.before), "after": str(one.after)} for one in read.impossible],
+    }
+
+
+def _seen(one: OpenInFiles) -> dict[str, Any]:
+    begun = one.replica.begun.get(one.judged.observation.producer_id)
+    return {
+        "batches": begun.batches if begun is not None else None,
+        "records": begun.records if begun is not None else None,
+        "size_bytes": begun.size_bytes if begun is not None else None,
+        "directory": one.replica.directory,
+    }
+
+
+def commands(row: Mapping[str, Any]) -> list[str]:
+    """How Kafka's own tool aborts this transaction: by start offset (brokers from 3.0 on), and for older brokers by
+    producer. None where an abort may delete what was committed, or meets an owner.
+    """
+    if (
+        row["partition"] < 0
+        or row["verdict"] not in ("hanging", "indeterminate")
+        or row["reason"]
+        in (
+            "maybe_committed",
+            "live_epoch",
+            "decided",
+        )
+    ):
+        return []
+    if row["outcome"] in ("committed", "maybe_committed"):
+        return []
+    tool = "kafka-transactions.sh --bootstrap-server $BOOTSTRAP abort"
+    where = f"--topic {shlex.quote(row['topic'])} --partition {row['partition']}"
+    whose = (
+        f"--producer-id {row['producer_id']} --producer-epoch {row['producer_epoch']} "
+        f"--coordinator-epoch {max(row['coordinator_epoch'], 0)}"
+    )
+    return [f"{tool} {where} --start-offset {row['start_offset']}", f"{tool} {where} {whose}"]
+
+
+def _partition(replica: Replica) -> dict[str, Any]:
+    topic, index = replica.key if replica.key is not None else (None, None)
+    return {
+        "topic": topic,
+        "partition": index,
+        "topic_id": replica.topic_id,
+        "broker": replica.broker_id,
+        "directory": replica.directory,
+        "segments": replica.segments,
+        "size_bytes": replica.size_bytes,
+        "log_start_offset": replica.log_start_offset,
+        "log_end_offset": replica.log_end_offset,
+        "last_stable_offset": replica.last_stable_offset,
+        "high_watermark": _known(replica.high_watermark),
+        "recovery_point": _known(replica.recovery_point),
+        "cleaned_until": _known(replica.cleaned_until),
+        "compaction_stuck": replica.compaction_stuck,
+        "moved_until": _known(replica.moved_until),
+        "leader_epoch": _known(replica.leader_epoch),
+        "snapshot_offset": _known(replica.snapshot_offset),
+        "figures": {**asdict(replica.figures), "open": len(replica.open), "odd": dict(replica.figures.odd)},
+        "aborted_in_index": replica.aborted_rows,
+        "producers": [asdict(one) for one in replica.producers],
+        "start_unknown": replica.start_unknown,
+        "unproven": replica.unproven,
+    }
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+def _id_row(k: int, record: LoggedTransaction) -> dict[str, Any]:
+    return {
+        "transactional_id": record.transactional_id,
+        "log_partition": k,
+        "offset": record.offset,
+        "state": record.state.value,
+        "producer_id": record.producer_id,
+        "producer_epoch": record.producer_epoch,
+        "client_version": record.client_version,
+        "timeout_ms": record.timeout_ms,
+        "partitions": [f"{topic}-{index}" for topic, index in sorted(record.partitions)],
+        "start_ms": record.start_time_ms,
+        "updated_ms": record.updated_ms,
+    }
+
+
+# --- for a terminal ---------------------------------------------------------------------------------------------------
+
+
+def print_segments(console: Console, read: Read, found: Mapping[str, Any], *, every: bool) -> None:
+    """What the partitions' files say; with `every` also those in which nothing is open."""
+    _print_headline(console, read, found)
+    _print_transactions(console, found, every)
+    shown = [r for r in read.replicas if every or r.open or r.unproven is not None or len(read.replicas) <= 3]
+    alike: dict[tuple[Any, ...], list[Replica]] = {}
+    for replica in shown:
+        alike.setdefault((replica.key, *_replica_lines(replica)), []).append(replica)
+    for (_, *lines), replicas in alike.items():
+        print_text(console, Text())
+        _print_replicas(console, replicas, lines)
+    if len(shown) < len(read.replicas):
+        print_text(console, Text())
+        hidden = plural(len(read.replicas) - len(shown), "more replica")
+        print_text(console, Text(f"{hidden} with nothing open; --all shows them."))
+    _print_errors(console, found)
+
+
+def print_transaction_log(console: Console, read: Read, found: Mapping[str, Any], *, every: bool) -> None:
+    """What `__transaction_state` says; with `every` also the ids at rest."""
+    from txnscan.offline.judging import overdue
+
+    _print_headline(console, read, found)
+    if not read.logs:
+        print_text(console, Text(f"No directory of {TRANSACTION_STATE_TOPIC} is among the files.", style="yellow"))
+    steps = [step for _, step in read.steps]
+    if steps:
+        print_timeline(console, steps, read.impossible)
+        _print_outcomes(console, read)
+    else:
+        logs = {k: list(log.ids.values()) for k, log in read.logs.items()}
+        print_ids(console, logs, every=every)
+    print_overdue(console, overdue(read.logs.values(), read.now_ms, read.late_after_ms), read.now_ms)
+    if read.impossible and not steps:
+        print_impossible(console, read.impossible)
+    asked = {step.producer_id for step in steps}
+    theirs = [t for t in found["transactions"] if not steps or t["producer_id"] in asked]
+    _print_transactions(console, {**found, "transactions": theirs}, every)
+    _print_errors(console, found)
+
+
+def _print_outcomes(console: Console, read: Read) -> None:
+    if read.outcomes:
+        print_text(console, Text())
+        print_text(console, Text("What was decided of it, by this log alone, if it is open there:", style="bold"))
+    for (topic, index), known in read.outcomes:
+        said = f"{topic}-{index}  {known.outcome.value.replace('_', ' ')}: {known.why}"
+        print_text(console, Text(printable(said)), indent=2)
+
+
+def print_ids(console: Console, logs: Mapping[int, Sequence[LoggedTransaction]], *, every: bool) -> None:
+    """The latest state of each id, by partition of the log; with `every` also of those at rest."""
+    rows = sorted(((k, last) for k, ids in logs.items() for last in ids), key=lambda row: row[1].transactional_id)
+    shown = [(k, last) for k, last in rows if every or last.state not in _AT_REST]
+    print_text(console, Text())
+    at_rest = sum(last.state in _AT_REST for _, last in rows)
+    count = plural(len(rows), "transactional id")
+    print_text(console, Text(f"{count} in {plural(len(logs), 'log partition')}, {at_rest} at rest.", style="bold"))
+    for k, last in shown if every else shown[:_IDS_SHOWN]:
+        print_text(console, Text(f"{TRANSACTION_STATE_TOPIC}-{k}  {_step(last)}"), indent=2)
+    hidden = len(shown) - _IDS_SHOWN
+    if hidden > 0 and not every:
+        print_text(console, Text(f"and {hidden} more; --all shows them"), indent=2)
+
+
+def print_timeline(console: Console, steps: Iterable[LoggedTransaction], impossible: Iterable[Impossible] = ()) -> None:
+    """Every record of some ids, in order; a step that no coordinator takes is marked."""
+    wrong = {(one.after.transactional_id, one.after.offset): one for one in impossible}
+    by_id: dict[str, list[LoggedTransaction]] = {}
+    for step in steps:
+        by_id.setdefault(step.transactional_id, []).append(step)
+    for name, taken in by_id.items():
+        print_text(console, Text())
+        print_text(console, Text(f"{printable(name)}: {plural(len(taken), 'record')}", style="bold"))
+        for step in taken:
+            print_text(console, Text(_step(step, named=False)), indent=2)
+            if (name, step.offset) in wrong:
+                before = wrong[name, step.offset].before
+                said = f"impossible: no coordinator writes this behind {before.state} at epoch {before.producer_epoch}"
+                print_text(console, Text(said, style="bold red"), indent=4)
+
+
+def print_impossible(console: Console, impossible: Sequence[Impossible]) -> None:
+    """Steps that no coordinator takes, of all ids."""
+    print_text(console, Text())
+    print_text(console, Text("Impossible steps, which no coordinator takes:", style="bold red"))
+    for one in impossible[:_ERRORS_SHOWN]:
+        print_text(console, Text(printable(f"{one.before}, and then {one.after}")), indent=2)
+    if len(impossible) > _ERRORS_SHOWN:
+        print_text(console, Text(f"and {len(impossible) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
+
+
+def print_overdue(console: Console, prepared: Sequence[LoggedTransaction], now_ms: int) -> None:
+    """Ids that are in Prepare* for long."""
+    if not prepared:
+        return
+    print_text(console, Text())
+    print_text(console, Text("Decided long ago, and not complete:", style="yellow"))
+    for last in prepared[:_ERRORS_SHOWN]:
+        since = duration(now_ms - last.updated_ms)
+        print_text(console, Text(f"{_step(last)}; for {since}"), indent=2)
+    if len(prepared) > _ERRORS_SHOWN:
+        print_text(console, Text(f"and {len(prepared) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
+
+
+def _step(record: LoggedTransaction, named: bool = True) -> str:
+    partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(record.partitions))
+    if record.state is State.DEAD:
+        return f"offset {record.offset}  expired (tombstone)"
+    who = f"'{record.transactional_id}'  " if named else ""
+    version = f", transactions v{record.client_version}" if record.client_version else ""
+    where = f": {partitions}" if partitions else ""
+    return printable(
+        f"offset {record.offset}  {utc(record.updated_ms) if 0 <= record.updated_ms < 2**47 else record.updated_ms}  "
+        f"{who}{record.state}, producer id {record.producer_id}, epoch {record.producer_epoch}{version}{where}"
+    )
+
+
+def _print_headline(console: Console, read: Read, found: Mapping[str, Any]) -> None:
+    sweep = found["sweep"]
+    brokers = sorted({d.broker_id for d in read.found.log_directories if d.broker_id is not None})
+    of = f" of broker {', '.join(map(str, brokers))}" if brokers else ""
+    size = sum(replica.size_bytes for replica in read.replicas)
+    files = sum(replica.segments for replica in read.replicas)
+    print_text(
+        console,
+        Text.assemble(
+            "Cluster ",
+            (printable(sweep["cluster_id"]), "bold"),
+            f", files{of}: {plural(len(read.replicas), 'replica')} of "
+            f"{plural(sweep['partitions']['planned'], 'partition')}, {plural(files, 'segment file')}, {_size(size)}"
+            + (f", as of {utc(read.now_ms)}." if 0 <= read.now_ms < 2**47 else "."),
+        ),
+    )
+    counts = {verdict: count for verdict, count in sweep["counts"].items() if count}
+    said = ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts.items())
+    print_text(console, Text(f"{plural(sum(counts.values()), 'open transaction')}{f': {said}' if said else ''}."))
+    if sweep["counts"][Verdict.HANGING.value]:
+        late = sweep["candidates"]
+        text = f"{sweep['counts']['hanging']} hanging, of which {late} late (KIP-664 candidates)."
+        print_text(console, Text(text, style="bold red"))
+
+
+def _print_transactions(console: Console, found: Mapping[str, Any], every: bool) -> None:
+    def more(t: Mapping[str, Any]) -> list[str]:
+        lines = [f"Open as of offset {t['open_as_of_offset']} of {t['directory']}."]
+        if t["commands"]:
+            lines.append(
+                "Once a sweep of the cluster calls it hanging too, txnscan plan and apply end it. By hand:"
+                if t["verdict"] == "hanging"
+                else "Sweep the cluster. Only if that calls it hanging, this aborts it:"
+            )
+            ages = ("Kafka 3.0 and later", "before")
+            lines += [f"  {age}: {command}" for age, command in zip(ages, t["commands"], strict=True)]
+        elif t["outcome"] == "committed":
+            lines.append("To complete the commit: txnscan sweep, plan, and apply --complete-commits.")
+        return lines
+
+    print_transactions(console, found["transactions"], found["sweep"]["started_at"], every=every, more=more)
+
+
+def _print_replicas(console: Console, replicas: Sequence[Replica], lines: Sequence[str]) -> None:
+    """Replicas of one partition that say the same."""
+    brokers = [str(r.broker_id) for r in replicas if r.broker_id is not None]
+    whose = f", broker {' and '.join(brokers)}" if brokers else ""
+    where = f"  {printable(replicas[0].directory)}" if len(replicas) == 1 else ""
+    print_text(console, Text.assemble((printable(replicas[0].name), "bold"), whose, where))
+    for line in lines:
+        print_text(console, Text(printable(line)), indent=2)
+    for r in replicas:
+        unknown = r.unproven and f"Nothing is known from offset {r.log_end_offset} on: {r.unproven}"
+        for said in (r.start_unknown, unknown):
+            if said:
+                print_text(console, Text(printable(said), style="yellow"), indent=2)
+
+
+def _replica_lines(r: Replica) -> list[str]:
+    upto = [f"high watermark at least {r.high_watermark}"] if r.high_watermark >= 0 else []
+    upto += [f"snapshot at {r.snapshot_offset}"] if r.snapshot_offset >= 0 else []
+    lines = [
+        f"offsets {r.log_start_offset} to {r.log_end_offset} (exclusive), last stable offset {r.last_stable_offset}"
+        + "".join(f", {one}" for one in upto)
+        + f"; {plural(r.segments, 'segment file')}, {_size(r.size_bytes)}, {plural(len(r.producers), 'producer')}",
+        _figures(r.figures, len(r.open), r.aborted_rows),
+    ]
+    for one in r.open:
+        begun = r.begun.get(one.producer_id)
+        held = (
+            f", {plural(begun.batches, 'batch').replace('batchs', 'batches')} with {plural(begun.records, 'record')}"
+            if begun is not None and begun.batches
+            else ", begun before what is here"
+        )
+        lines.append(
+            f"open: producer id {one.producer_id}, epoch {one.producer_epoch}, coordinator epoch "
+            f"{one.coordinator_epoch}, from offset {one.start_offset}{held}"
+        )
+    if r.compaction_stuck:
+        lines.append(f"compaction has come to offset {r.cleaned_until} and cannot pass {r.last_stable_offset}")
+    if r.moved_until >= 0:
+        lines.append(
+            f"offsets {r.log_start_offset} to {r.moved_until - 1} are not on this disk: in tiered storage, or lost"
+        )
+    if r.figures.legacy:
+        lines.append(f"{r.figures.legacy} batches are of formats that know no producers")
+    if r.figures.gaps:
+        lines.append(f"{plural(r.figures.gaps, 'gap')} between its batches, the last before offset {r.gap_until}")
+    return lines + [f"odd: {what}, {plural(count, 'time')}" for what, count in sorted(r.figures.odd.items())]
+
+
+def _figures(figures: Figures, still_open: int, aborted_rows: int) -> str:
+    said = (
+        f"transactions: {figures.committed} committed, {figures.aborted} aborted, {still_open} open, {figures.empty} "
+        "empty" + (f" ({aborted_rows} in the transaction index)" if aborted_rows else "")
+    )
+    if figures.sizes.count:
+        said += f"; data batches in each: {_spread(figures.sizes, str)}; duration: {_spread(figures.durations_ms, _ms)}"
+    return said
+
+
+def _spread(spread: Spread, shown: Any) -> str:
+    mean = spread.mean or 0.0
+    return f"{shown(spread.least)} to {shown(spread.most)}, on average {shown(round(mean, 1))}"
+
+
+def _ms(value: float) -> str:
+    return duration(round(value))
+
+
+def _size(size_bytes: int) -> str:
+    for unit, size in _BYTES:
+        if size_bytes >= size:
+            return f"{size_bytes / size:.1f} {unit}"
+    return f"{size_bytes} bytes"
+
+
+def _print_errors(console: Console, found: Mapping[str, Any]) -> None:
+    errors = found["errors"]
+    if errors:
+        print_text(console, Text())
+        print_text(console, Text("Not shown by these files:", style="yellow"))
+        for error in errors[:_ERRORS_SHOWN]:
+            print_text(console, Text(printable(error["error"])), indent=2)
+        if len(errors) > _ERRORS_SHOWN:
+            print_text(console, Text(f"and {len(errors) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
+    for warning in found["sweep"]["warnings"][:_ERRORS_SHOWN]:
+        print_text(console, Text(f"warning: {printable(warning)}", style="yellow"))
+
+
+__all__ = [
+    "commands",
+    "iso_utc",
+    "print_ids",
+    "print_impossible",
+    "print_overdue",
+    "print_segments",
+    "print_timeline",
+    "print_transaction_log",
+    "segments_object",
+    "transaction_log_object",
+]
