@@ -12,16 +12,19 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.reference import PAGES as PAGES_MADE
 from txnscan.cli import app
 from txnscan.model import Reason, Verdict
 from txnscan.store.schema import TABLES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = "\n".join(page.read_text("utf-8") for page in PAGES)
+# What a person wrote.
+WRITTEN = "\n".join(page.read_text("utf-8") for page in PAGES if page.name != "commands.md")
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
-SHOWN = [
-    line.strip() for line in README.splitlines() if re.match(r"    (txnscan|MASTER=\S+ \./spark-submit\.sh) ", line)
-]
+SHOWN = [line.strip() for line in DOCS.splitlines() if re.match(r"    (txnscan|MASTER=\S+ \./spark-submit\.sh) ", line)]
 
 
 def help_of(command: str) -> str:
@@ -29,8 +32,8 @@ def help_of(command: str) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_in_the_readme_and_the_changelog(command: str) -> None:
-    assert re.search(rf"`?(txnscan|make) {command}\b", README)
+def test_every_command_is_in_the_docs_and_the_changelog(command: str) -> None:
+    assert re.search(rf"`?(txnscan|make) {command}\b", DOCS)
     assert f"`txnscan {command}`" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
@@ -40,19 +43,19 @@ def test_every_option_has_a_help_text(command: str) -> None:
         assert parameter.help or parameter.name == "help", parameter.name
 
 
-@pytest.mark.parametrize("option", sorted(set(re.findall(r"`(--[a-z-]+)", README)) - {"--help"}))
-def test_every_option_that_the_readme_names_exists(option: str) -> None:
+@pytest.mark.parametrize("option", sorted(set(re.findall(r"`(--[a-z-]+)", DOCS)) - {"--help"}))
+def test_every_option_that_the_docs_name_exists(option: str) -> None:
     assert any(option in help_of(command) for command in COMMANDS)
 
 
 @pytest.mark.parametrize("option", ["sweep", "find-hanging"])
-def test_the_options_of_the_sweeps_are_in_the_readme(option: str) -> None:
+def test_the_options_of_the_sweeps_are_explained(option: str) -> None:
     for parameter in get_command(app).commands[option].params:  # type: ignore[attr-defined]
-        assert any(name in README for name in parameter.opts) or parameter.name in ("help", "master"), parameter.name
+        assert any(name in WRITTEN for name in parameter.opts) or parameter.name in ("help", "master"), parameter.name
 
 
 @pytest.mark.parametrize("line", SHOWN)
-def test_every_command_line_that_the_readme_shows_is_understood(line: str) -> None:
+def test_every_command_line_that_the_docs_show_is_understood(line: str) -> None:
     """Up to the point of connecting: an option that does not exist, or a wrong value, would exit with 2."""
     words = line.split()
     arguments = words[words.index("txnscan") + 1 :] if words[0] == "txnscan" else words[2:]
@@ -60,13 +63,13 @@ def test_every_command_line_that_the_readme_shows_is_understood(line: str) -> No
     command.make_context(arguments[0], arguments[1:])
 
 
-def test_there_are_command_lines_in_the_readme_to_test() -> None:
+def test_there_are_command_lines_in_the_docs_to_test() -> None:
     assert len(SHOWN) >= 4
 
 
 def test_the_makefile_has_what_the_readme_tells_to_make() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
-    assert set(re.findall(r"(?:`|^    )make ([a-z]+)", README, re.M)) <= targets
+    assert set(re.findall(r"(?:`|^    )make ([a-z]+)", DOCS, re.M)) <= targets
 
 
 def test_the_ci_runs_the_readmes_test_command_lint_and_types() -> None:
@@ -74,16 +77,34 @@ def test_the_ci_runs_the_readmes_test_command_lint_and_types() -> None:
     assert "make lint types" in script and "make test" in script
 
 
-def test_every_verdict_reason_and_table_is_in_the_readme() -> None:
+def test_every_verdict_reason_and_table_is_explained() -> None:
     for name in (*Verdict, *Reason, *(table.name for table in TABLES)):
-        assert f"`{name}`" in README, name
+        assert f"`{name}`" in DOCS, name
 
 
-def test_files_that_the_readme_points_to_exist() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert "://" in target or (ROOT / target).exists(), target
-    named = re.findall(r"`([a-z_]+(?:/[a-z_]*)*(?:\.py|/))`", README)
-    assert all((ROOT / "txnscan" / name).exists() or (ROOT / name).exists() for name in named), named
+@pytest.mark.parametrize("page", PAGES_MADE)
+def test_the_pages_of_commands_and_tables_are_what_the_code_says(page: str) -> None:
+    """`python -m tests.reference` writes them."""
+    assert (ROOT / "docs" / page).read_text("utf-8") == PAGES_MADE[page]()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_points_to_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        file, _, heading = target.partition("#")
+        assert "://" in target or not file or (page.parent / file).exists(), target
+        if heading and "://" not in target:
+            pointed = (page.parent / file) if file else page
+            headings = re.findall(r"^#+ (.*)$", pointed.read_text("utf-8"), re.M)
+            assert heading in {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in headings}, target
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]*)*(?:\.py|/))`", text)
+    roots = (ROOT, ROOT / "txnscan", page.parent)
+    assert all(any((root / name).exists() for root in roots) for name in named), named
+
+
+def test_a_newcomer_reads_the_readme_in_ten_minutes() -> None:
+    assert len(README.splitlines()) <= 130
 
 
 def test_the_python_of_the_readme_names_what_the_package_has() -> None:
