@@ -5,7 +5,9 @@
     result.transactions, result.candidates, result.errors   # DataFrames
     result.summary                                          # dict
 
-`find_hanging(config)` gives the same proof without Spark and without tables. The rules are in `txnscan.judge.rules`.
+`sweep(None, ScanConfig(..., engine="threads"))` needs no Spark, and `find_hanging(config)` no tables either.
+`plan(spark, tables)` and `apply(spark, config, plan)` do what the commands of that name do; `spark` may be None. Every
+error that these document is a `TxnscanError`. The rules are in `txnscan.judge.rules`.
 """
 
 from __future__ import annotations
@@ -18,17 +20,61 @@ if TYPE_CHECKING:
     __version__: str
     from txnscan.api import NotStored, SweepResult, find_hanging, sweep
     from txnscan.config import ConfigError, ScanConfig
-
-__all__ = ["ConfigError", "NotStored", "ScanConfig", "SweepResult", "__version__", "find_hanging", "sweep"]
+    from txnscan.engine.session import SparkUnavailable
+    from txnscan.errors import TxnscanError
+    from txnscan.evidence.cluster import ClusterUnreachable
+    from txnscan.resolve.apply import ApplyRunning, JournalLost
+    from txnscan.resolve.guard import Limits
+    from txnscan.resolve.plan import Plan, PlanRefused
+    from txnscan.resolve.run import Applied
+    from txnscan.resolve.run import apply_to as apply
+    from txnscan.resolve.run import plan_sweep as plan
+    from txnscan.store.selection import Stale
 
 _HOMES = {
+    "Applied": "txnscan.resolve.run",
+    "ApplyRunning": "txnscan.resolve.apply",
+    "ClusterUnreachable": "txnscan.evidence.cluster",
     "ConfigError": "txnscan.config",
+    "JournalLost": "txnscan.resolve.apply",
+    "Limits": "txnscan.resolve.guard",
     "NotStored": "txnscan.api",
+    "Plan": "txnscan.resolve.plan",
+    "PlanRefused": "txnscan.resolve.plan",
     "ScanConfig": "txnscan.config",
+    "SparkUnavailable": "txnscan.engine.session",
+    "Stale": "txnscan.store.selection",
     "SweepResult": "txnscan.api",
+    "TxnscanError": "txnscan.errors",
+    "apply": "txnscan.resolve.run",
     "find_hanging": "txnscan.api",
+    "plan": "txnscan.resolve.run",
     "sweep": "txnscan.api",
 }
+# Where the command's name says enough here, and not there.
+_CALLED = {"apply": "apply_to", "plan": "plan_sweep"}
+
+__all__ = [
+    "Applied",
+    "ApplyRunning",
+    "ClusterUnreachable",
+    "ConfigError",
+    "JournalLost",
+    "Limits",
+    "NotStored",
+    "Plan",
+    "PlanRefused",
+    "ScanConfig",
+    "SparkUnavailable",
+    "Stale",
+    "SweepResult",
+    "TxnscanError",
+    "__version__",
+    "apply",
+    "find_hanging",
+    "plan",
+    "sweep",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -39,7 +85,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'txnscan' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOMES[name]), _CALLED.get(name, name))
 
 
 def _version() -> str:

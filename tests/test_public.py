@@ -1,0 +1,30 @@
+"""The public surface in Python: what `txnscan` exports, and what its functions raise."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import txnscan
+
+
+def test_every_public_name_is_there() -> None:
+    assert sorted(txnscan.__all__) == sorted({*txnscan._HOMES, "__version__"})
+    assert all(getattr(txnscan, name) is not None for name in txnscan.__all__)
+
+
+@pytest.mark.parametrize("name", ["sweep", "find_hanging", "plan", "apply"])
+def test_whatever_a_public_function_says_that_it_raises_is_public_too_and_one_kind_of_error(name: str) -> None:
+    said = inspect.getdoc(getattr(txnscan, name)) or ""
+    sentences = re.findall(r"[Rr]aises (.*?)(?:\. |\.$|$)", said, re.S)
+    raised = {word for sentence in sentences for word in re.findall(r"\b[A-Z]\w*[a-z]\w*\b", sentence)}
+    assert raised or name == "find_hanging"
+    for error in raised:
+        assert issubclass(getattr(txnscan, error), txnscan.TxnscanError), error
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = txnscan.nonsense
