@@ -68,7 +68,7 @@ class Scan:
 
     max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
     rows in the tables too. proven: the topic id of each partition
-    whose leader's answer the last read of it proved.
+    whose leader's answer the last read of it proved. broker_ids: the brokers that Metadata named.
     """
 
     sweep_id: str
@@ -93,6 +93,7 @@ class Scan:
     settings: str
     version: str
     store_all: bool = False
+    broker_ids: tuple[int, ...] = ()
 
     @property
     def stored(self) -> tuple[Judged, ...]:

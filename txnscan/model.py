@@ -569,6 +569,14 @@ class Judged:
         )
 
     @property
+    def blocked_records(self) -> int | None:
+        """Offsets from the last stable offset to the high watermark, None where they are not known."""
+        o = self.observation
+        if o.second_high_watermark is None or o.second_last_stable_offset is None:
+            return None
+        return max(o.second_high_watermark - o.second_last_stable_offset, 0)
+
+    @property
     def candidate(self) -> bool:
         """A candidate in KIP-664's sense: hanging, and late."""
         return self.judgement.verdict is Verdict.HANGING and self.judgement.late

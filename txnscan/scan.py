@@ -163,6 +163,7 @@ def scan(
         settings=config.settings,
         version=__version__,
         store_all=config.store_all,
+        broker_ids=tuple(sorted(broker.broker_id for broker in view.brokers)),
     )
 
 

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +16,8 @@ from rich.console import Console
 from txnscan import __version__
 from txnscan.cli.ending import complain
 from txnscan.cli.options import Format
-from txnscan.config import ScanConfig
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.files import check_writable, write_whole
 from txnscan.findings import Scan
 from txnscan.report.help import HELP_OPTIONS, OneGroup, examples
 from txnscan.report.output import stdout_console, write_line
@@ -134,6 +137,29 @@ def warn(config: ScanConfig) -> None:
     config.connection()
     for warning in config.warnings():
         complain(f"warning: {warning}")
+
+
+def check_metrics_file(path: Path | None) -> None:
+    """That metrics can be written there, before anything is done for them. Raises ConfigError."""
+    if path is None:
+        return
+    check_writable(path, "--metrics-file")
+    need_watch("--metrics-file")
+
+
+def need_watch(option: str) -> None:
+    """That what the extra `watch` brings is there. Raises ConfigError."""
+    if find_spec("prometheus_client") is None or find_spec("jinja2") is None:
+        raise ConfigError(option, "needs prometheus-client and jinja2; pip install '.[watch]' brings them")
+
+
+def write_metrics(path: Path | None, config: ScanConfig, found: Scan) -> None:
+    """A finished sweep as metrics, whole or not at all. Raises ConfigError."""
+    if path is None:
+        return
+    from txnscan.report.metrics import metrics_text, watched_once
+
+    write_whole(path, metrics_text([watched_once(config.bootstrap_servers, found)]), "--metrics-file")
 
 
 def advise(engine: str, found: Scan) -> None:

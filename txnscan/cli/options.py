@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -109,5 +110,13 @@ Stopped = Annotated[
     typer.Option(
         "--stopped",
         help="Vouch that these are the files of all brokers, copied while none of them ran, where they do not show it.",
+    ),
+]
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics-file",
+        metavar="FILE",
+        help="Also write the sweep as metrics, for node_exporter's textfile collector, which reads *.prom.",
     ),
 ]

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.base import advise, app, print_scan, progress_bar, spark_for, started_spark, warn, write_json
+from txnscan.cli.base import (
+    advise,
+    app,
+    check_metrics_file,
+    print_scan,
+    progress_bar,
+    spark_for,
+    started_spark,
+    warn,
+    write_json,
+    write_metrics,
+)
 from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     BootstrapServer,
@@ -17,6 +28,7 @@ from txnscan.cli.options import (
     FailOnOption,
     Format,
     LateAfter,
+    MetricsFile,
     OutputFormat,
     SparkMaster,
     TopicPattern,
@@ -71,6 +83,7 @@ def sweep(
     store_all: Annotated[
         bool, typer.Option("--store-all", help="Store a row for each healthy transaction too, not counts alone.")
     ] = False,
+    metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
     """Sweep the whole cluster through Spark, and keep the result in Delta tables.
@@ -91,6 +104,7 @@ def sweep(
             store_all=store_all,
         )
         warn(config)
+        check_metrics_file(metrics_file)
         from txnscan.api import NotStored
         from txnscan.api import sweep as run_sweep
 
@@ -106,6 +120,7 @@ def sweep(
             except NotStored as error:
                 found, not_stored = error.result.scan, str(error)
         try:
+            write_metrics(metrics_file, config, found)
             print_scan(found, format, every)
         finally:
             if not_stored is not None:
@@ -152,6 +167,7 @@ def find_hanging(
     late_after: LateAfter = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
+    metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
     """Find hanging transactions with the same proof, without Spark, Java or tables."""
@@ -175,10 +191,12 @@ def find_hanging(
             partitions=tuple(partition or ()),
         )
         warn(config)
+        check_metrics_file(metrics_file)
         from txnscan.api import find_hanging as run_find_hanging
 
         with progress_bar() as progress:
             found = run_find_hanging(config, progress=progress)
+        write_metrics(metrics_file, config, found)
         print_scan(found, format, every)
     fail_on_findings(len(found.candidates), found.complete, fail_on)
 

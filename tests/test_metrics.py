@@ -1,0 +1,235 @@
+"""What a sweep becomes for Prometheus: each figure, and that labels stay few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
+from txnscan.cli import app, base
+from txnscan.findings import Scan
+from txnscan.model import ScanError
+from txnscan.report.metrics import (
+    LATE_PARTITIONS,
+    NAMES,
+    OTHERS,
+    TOPICS_MAX,
+    Stuck,
+    Told,
+    Watched,
+    families,
+    metrics_text,
+    stuck_since,
+    watched_once,
+)
+from txnscan.sim.wire import ClusterShape, WireCluster
+
+Samples = dict[tuple[str, tuple[str, ...]], float]
+
+
+def samples(watched: Watched, *told: Told) -> Samples:
+    """Values by name and labels, without the cluster's."""
+    return {
+        (one.name, tuple(value for name, value in one.labels.items() if name != "cluster")): one.value
+        for family in families([watched], told)
+        for one in family.samples
+    }
+
+
+def of(found: Scan, **changes: Any) -> Samples:
+    return samples(replace(watched_once("c", found), **changes))
+
+
+HANGING = judged(view("Empty", epoch=9))
+# Its owner holds it, within its timeout.
+ONGOING = judged(view("Ongoing", partitions=(P,)), first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS)
+
+
+def test_open_transactions_are_counted_by_topic_verdict_reason_and_lateness() -> None:
+    found = of(scan(HANGING, judged(view("Empty", epoch=9), partition=1), ONGOING))
+    assert found["txnscan_open_transactions", ("p", "hanging", "stale_epoch", "true")] == 2
+    assert found["txnscan_open_transactions", ("p", "ongoing", "owned", "false")] == 1
+    assert found["txnscan_candidates", ()] == 2
+
+
+def test_what_is_over_is_not_counted_as_open() -> None:
+    found = of(scan(judged(second_start_offset=None, second_producer_epoch=None)))
+    assert not [name for name, _ in found if name == "txnscan_open_transactions"]
+    assert found["txnscan_oldest_open_transaction_seconds", ()] == 0
+
+
+def test_what_nothing_hangs_on_is_told_as_zero_and_not_left_out() -> None:
+    """So that an alert and a panel tell nothing from nobody looked."""
+    found = of(scan(broker_ids=(1, 2)))
+    assert {name: found[name, ()] for name in ("txnscan_candidates", "txnscan_oldest_open_transaction_seconds")} == {
+        "txnscan_candidates": 0,
+        "txnscan_oldest_open_transaction_seconds": 0,
+    }
+    assert found[LATE_PARTITIONS, ("1",)] == found[LATE_PARTITIONS, ("2",)] == 0
+
+
+def test_age_is_that_of_the_oldest() -> None:
+    found = of(scan(HANGING, judged(view("Empty", epoch=9), partition=1, last_timestamp_ms=NOW_MS - 90 * MINUTE_MS)))
+    assert found["txnscan_oldest_transaction_seconds", ("p", "hanging")] == 90 * 60
+    assert found["txnscan_oldest_open_transaction_seconds", ()] == 90 * 60
+
+
+def test_blocked_records_of_a_partition_count_once_however_many_transactions_block_them() -> None:
+    found = of(scan(HANGING, judged(view("Empty", epoch=9), start_offset=102), ONGOING))
+    assert found["txnscan_blocked_records", ("p",)] == 5
+
+
+def test_a_healthy_transaction_blocks_nobody() -> None:
+    assert ("txnscan_blocked_records", ("p",)) not in of(scan(ONGOING))
+
+
+def test_late_partitions_are_counted_by_leader_as_the_brokers_gauge_counts_them() -> None:
+    late = (HANGING, judged(view("Empty", epoch=9), start_offset=102), judged(view("Empty", epoch=9), partition=1))
+    found = of(scan(*late, ONGOING, broker_ids=(1, 2, 3)))
+    assert [found[LATE_PARTITIONS, (str(broker),)] for broker in (1, 2, 3)] == [2, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "partitions", "coordinators", "complete"),
+    [
+        ({}, 1, 1, 1),
+        ({"partitions_failed": 1}, 0.5, 1, 0),
+        ({"coordinators_proven": 3}, 1, 0.5, 0),
+        # A cluster that never had a transaction has no coordinators.
+        ({"coordinators_planned": 0, "coordinators_proven": 0}, 1, 1, 1),
+        ({"visibility_error": "ids may be hidden"}, 1, 1, 0),
+    ],
+)
+def test_coverage_is_a_share_and_complete_is_more_than_that(
+    changes: dict[str, Any], partitions: float, coordinators: float, complete: int
+) -> None:
+    found = of(scan(**changes))
+    assert found["txnscan_coverage_ratio", ("partitions",)] == partitions
+    assert found["txnscan_coverage_ratio", ("coordinators",)] == coordinators
+    assert found["txnscan_sweep_complete", ()] == complete
+
+
+def test_only_a_complete_sweep_counts_as_the_last_complete_one() -> None:
+    assert of(scan())["txnscan_last_complete_sweep_timestamp_seconds", ()] == (NOW_MS + 500) / 1_000
+    found = of(scan(partitions_failed=1))
+    assert found["txnscan_last_complete_sweep_timestamp_seconds", ()] == 0
+    assert found["txnscan_last_sweep_timestamp_seconds", ()] == (NOW_MS + 500) / 1_000
+
+
+def test_before_the_first_sweep_a_cluster_is_down_and_its_times_are_zero() -> None:
+    found = samples(Watched("c", None, up=False))
+    del found["txnscan_build_info", next(labels for name, labels in found if name == "txnscan_build_info")]
+    assert found == {
+        ("txnscan_up", ()): 0,
+        ("txnscan_last_sweep_timestamp_seconds", ()): 0,
+        ("txnscan_last_complete_sweep_timestamp_seconds", ()): 0,
+    }
+
+
+def test_a_failed_sweep_keeps_the_values_of_the_one_before() -> None:
+    assert of(scan(HANGING), up=False) == {**of(scan(HANGING)), ("txnscan_up", ()): 0}
+
+
+def test_topics_beyond_the_cap_are_one_and_none_of_them_is_lost() -> None:
+    many = [judged(view("Empty", epoch=9), topic=f"t{n:04}", last_timestamp_ms=NOW_MS - n) for n in range(1_000)]
+    orphan = judged(topic="worst", last_timestamp_ms=NOW_MS - 90 * MINUTE_MS)
+    found = of(scan(*many, orphan, ONGOING))
+    counts = {labels: value for (name, labels), value in found.items() if name == "txnscan_open_transactions"}
+    assert len({topic for topic, *_ in counts}) == TOPICS_MAX + 1 and sum(counts.values()) == 1_002
+    assert counts["worst", "hanging", "orphan", "true"] == 1, "what is worst has a label of its own"
+    assert counts[OTHERS, "hanging", "stale_epoch", "true"] == 1_001 - TOPICS_MAX
+    assert sum(value for (name, _), value in found.items() if name == "txnscan_blocked_records") == 5 * 1_001
+
+
+def test_no_id_of_a_producer_is_a_label() -> None:
+    labels = {label for _, labels in NAMES.values() for label in labels}
+    assert labels == {
+        *("cluster", "cluster_id", "version", "topic", "verdict", "reason", "late", "broker", "stage"),
+        *("of", "state", "result", "target"),
+    }
+
+
+def at(minutes: int, offset: int | None = 100, **changes: Any) -> Scan:
+    """A sweep so many minutes later that saw the last stable offset here."""
+    now_ms = NOW_MS + minutes * MINUTE_MS
+    hanging = judged(view("Empty", epoch=9), second_last_stable_offset=offset, second_read_at_ms=now_ms)
+    return scan(hanging, finished_at_ms=now_ms, **changes)
+
+
+NOT_READ = ScanError("read", "broker 1 cannot be reached", 1, "p", 0)
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "seconds"),
+    [
+        ([at(0)], 0),
+        ([at(0), at(1), at(5)], 300),
+        ([at(0), at(1, offset=103), at(5, offset=103)], 240),
+        # It was not seen to move where it was not seen at all.
+        ([at(0), scan(errors=(NOT_READ,)), at(5)], 300),
+        ([at(0), scan(), at(5)], 0),
+        ([at(0), at(4, offset=None), at(5)], 300),
+    ],
+    ids=["seen once", "stuck", "moved", "not read once", "over, and stuck again", "offsets not known once"],
+)
+def test_an_offset_is_stuck_for_as_long_as_sweeps_saw_it_in_one_place(sweeps: list[Scan], seconds: float) -> None:
+    stuck: Stuck = {}
+    for sweep in sweeps:
+        stuck = stuck_since(sweep, stuck)
+    found = of(sweeps[-1], stuck=stuck)
+    assert found["txnscan_last_stable_offset_stuck_seconds", ("p",)] == seconds
+
+
+def test_a_sweep_without_a_memory_does_not_say_for_how_long_an_offset_stands() -> None:
+    assert not [name for name, _ in of(scan(HANGING)) if "stuck" in name]
+
+
+def test_what_is_written_to_a_file_is_read_again_by_prometheus_own_parser() -> None:
+    text = metrics_text([watched_once('a "cluster"\n', scan(HANGING, broker_ids=(1,)))])
+    read = {one.name: one for family in text_string_to_metric_families(text) for one in family.samples}
+    assert read["txnscan_candidates"].value == 1
+    assert read["txnscan_candidates"].labels == {"cluster": 'a "cluster"\n'}
+
+
+def test_notifications_are_counted_by_target_and_end() -> None:
+    found = samples(Watched("c", None, up=False), Told("slack", {"sent": 3, "failed": 1}, waiting=2))
+    assert found["txnscan_notifications_total", ("slack", "sent")] == 3
+    assert found["txnscan_notifications_waiting", ("slack",)] == 2
+
+
+@pytest.fixture(scope="module")
+def wired() -> Iterator[WireCluster]:
+    with WireCluster(ClusterShape(brokers=2, partitions=20, hanging=2)) as cluster:
+        yield cluster
+
+
+def test_find_hanging_writes_a_file_for_node_exporter_in_place_of_the_one_before(
+    wired: WireCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "txnscan.prom"
+    file.write_text("old", "utf-8")
+    arguments = ["find-hanging", "--bootstrap-server", wired.bootstrap_servers, "--metrics-file", str(file)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    read = {one.name: one for f in text_string_to_metric_families(file.read_text("utf-8")) for one in f.samples}
+    assert read["txnscan_candidates"].value == 2
+    assert read["txnscan_up"].labels == {"cluster": wired.bootstrap_servers}
+    assert [path.name for path in tmp_path.iterdir()] == ["txnscan.prom"]
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    arguments = ["find-hanging", "--bootstrap-server", "127.0.0.1:1", "--metrics-file", str(tmp_path / "no" / "x.prom")]
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == 2 and ran.stderr.startswith("txnscan: --metrics-file: ")
+
+
+def test_without_the_library_the_option_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(base, "find_spec", lambda name: None)
+    arguments = ["find-hanging", "--bootstrap-server", "127.0.0.1:1", "--metrics-file", str(tmp_path / "x.prom")]
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == 2 and "pip install '.[watch]'" in ran.stderr

@@ -1,0 +1,281 @@
+"""Sweeps as Prometheus metrics: pure functions from what is known of a cluster to families, and a collector of them.
+
+A scrape tells of the last finished sweep. `NAMES` is the one list of what there is, and the page docs/monitoring has
+it too. No producer id and no transactional id is a label: they come and go without end. Topics are labels, the
+worst `TOPICS_MAX` of them; the others are together as `OTHERS`, which is no legal name of a topic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from txnscan import __version__
+from txnscan.findings import Scan
+from txnscan.model import Judged, Key, Verdict
+
+TOPICS_MAX = 100
+OTHERS = "(other)"
+
+# KIP-664's gauge of the brokers, `kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount`, as
+# jmx_exporter names it by the rule that its examples for Kafka have (`kafka_server_$1_$2`, `lowercaseOutputName`).
+LATE_PARTITIONS = "kafka_server_replicamanager_partitionswithlatetransactionscount"
+
+# Every family: what it tells, and its labels.
+NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "txnscan_build_info": ("The version of txnscan that says this", ("version",)),
+        "txnscan_up": ("Whether the last sweep of the cluster came to its end (1), or failed (0)", ("cluster",)),
+        "txnscan_cluster_info": ("The cluster's id, by the name that it has here", ("cluster", "cluster_id")),
+        "txnscan_last_sweep_timestamp_seconds": (
+            "When the last sweep that came to its end was finished, 0 before the first; all else here is as it saw it",
+            ("cluster",),
+        ),
+        "txnscan_last_complete_sweep_timestamp_seconds": (
+            "When the last sweep that observed everything was finished, 0 before the first",
+            ("cluster",),
+        ),
+        "txnscan_sweep_duration_seconds": ("How long the last sweep took", ("cluster",)),
+        "txnscan_sweeps_total": ("Sweeps since this process began, by how they ended", ("cluster", "result")),
+        "txnscan_sweep_complete": ("Whether the last sweep observed everything", ("cluster",)),
+        "txnscan_coverage_ratio": (
+            "Share of the partitions that answered, and of the coordinator partitions that were proven",
+            ("cluster", "of"),
+        ),
+        "txnscan_partitions": ("Partitions in scope, and those that did not answer", ("cluster", "state")),
+        "txnscan_scan_errors": (
+            "What the last sweep could not observe, by its steps",
+            ("cluster", "stage"),
+        ),
+        "txnscan_candidates": ("Transactions that hang and are late (KIP-664 candidates)", ("cluster",)),
+        "txnscan_open_transactions": (
+            "Open transactions by verdict, reason and whether they are late",
+            ("cluster", "topic", "verdict", "reason", "late"),
+        ),
+        "txnscan_oldest_transaction_seconds": (
+            "Age of the oldest open transaction of a topic and verdict",
+            ("cluster", "topic", "verdict"),
+        ),
+        "txnscan_oldest_open_transaction_seconds": (
+            "Age of the oldest open transaction of the cluster, 0 where none is open",
+            ("cluster",),
+        ),
+        "txnscan_blocked_records": (
+            "Offsets from the last stable offset to the high watermark, where what is open is hanging, overdue or not "
+            "known: what read_committed consumers do not get",
+            ("cluster", "topic"),
+        ),
+        "txnscan_last_stable_offset_stuck_seconds": (
+            "For how long sweeps have seen one last stable offset where records are blocked: the longest of the topic",
+            ("cluster", "topic"),
+        ),
+        LATE_PARTITIONS: (
+            "Partitions that the broker leads with a late transaction, as this scanner sees it: the broker itself goes by "
+            "record timestamps alone",
+            ("cluster", "broker"),
+        ),
+        "txnscan_open_incidents": ("Hanging transactions that are not proven to be over", ("cluster",)),
+        "txnscan_table_writes_total": ("Sweeps written to the tables, by how that ended", ("cluster", "result")),
+        "txnscan_notifications_total": ("Notifications, by how they ended", ("target", "result")),
+        "txnscan_notifications_waiting": ("Notifications that are not sent yet", ("target",)),
+    }
+)
+_COUNTERS = ("txnscan_sweeps_total", "txnscan_table_writes_total", "txnscan_notifications_total")
+
+# Since when (epoch milliseconds) a partition's last stable offset has been seen where it is, by topic, topic id and
+# partition.
+Stuck = Mapping[tuple[str, str, int], tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is known of a cluster when it is asked for.
+
+    name: what it is called in labels. scan: the last sweep that came to its end, None before the first. up: whether
+    the very last one did. last_complete_ms: when the last one that observed everything was finished, None before the
+    first. stuck: None where no earlier sweep is known. sweeps, writes: how many ended how, "done" or "failed".
+    """
+
+    name: str
+    scan: Scan | None
+    up: bool
+    last_complete_ms: int | None = None
+    stuck: Stuck | None = None
+    open_incidents: int | None = None
+    sweeps: Mapping[str, int] = field(default_factory=dict)
+    writes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a target's notifications: how many ended how ("sent", "failed", "dropped"), how many wait."""
+
+    target: str
+    ended: Mapping[str, int]
+    waiting: int
+
+
+def watched_once(name: str, scan: Scan) -> Watched:
+    """A sweep of which no earlier one is known."""
+    return Watched(name, scan, up=True, last_complete_ms=scan.finished_at_ms if scan.complete else None)
+
+
+def families(clusters: Iterable[Watched], told: Iterable[Told] = ()) -> list[Metric]:
+    """The families of `NAMES` that have something to tell, in that order."""
+    found: dict[str, Metric] = {
+        name: (CounterMetricFamily if name in _COUNTERS else GaugeMetricFamily)(name, meaning, labels=labels)
+        for name, (meaning, labels) in NAMES.items()
+    }
+
+    def add(name: str, labels: Sequence[str], value: float) -> None:
+        found[name].add_metric(labels, value)  # type: ignore[attr-defined]
+
+    add("txnscan_build_info", [__version__], 1)
+    for watched in clusters:
+        for name, labels, value in _of_cluster(watched):
+            add(name, [watched.name, *labels], value)
+    for one in told:
+        for result, count in sorted(one.ended.items()):
+            add("txnscan_notifications_total", [one.target, result], count)
+        add("txnscan_notifications_waiting", [one.target], one.waiting)
+    return [family for family in found.values() if family.samples]
+
+
+class SweepCollector(Collector):
+    """Gives a registry the families of what `now` gives when it is scraped."""
+
+    def __init__(self, now: Callable[[], tuple[Iterable[Watched], Iterable[Told]]]) -> None:
+        self._now = now
+
+    def collect(self) -> Iterator[Metric]:
+        """See Collector."""
+        yield from families(*self._now())
+
+
+def metrics_text(clusters: Iterable[Watched]) -> str:
+    """The families as text, in the format of Prometheus, which node_exporter's textfile collector reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    known = tuple(clusters)
+    registry.register(SweepCollector(lambda: (known, ())))
+    return generate_latest(registry).decode()
+
+
+def stuck_since(scan: Scan, before: Stuck) -> Stuck:
+    """Since when each last stable offset that blocks records has been seen where it is.
+
+    A partition that this sweep has an error about, or whose offsets it does not know, keeps what was known of it:
+    nothing shows that it moved.
+    """
+    not_seen = {(error.topic, error.partition) for error in scan.errors}
+    not_seen |= {_key(judged) for judged in scan.transactions if not judged.healthy and judged.blocked_records is None}
+    kept = {where: since for where, since in before.items() if (where[0], where[2]) in not_seen}
+    for judged in _blocking(scan).values():
+        o = judged.observation
+        where = (o.topic, o.topic_id, o.partition)
+        offset = o.second_last_stable_offset
+        if offset is None:
+            continue
+        earlier = before.get(where)
+        kept[where] = earlier if earlier is not None and earlier[0] == offset else (offset, o.second_read_at_ms)
+    return kept
+
+
+Sample = tuple[str, list[str], float]
+
+
+def _of_cluster(watched: Watched) -> Iterator[Sample]:
+    """Names, labels without the cluster's, and values."""
+    scan = watched.scan
+    yield "txnscan_up", [], watched.up
+    yield "txnscan_last_sweep_timestamp_seconds", [], scan.finished_at_ms / 1_000 if scan is not None else 0
+    yield "txnscan_last_complete_sweep_timestamp_seconds", [], (watched.last_complete_ms or 0) / 1_000
+    for result, count in sorted(watched.sweeps.items()):
+        yield "txnscan_sweeps_total", [result], count
+    for result, count in sorted(watched.writes.items()):
+        yield "txnscan_table_writes_total", [result], count
+    if watched.open_incidents is not None:
+        yield "txnscan_open_incidents", [], watched.open_incidents
+    if scan is not None:
+        yield from _of_sweep(scan)
+        yield from _of_transactions(scan, watched.stuck)
+
+
+def _of_sweep(scan: Scan) -> Iterator[Sample]:
+    yield "txnscan_cluster_info", [scan.cluster_id], 1
+    yield "txnscan_sweep_duration_seconds", [], (scan.finished_at_ms - scan.started_at_ms) / 1_000
+    yield "txnscan_sweep_complete", [], scan.complete
+    answered = scan.partitions_planned - scan.partitions_failed
+    yield "txnscan_coverage_ratio", ["partitions"], _share(answered, scan.partitions_planned)
+    yield "txnscan_coverage_ratio", ["coordinators"], _share(scan.coordinators_proven, scan.coordinators_planned)
+    yield "txnscan_partitions", ["planned"], scan.partitions_planned
+    yield "txnscan_partitions", ["failed"], scan.partitions_failed
+    for stage, count in sorted(Counter(error.stage for error in scan.errors).items()):
+        yield "txnscan_scan_errors", [stage], count
+    yield "txnscan_candidates", [], len(scan.candidates)
+
+
+def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
+    still_open = [judged for judged in scan.transactions if judged.judgement.verdict is not Verdict.GONE]
+    blocking = _blocking(scan)
+    label = _topic_labels(still_open, {topic for topic, _, _ in stuck or ()})
+
+    counts: Counter[tuple[str, ...]] = Counter()
+    oldest_ms: dict[tuple[str, str], int] = defaultdict(int)
+    for judged in still_open:
+        topic, of = label(judged.observation.topic), judged.judgement
+        counts[topic, of.verdict, of.reason, str(of.late).lower()] += 1
+        oldest_ms[topic, of.verdict] = max(oldest_ms[topic, of.verdict], of.age_ms)
+    for labels, count in sorted(counts.items()):
+        yield "txnscan_open_transactions", list(labels), count
+    for of_topic, age_ms in sorted(oldest_ms.items()):
+        yield "txnscan_oldest_transaction_seconds", list(of_topic), age_ms / 1_000
+    yield "txnscan_oldest_open_transaction_seconds", [], max(oldest_ms.values(), default=0) / 1_000
+
+    blocked: Counter[str] = Counter()
+    for (topic, _), judged in blocking.items():
+        blocked[label(topic)] += judged.blocked_records or 0
+    for topic, records in sorted(blocked.items()):
+        yield "txnscan_blocked_records", [topic], records
+
+    stuck_ms: dict[str, int] = defaultdict(int)
+    for (topic, _, _), (_, since_ms) in (stuck or {}).items():
+        stuck_ms[label(topic)] = max(stuck_ms[label(topic)], scan.finished_at_ms - since_ms)
+    for topic, age_ms in sorted(stuck_ms.items()):
+        yield "txnscan_last_stable_offset_stuck_seconds", [topic], max(age_ms, 0) / 1_000
+
+    late = {(j.observation.leader, _key(j)) for j in still_open if j.judgement.late}
+    of_broker = Counter(leader for leader, _ in late)
+    for broker_id in sorted({*scan.broker_ids, *of_broker}):
+        yield LATE_PARTITIONS, [str(broker_id)], of_broker[broker_id]
+
+
+def _blocking(scan: Scan) -> dict[Key, Judged]:
+    """Of each partition where records are blocked by what is not healthy, one transaction that shows how many."""
+    return {_key(j): j for j in scan.transactions if not j.healthy and j.blocked_records}
+
+
+def _topic_labels(still_open: Iterable[Judged], others: Iterable[str]) -> Callable[[str], str]:
+    """What a topic is called. Where there are too many, those with candidates and with the oldest come first, and those
+    of which nothing is seen now last.
+    """
+    worst = dict.fromkeys(others, (False, False, -1))
+    for judged in still_open:
+        rank = (judged.candidate, not judged.healthy, judged.judgement.age_ms)
+        topic = judged.observation.topic
+        worst[topic] = max(rank, worst.get(topic, rank))
+    shown = frozenset(sorted(worst, key=lambda topic: (worst[topic], topic), reverse=True)[:TOPICS_MAX])
+    return lambda topic: topic if topic in shown else OTHERS
+
+
+def _share(of: int, planned: int) -> float:
+    return of / planned if planned else 1.0
+
+
+def _key(judged: Judged) -> Key:
+    return (judged.observation.topic, judged.observation.partition)
