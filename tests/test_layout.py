@@ -28,6 +28,7 @@ PURE = (
     *OFFLINE,
     *PURE_BUT_FOR_SEND,
     *("evidence/batches.py", "evidence/observe.py", "evidence/transaction_log.py", "findings.py"),
+    "watch/memory.py",
     *("resolve/apply.py", "store/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
     *("ask/coordinator.py", "ask/timeline.py", "ask/transactions.py"),
 )
@@ -38,6 +39,8 @@ IMPURE_HOMES = (
     *("evidence.cluster", "evidence.log_reads", "evidence.reads", "evidence.tasks"),
     *("offline.disk", "offline.reading", "offline.replica"),
 )
+# What listens, for Prometheus.
+WATCHED = "watch/endpoint.py"
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (
     *("engine/spark.py", "engine/daemon.py", "engine/nodes.py", "engine/session.py", "engine/jvm.py"),
@@ -149,7 +152,10 @@ def test_only_the_client_opens_connections_to_brokers() -> None:
     )
     # And what looks at a port to say why there is none; Spark's master is no broker.
     assert (
-        offenders("socket", "ssl", allowed=("kafka/connection.py", "kafka/listener.py", "engine/jvm.py", "demo/")) == []
+        offenders(
+            "socket", "ssl", allowed=("kafka/connection.py", "kafka/listener.py", "engine/jvm.py", "demo/", WATCHED)
+        )
+        == []
     )
 
 
@@ -187,6 +193,17 @@ def test_only_resolve_can_fence_an_id() -> None:
     assert offenders("txnscan.kafka.init_producer_id", allowed=("resolve/",)) == []
 
 
+def test_what_watches_for_ever_cannot_resolve() -> None:
+    watching = ("watch/", "cli/watching.py", "report/notifications.py", "report/metrics.py")
+    imported = [one for file in files() if file.startswith(watching) for one in walk(parsed(file), file)]
+    assert imported and [one for one in imported if one.is_of("txnscan.resolve")] == []
+
+
+def test_what_the_extra_watch_brings_is_imported_only_where_it_is_needed() -> None:
+    allowed = ("watch/", "report/metrics.py", "report/notifications.py")
+    assert offenders("prometheus_client", "jinja2", "txnscan.watch", allowed=allowed, unless=("call", "typing")) == []
+
+
 def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs() -> None:
     strangers = offenders("txnscan.demo", allowed=("demo/",), unless=("typing",))
     assert {(one.file, one.when) for one in strangers} <= {("cli/trying.py", "call")}
@@ -215,6 +232,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         *(["find-hanging", "--help"], ["--help"], ["find-hanging", "--bootstrap-server", "127.0.0.1:0"]),
         *(["segments", "--help"], ["transaction-log", "/absent"]),
+        ["watch", "--bootstrap-server", "127.0.0.1:1", "--listen", "256.0.0.0:0"],
     ],
 )
 def test_a_command_that_needs_no_spark_loads_none(arguments: list[str]) -> None:

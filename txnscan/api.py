@@ -130,16 +130,19 @@ def _spark_engine(spark: SparkSession) -> Engine:
     return engine
 
 
-def find_hanging(config: ScanConfig, *, progress: Progress = quiet) -> Scan:
-    """The same proof, read in threads of this process: no Spark, no tables. Raises as `sweep` does."""
-    return _scan(config, config.connection(), ThreadsEngine(), NoHistory(), progress)
+def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: History | None = None) -> Scan:
+    """The same proof, read in threads of this process: no Spark, no tables. history: what earlier sweeps left. Raises
+    as `sweep` does.
+    """
+    return _scan(config, config.connection(), ThreadsEngine(), history or NoHistory(), progress)
 
 
 def _scan(
     config: ScanConfig, settings: ConnectionSettings, engine: Engine, history: History, progress: Progress
 ) -> Scan:
     sweep_id = new_sweep_id(wall_clock_ms)
-    with Cluster(ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
+    clients = ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))
+    with clients.driven(), Cluster(clients) as cluster:
         return scan(
             config, cluster, engine, sweep_id=sweep_id, now_ms=wall_clock_ms, history=history, progress=progress
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from txnscan.model import HealthyCount, Judged, Key, KnownOutcome, ScanError, TransactionKey, Verdict
@@ -34,6 +35,42 @@ class Incident:
 
 
 Incidents = Mapping[TransactionKey, Incident]
+
+
+class Kind(StrEnum):
+    """What became of an incident."""
+
+    OPENED = "opened"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What the last sweep that saw it hanging said of it. Not known of an incident of earlier processes."""
+
+    producer_epoch: int
+    reason: str
+    transactional_id: str | None
+    outcome: str | None
+    blocked_records: int | None
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """An incident that opened or closed. incident_id: as the tables have it. how: of a closing, "ended" or
+    "topic_recreated". at_ms: when the sweep that saw it was finished.
+    """
+
+    kind: Kind
+    cluster: str
+    cluster_id: str
+    incident_id: str
+    where: TransactionKey
+    first_seen_ms: int
+    at_ms: int
+    details: Details | None = None
+    how: str | None = None
 
 
 class History(Protocol):

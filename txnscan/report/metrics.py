@@ -76,8 +76,8 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("cluster", "topic"),
         ),
         LATE_PARTITIONS: (
-            "Partitions that the broker leads with a late transaction, as this scanner sees it: the broker itself goes by "
-            "record timestamps alone",
+            "Partitions that the broker leads with a late transaction, as this scanner sees it: the broker itself goes "
+            "by record timestamps alone",
             ("cluster", "broker"),
         ),
         "txnscan_open_incidents": ("Hanging transactions that are not proven to be over", ("cluster",)),

@@ -1,0 +1,153 @@
+"""What a sweep leaves for the next one in a process that watches: ages, incidents, and what of them is news."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
+from txnscan.findings import Incident, Kind, News, Scan, Sighting
+from txnscan.model import Judged, ScanError
+from txnscan.store.schema import incident_id as stored_id
+from txnscan.watch import memory as module
+from txnscan.watch.memory import Memory, MemoryHistory, incident_id, remember, together
+
+STALE = view("Empty", epoch=9)
+LATE = judged(STALE)
+# Hanging, and first seen now.
+EARLY = judged(STALE, first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS)
+GONE = judged(STALE, second_start_offset=None, second_producer_epoch=None)
+UNPROVEN = judged(STALE, second_error="broker 1 cannot be reached")
+WHERE = LATE.observation.transaction_key
+
+
+def told(*sweeps: Scan, memory: Memory | None = None) -> list[News]:
+    """The news of these sweeps, one after the other."""
+    found: list[News] = []
+    remembered = memory or Memory()
+    for sweep in sweeps:
+        remembered, news = remember(remembered, "c", sweep)
+        found += news
+    return found
+
+
+def kinds(*sweeps: Scan) -> list[str]:
+    return [one.kind.value for one in told(*sweeps)]
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "expected"),
+    [
+        ([scan(LATE)], ["opened"]),
+        ([scan(LATE), scan(LATE), scan(LATE)], ["opened"]),
+        # Hanging and not late is an early warning, and no candidate.
+        ([scan(EARLY)], []),
+        ([scan(EARLY), scan(EARLY), scan(LATE)], ["opened"]),
+        ([scan(EARLY), scan()], []),
+        ([scan(LATE), scan()], ["opened", "closed"]),
+        ([scan(LATE), scan(GONE)], ["opened", "closed"]),
+        ([scan(LATE), scan(), scan()], ["opened", "closed"]),
+        # It hangs again: the proof was wrong, or it is another sweep's word.
+        ([scan(LATE), scan(), scan(LATE)], ["opened", "closed", "opened"]),
+        # Absence of evidence closes nothing.
+        ([scan(LATE), scan(proven={})], ["opened"]),
+        ([scan(LATE), scan(proven={("p", 1): "t0"})], ["opened"]),
+        ([scan(LATE), scan(UNPROVEN)], ["opened"]),
+        ([scan(LATE), scan(proven={}), scan(LATE)], ["opened"]),
+        ([scan(LATE), scan(proven={}), scan()], ["opened", "closed"]),
+        # Once its opening was told, so is its end, whatever a later sweep says of its age.
+        ([scan(LATE), scan(EARLY), scan()], ["opened", "closed"]),
+    ],
+)
+def test_an_opening_and_a_closing_are_news_once_each(sweeps: list[Scan], expected: list[str]) -> None:
+    assert kinds(*sweeps) == expected
+
+
+def test_what_is_told_of_an_opening_is_what_the_sweep_saw() -> None:
+    (opened,) = told(scan(LATE))
+    assert (opened.cluster, opened.cluster_id, opened.where, opened.at_ms) == ("c", "cluster-1", WHERE, NOW_MS + 500)
+    assert opened.details is not None
+    assert (opened.details.reason, opened.details.transactional_id, opened.details.blocked_records) == (
+        "stale_epoch",
+        "X",
+        5,
+    )
+
+
+@pytest.mark.parametrize(("topic_id", "how"), [("t0", "ended"), ("t1", "topic_recreated")])
+def test_a_closing_says_how(topic_id: str, how: str) -> None:
+    _, closed = told(scan(LATE), scan(proven={("p", 0): topic_id}))
+    assert (closed.kind, closed.how, closed.details) == (Kind.CLOSED, how, told(scan(LATE))[0].details)
+
+
+def test_an_incident_has_the_id_that_the_tables_have_for_it() -> None:
+    assert incident_id("cluster-1", WHERE) == stored_id("cluster-1", LATE)
+
+
+def test_the_next_sweep_gets_ages_and_incidents_of_this_cluster_and_no_other() -> None:
+    memory, _ = remember(Memory(), "c", scan(EARLY, judged(partition=1)))
+    history = MemoryHistory(memory)
+    assert history.last_seen("cluster-1")()[WHERE] == Sighting(NOW_MS, 3)
+    assert history.unresolved("cluster-1")()[WHERE] == Incident(NOW_MS, None)
+    assert history.last_seen("another")() == history.unresolved("another")() == {}
+
+
+def test_what_was_found_out_of_an_outcome_is_kept_though_a_later_sweep_cannot_tell() -> None:
+    first = replace(LATE, known=known())
+    memory, _ = remember(Memory(), "c", scan(first))
+    memory, _ = remember(memory, "c", scan(LATE))
+    assert MemoryHistory(memory).unresolved("cluster-1")()[WHERE].known == known()
+
+
+@pytest.mark.parametrize(
+    ("second", "kept"),
+    [
+        (scan(), False),
+        (scan(errors=(ScanError("read", "broker 1 cannot be reached", 1, "p", 0),)), True),
+        (scan(errors=(ScanError("read", "broker 1 cannot be reached", 1, "p", 1),)), False),
+    ],
+    ids=["it is gone", "its partition was not read", "another partition was not read"],
+)
+def test_an_age_is_kept_where_a_sweep_could_not_look_and_nowhere_else(second: Scan, kept: bool) -> None:
+    memory, _ = remember(Memory(), "c", scan(EARLY))
+    memory, _ = remember(memory, "c", second)
+    assert (WHERE in memory.sightings) == kept
+
+
+def test_another_cluster_at_the_same_address_begins_anew() -> None:
+    memory, _ = remember(Memory(), "c", scan(LATE))
+    memory, news = remember(memory, "c", scan(cluster_id="cluster-2"))
+    assert (memory.cluster_id, dict(memory.incidents), news) == ("cluster-2", {}, ())
+
+
+def test_of_what_an_earlier_process_left_the_end_is_told_and_the_opening_again() -> None:
+    left = {WHERE: Incident(NOW_MS - 90 * MINUTE_MS, known())}
+    memory, news = remember(Memory(), "c", scan(), left)
+    assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.CLOSED, NOW_MS - 90 * MINUTE_MS)]
+    memory, news = remember(Memory(), "c", scan(LATE), left)
+    assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.OPENED, NOW_MS - 90 * MINUTE_MS)]
+    _, news = remember(memory, "c", scan())
+    assert [one.kind for one in news] == [Kind.CLOSED]
+
+
+def test_two_histories_together_know_the_earlier_time_and_the_best_outcome() -> None:
+    committed = known("committed", "it did")
+    one = {WHERE: Incident(5, known("unknown", "nothing shows it"))}
+    other = {WHERE: Incident(3, committed), WHERE._replace(partition=1): Incident(9, None)}
+    assert together(one, other)[WHERE] == Incident(3, committed)
+    assert together(one, {WHERE: Incident(7, None)}) == one
+    assert set(together(one, other)) == set(other)
+
+
+def many(count: int, **changes: Any) -> list[Judged]:
+    return [judged(STALE, topic=f"t{n}", first_seen_ms=NOW_MS - 60 * MINUTE_MS - n, **changes) for n in range(count)]
+
+
+def test_what_is_remembered_is_bounded_and_the_oldest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "INCIDENTS_MAX", 3)
+    monkeypatch.setattr(module, "SIGHTINGS_MAX", 2)
+    memory, _ = remember(Memory(), "c", scan(*many(10)))
+    assert sorted(which.topic for which in memory.incidents) == ["t7", "t8", "t9"]
+    assert sorted(which.topic for which in memory.sightings) == ["t8", "t9"]

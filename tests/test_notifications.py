@@ -1,0 +1,299 @@
+"""What is told of incidents, in each shape; that it is told once, in order, and that nothing waits for it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import MINUTE_MS, NOW_MS
+from txnscan.config import ConfigError
+from txnscan.demo.wait import wait_until
+from txnscan.findings import Details, Kind, News
+from txnscan.model import TransactionKey
+from txnscan.report.notifications import SHAPES, Shape, bodies, fields, sentence, template
+from txnscan.watch import notifier as module
+from txnscan.watch.clusters import make_target
+from txnscan.watch.notifier import Notifier, NotSent, Target, parse_url, post_json
+
+WHERE = TransactionKey("orders", "t0", 3, 7, 100)
+DETAILS = Details(3, "orphan", None, "unknown", 5, "No transactional id has producer id 7.")
+OPENED = News(Kind.OPENED, "prod", "cluster-1", "0f3a", WHERE, NOW_MS - 60 * MINUTE_MS, NOW_MS, DETAILS)
+CLOSED = replace(OPENED, kind=Kind.CLOSED, at_ms=NOW_MS + MINUTE_MS, how="ended")
+SECRET = "T0-B0-hunter2"
+
+
+def shaped(name: str, *news: News, key: str | None = "key") -> list[Any]:
+    return [json.loads(body) for body in bodies(SHAPES[name], news, key)]
+
+
+def test_a_sentence_says_what_where_and_how_much() -> None:
+    assert sentence(OPENED) == (
+        "opened: orders-3 of prod hangs (orphan) and is late, blocks 5 records; producer id 7, from offset 100"
+    )
+    assert sentence(CLOSED) == (
+        "closed: orders-3 of prod, the transaction is over; producer id 7, from offset 100, first seen 1 h 1 min before"
+    )
+    assert "created anew" in sentence(replace(CLOSED, how="topic_recreated"))
+
+
+def test_of_an_incident_of_an_earlier_process_only_what_is_known_is_told() -> None:
+    unknown = replace(CLOSED, details=None)
+    assert "None" not in sentence(unknown)
+    for name in SHAPES:
+        assert "None" not in json.dumps(shaped(name, unknown))
+
+
+def test_slack_gets_one_message_for_a_batch() -> None:
+    (message,) = shaped("slack", OPENED, CLOSED)
+    assert message["text"].splitlines()[0] == f"🔴 {sentence(OPENED)}"
+    assert len(message["text"].splitlines()) == 2
+    (long,) = shaped("slack", *[OPENED] * 50)
+    assert long["text"].splitlines()[-1] == "and 30 more"
+
+
+def test_slacks_own_characters_in_a_name_are_escaped() -> None:
+    (message,) = shaped("slack", replace(OPENED, cluster="<!channel> & co"))
+    assert "&lt;!channel&gt; &amp; co" in message["text"]
+
+
+def test_pagerduty_gets_an_event_each_and_the_closing_finds_the_opening() -> None:
+    opened, closed = shaped("pagerduty", OPENED, CLOSED)
+    assert (opened["event_action"], closed["event_action"]) == ("trigger", "resolve")
+    assert opened["dedup_key"] == closed["dedup_key"] == "0f3a"
+    assert opened["routing_key"] == "key"
+    assert set(opened["payload"]) >= {"summary", "source", "severity"}, "what the API demands"
+    assert opened["payload"]["severity"] in ("critical", "error", "warning", "info")
+
+
+def test_alertmanager_gets_the_same_labels_for_both_and_an_end_in_time() -> None:
+    """Without an end it would call the alert resolved after five minutes."""
+    ((opened, closed),) = shaped("alertmanager", OPENED, CLOSED)
+    assert opened["labels"] == closed["labels"]
+    assert closed["endsAt"] == "2023-11-14T22:14:20.000Z"
+    assert opened["endsAt"].startswith("2024-11-13") and opened["startsAt"] < opened["endsAt"]
+
+
+def test_the_generic_body_has_the_names_of_the_tables() -> None:
+    ((event,),) = [one["events"] for one in shaped("json", OPENED)]
+    assert event == fields(OPENED)
+    assert {"event", "topic", "partition", "producer_id", "reason", "incident_id", "first_seen_at"} <= set(event)
+
+
+def test_a_template_is_a_shape_of_its_own() -> None:
+    shape = template('{"title": {{ events[0].summary | tojson }}, "n": {{ events | length }}}')
+    assert [json.loads(body) for body in bodies(shape, [OPENED, CLOSED])] == [{"title": sentence(OPENED), "n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{{ events[0].sumary }}", "no attribute 'sumary'"),
+        ("{% for %}", "cannot be rendered"),
+        ('{"topic": "{{ events[0].topic }}"}', "gives no JSON"),
+        ("{{ ''.__class__.__mro__ }}", "cannot be rendered"),
+    ],
+    ids=["no such field", "no template", "a value that is not quoted", "what is not for a template"],
+)
+def test_a_template_that_cannot_be_used_is_refused_before_anything_starts(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match="--notify-template") as refused:
+        template(text)
+    assert says in str(refused.value)
+
+
+# --- sending
+
+
+class Hook:
+    """A server that takes POSTs. answers: the statuses of the next ones, then 200."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, str | None, Any]] = []
+        self.answers: list[int] = []
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status = hook.answers.pop(0) if hook.answers else 200
+                hook.received.append((self.path, self.headers["Authorization"], json.loads(body)))
+                self.send_response(status)
+                if status in (301, 302, 307):
+                    self.send_header("Location", f"{hook.url}/elsewhere")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                hook.received.append(("GET " + self.path, None, None))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    made = Hook()
+    yield made
+    made.close()
+
+
+def numbered() -> Shape:
+    """Bodies that are the incidents' ids."""
+    return lambda batch, _: [one.incident_id for one in batch]
+
+
+def ids(*names: str) -> list[News]:
+    return [replace(OPENED, incident_id=name) for name in names]
+
+
+def sending(*targets: Target, post: Callable[[Target, bytes], None] | None = None) -> tuple[Notifier, list[str]]:
+    said: list[str] = []
+    return Notifier(targets, said.append, post, wait_s=0.0), said
+
+
+def test_each_is_sent_once_and_in_order(hook: Hook) -> None:
+    notifier, said = sending(Target(f"{hook.url}/x", numbered()))
+    notifier.tell(ids("a", "b"))
+    notifier.tell(ids("c"))
+    wait_until(lambda: notifier.told()[0].ended["sent"] == 3, "three were sent")
+    notifier.close(5)
+    assert [body for _, _, body in hook.received] == ["a", "b", "c"]
+    assert said == [] and notifier.told()[0].waiting == 0
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 408])
+def test_what_fails_for_now_is_tried_again(hook: Hook, status: int) -> None:
+    hook.answers = [status, status]
+    notifier, said = sending(Target(hook.url, numbered()))
+    notifier.tell(ids("a", "b"))
+    wait_until(lambda: notifier.told()[0].ended["sent"] == 2, "both were sent")
+    notifier.close(5)
+    assert [body for _, _, body in hook.received] == ["a", "a", "a", "b"] and said == []
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 302])
+def test_what_can_never_succeed_is_given_up_at_once_and_said(hook: Hook, status: int) -> None:
+    hook.answers = [status]
+    notifier, said = sending(Target(f"{hook.url}/{SECRET}?key={SECRET}", numbered()))
+    notifier.tell(ids("a", "b"))
+    wait_until(lambda: notifier.told()[0].ended["sent"] == 1, "the one behind it was sent")
+    notifier.close(5)
+    assert [body for _, _, body in hook.received] == ["a", "b"], "nor is it sent elsewhere"
+    assert said == [f"--notify: a notification to {hook.url} was given up: it answered HTTP {status}"]
+
+
+def test_credentials_of_the_url_are_sent_as_basic_authentication(hook: Hook) -> None:
+    url = hook.url.replace("http://", "http://me:p%40ss@") + "/path?a=b"
+    post_json(Target(url, numbered()), b"1")
+    assert hook.received == [("/path?a=b", "Basic bWU6cEBzcw==", 1)]
+
+
+def test_nothing_secret_is_in_what_is_said(hook: Hook, capfd: pytest.CaptureFixture[str]) -> None:
+    url = f"http://user:{SECRET}@127.0.0.1:1/{SECRET}?token={SECRET}"
+    target = Target(url, SHAPES["pagerduty"], SECRET)
+    with pytest.raises(NotSent) as failed:
+        post_json(target, b"1")
+    failure = failed.value
+    notifier, said = sending(target, post=lambda *_: (_ for _ in ()).throw(NotSent(str(failure), passing=False)))
+    notifier.tell([OPENED])
+    wait_until(lambda: bool(said), "it was given up")
+    notifier.close(5)
+    shown = f"{target!r} {failure} {said} {notifier.told()} {''.join(capfd.readouterr())}"
+    assert "127.0.0.1:1" in shown and SECRET not in shown
+
+
+@pytest.mark.parametrize("url", ["", "ftp://h/x", "https://", "http://h:99999/x", "hooks.example/x", "https://h/a b"])
+def test_a_url_that_cannot_be_posted_to_is_refused_without_being_repeated(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_url(url + ("/" + SECRET if url else ""), "--notify")
+    assert SECRET not in str(refused.value)
+
+
+def test_a_target_that_does_not_answer_delays_neither_another_nor_who_tells() -> None:
+    gate = threading.Event()
+    sent: list[bytes] = []
+
+    def post(target: Target, body: bytes) -> None:
+        if "dead" in target.url:
+            gate.wait(60)
+        sent.append(body)
+
+    notifier, _ = sending(Target("http://dead:1", numbered()), Target("http://alive:1", numbered()), post=post)
+    notifier.tell(ids("a", "b"))
+    wait_until(lambda: sent == [b'"a"', b'"b"'], "the other target got both")
+    assert [one.waiting for one in notifier.told()] == [2, 0]
+    gate.set()
+    notifier.close(5)
+
+
+def test_the_queue_is_bounded_and_what_does_not_fit_is_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUE_MAX", 3)
+    gate, under_way = threading.Event(), threading.Event()
+
+    def post(target: Target, body: bytes) -> None:
+        under_way.set()
+        gate.wait(60)
+
+    notifier, said = sending(Target("http://h:1", numbered()), post=post)
+    notifier.tell(ids("a"))
+    under_way.wait(60)
+    notifier.tell(ids(*"bcdefg"))
+    assert notifier.told()[0].ended["dropped"] == 3
+    assert said == ["--notify: 3 notifications to http://h:1 are dropped; 3 wait already"]
+    gate.set()
+    notifier.close(5)
+
+
+def test_at_the_end_what_is_left_is_said() -> None:
+    gate, under_way = threading.Event(), threading.Event()
+
+    def post(target: Target, body: bytes) -> None:
+        under_way.set()
+        gate.wait(60)
+
+    notifier, said = sending(Target("http://h:1", numbered()), post=post)
+    notifier.tell(ids("a", "b"))
+    under_way.wait(60)
+    notifier.close(0)
+    gate.set()
+    assert said == ["--notify: 2 notifications to http://h:1 were not sent"]
+
+
+def test_an_error_that_nobody_foresaw_ends_one_notification_and_not_the_thread() -> None:
+    sent: list[bytes] = []
+
+    def post(target: Target, body: bytes) -> None:
+        if body == b'"a"':
+            raise RuntimeError(SECRET)
+        sent.append(body)
+
+    notifier, said = sending(Target("http://h:1", numbered()), post=post)
+    notifier.tell(ids("a", "b"))
+    wait_until(lambda: sent == [b'"b"'], "the one behind it was sent")
+    notifier.close(5)
+    assert said == ["--notify: a notification to http://h:1 was given up: RuntimeError"]
+
+
+def test_a_target_may_stand_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "hook").write_text("https://hooks.example/x\n", "utf-8")
+    assert make_target(f"@{tmp_path / 'hook'}", "slack", None, None).url == "https://hooks.example/x"
+
+
+def test_pagerduty_without_its_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match="TXNSCAN_PAGERDUTY_ROUTING_KEY"):
+        make_target("https://events.example/v2/enqueue", "pagerduty", None, None)

@@ -1,0 +1,239 @@
+"""`watch`: the command that goes on for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txnscan.cli.base import app, need_watch
+from txnscan.cli.ending import complain, errors_in_one_line, note
+from txnscan.cli.options import CommandConfig, LateAfter, SparkMaster, TopicPattern
+from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location
+from txnscan.errors import ExitStatus
+from txnscan.report.help import OneCommand, examples
+
+if TYPE_CHECKING:
+    from txnscan.watch.clusters import ToWatch
+    from txnscan.watch.endpoint import Access
+    from txnscan.watch.notifier import Target
+    from txnscan.watch.sweeping import Store
+
+USERS_VARIABLE = "TXNSCAN_BASIC_AUTH"
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan watch --bootstrap-server localhost:9092",
+        "txnscan watch --config clusters.toml --interval 60s --listen :9464",
+        "txnscan watch --config clusters.toml --notify @/run/secrets/slack --notify-as slack",
+    ),
+)
+def watch(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="TOML: [clusters.NAME] with bootstrap-server, and [[notify]]."),
+    ] = None,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="One cluster, without a file."),
+    ] = None,
+    command_config: CommandConfig = None,
+    topic: TopicPattern = None,
+    late_after: LateAfter = None,
+    interval: Annotated[
+        str, typer.Option("--interval", metavar="DURATION", help="From one sweep of a cluster to the next.")
+    ] = "60s",
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen", metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are; :9464 is every address."
+        ),
+    ] = "127.0.0.1:9464",
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate chain of the endpoint.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option("--tls-client-ca", metavar="FILE", help="Clients must have a certificate signed by this one."),
+    ] = None,
+    basic_auth_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--basic-auth-file",
+            metavar="FILE",
+            help=f"Lines of name:password for /metrics. {USERS_VARIABLE} in the environment is the same.",
+        ),
+    ] = None,
+    tables: Annotated[
+        str | None,
+        typer.Option("--tables", metavar="LOCATION", help="Also keep each sweep in Delta tables; this starts Spark."),
+    ] = None,
+    master: SparkMaster = None,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--notify",
+            metavar="URL|@FILE",
+            help="Tell of incidents that open and close, by POST to this URL, or the one in FILE. May be repeated.",
+        ),
+    ] = None,
+    notify_as: Annotated[
+        str,
+        typer.Option("--notify-as", metavar="json|slack|pagerduty|alertmanager", help="Shape of what is sent."),
+    ] = "json",
+    notify_template: Annotated[
+        Path | None,
+        typer.Option("--notify-template", metavar="FILE", help="A Jinja2 template that gives the JSON to send."),
+    ] = None,
+) -> None:
+    """Sweep clusters for ever, serve what was seen as Prometheus metrics, and tell of incidents. It changes nothing.
+
+    Ends with 0 within 10 seconds of SIGTERM, and with 130 on Ctrl-C.
+    """
+    with errors_in_one_line(), _told_to_end() as ending:
+        need_watch("watch")
+        interval_ms = parse_duration_ms(interval, "--interval")
+        to_watch = _to_watch(config, bootstrap_server, command_config, topic, late_after)
+        targets = (*to_watch.targets, *_targets(notify, notify_as, notify_template))
+        access = _access(listen, tls_cert, tls_key, tls_client_ca, basic_auth_file)
+        if tables is not None:
+            parse_location(tables)
+        from txnscan.api import find_hanging
+        from txnscan.watch.process import Watch
+
+        started = Watch(
+            to_watch.clusters,
+            access=access,
+            interval_s=interval_ms / 1_000,
+            sweep=lambda scan_config, history: find_hanging(scan_config, history=history),
+            say=_log,
+            targets=targets,
+            store=_store(tables, master) if tables is not None else None,
+        )
+        started.start()
+        _log(f"metrics are at {started.endpoint.url}/metrics")
+        ending.wait()
+        _log("ending")
+        done = started.stop()
+        if not done:
+            # What still waits for a broker ends with this process.
+            _log("a sweep under way is left")
+        sys.stderr.flush()
+        if not done or tables is not None:
+            os._exit(ExitStatus.DONE)
+
+
+def _to_watch(
+    config: Path | None,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    topic: list[str] | None,
+    late_after: str | None,
+) -> ToWatch:
+    from txnscan.watch.clusters import ClustersError, ToWatch, read_clusters
+
+    if (config is None) == (bootstrap_server is None):
+        raise ConfigError("--config", "give either a file with clusters, or one cluster's --bootstrap-server")
+    if config is not None:
+        for option, value in (("--command-config", command_config), ("--topic", topic), ("--late-after", late_after)):
+            if value:
+                raise ConfigError(option, f"stands in the file of --config, as {option[2:]} of each cluster")
+        try:
+            found = read_clusters(config, os.environ)
+        except ClustersError as error:
+            for complaint in error.complaints:
+                complain(f"txnscan: {complaint}")
+            raise typer.Exit(error.exit_status) from None
+    else:
+        one = ScanConfig(
+            bootstrap_servers=bootstrap_server or "",
+            command_config=command_config,
+            topic=tuple(topic or ()),
+            late_after=late_after,
+            engine="threads",
+        )
+        one.connection()
+        found = ToWatch({one.bootstrap_servers: one})
+    for name, one in found.clusters.items():
+        for warning in one.warnings():
+            complain(f"warning: {name}: {warning}")
+    return found
+
+
+def _targets(urls: list[str] | None, shape: str, template_file: Path | None) -> tuple[Target, ...]:
+    from txnscan.watch.clusters import ROUTING_KEY_VARIABLE, make_target
+
+    if not urls and (template_file is not None or shape != "json"):
+        raise ConfigError("--notify", "is missing; it says where to send what --notify-as and --notify-template shape")
+    key = os.environ.get(ROUTING_KEY_VARIABLE)
+    return tuple(make_target(url, shape, template_file, key) for url in urls or ())
+
+
+def _access(
+    listen: str, certificate: Path | None, key: Path | None, client_ca: Path | None, users_file: Path | None
+) -> Access:
+    from txnscan.files import read_text
+    from txnscan.watch.endpoint import Access, Tls, parse_listen, parse_users
+
+    if (certificate is None) != (key is None):
+        raise ConfigError("--tls-cert", "and --tls-key belong together; give both or neither")
+    if client_ca is not None and certificate is None:
+        raise ConfigError("--tls-client-ca", "needs --tls-cert and --tls-key")
+    users: dict[str, str] = {}
+    if users_file is not None:
+        users = parse_users(read_text(users_file, "--basic-auth-file"), "--basic-auth-file")
+        if users_file.stat().st_mode & stat.S_IROTH:
+            complain(f"warning: --basic-auth-file: {users_file} can be read by every user; chmod o-r takes that away")
+    elif os.environ.get(USERS_VARIABLE):
+        users = parse_users(os.environ[USERS_VARIABLE], USERS_VARIABLE)
+    if users and certificate is None and not listen.startswith(("127.", "localhost:", "[::1]:")):
+        complain("warning: --listen: passwords travel in clear; --tls-cert and --tls-key encrypt them")
+    host, port = parse_listen(listen)
+    tls = Tls(certificate, key, client_ca) if certificate is not None and key is not None else None
+    return Access(host, port, tls, users)
+
+
+def _store(location: str, master: str | None) -> Store:
+    """The Delta tables, through Spark."""
+    from txnscan.engine.session import spark_session
+    from txnscan.watch.sweeping import Store
+
+    spark = spark_session(master, say=note, heard=note)
+    from txnscan.store.tables import Tables
+
+    opened = Tables(spark, location)
+    opened.create(note)
+    return Store(opened, opened.write)
+
+
+@contextmanager
+def _told_to_end() -> Iterator[threading.Event]:
+    """What is set by SIGTERM, from here on."""
+    ending = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield ending
+        return
+    former = signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    try:
+        yield ending
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _log(sentence: str) -> None:
+    """A line on stderr with the time."""
+    from txnscan.evidence.tasks import wall_clock_ms
+    from txnscan.report.json import iso_utc
+
+    complain(f"{iso_utc(wall_clock_ms())} {sentence}")

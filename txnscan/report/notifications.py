@@ -1,0 +1,196 @@
+"""What incidents are told as: sentences for logs and people, and the bodies that Slack, PagerDuty and others take.
+
+Pure: a batch of news becomes bodies, each for one POST. What comes from the cluster (names of topics and ids) is data
+in JSON, and in Slack's text is escaped as Slack asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+from txnscan.config import ConfigError, printable
+from txnscan.findings import Kind, News, Scan
+from txnscan.model import TransactionKey, duration
+
+# What one message of a chat holds; the rest is counted.
+_LINES_MAX = 20
+# PagerDuty's own limit.
+_SUMMARY_MAX = 1_024
+# Alertmanager ends an alert by itself unless it is told when: until then its closing is to come.
+_ALERT_LASTS = timedelta(days=365)
+
+
+def swept(scan: Scan) -> str:
+    """That a cluster is swept."""
+    took = duration(scan.finished_at_ms - scan.started_at_ms)
+    return (
+        f"cluster {scan.cluster_id} is swept: {scan.brokers} brokers, {scan.partitions_planned} partitions, in {took}"
+    )
+
+
+def not_observed(scan: Scan) -> str:
+    """Whether everything was observed, and if not, what was not."""
+    if scan.complete:
+        return "everything is observed"
+    if scan.errors:
+        first = scan.errors[0].error
+        return f"not everything is observed: {first}" + (
+            f" (and {len(scan.errors) - 1} more)" if len(scan.errors) > 1 else ""
+        )
+    return "not everything is observed: what is open could not all be judged"
+
+
+def sentence(news: News) -> str:
+    """One line on what happened, for a log or a message."""
+    where = f"{news.where.topic}-{news.where.partition}"
+    whose = f"producer id {news.where.producer_id}, from offset {news.where.start_offset}"
+    lasted = duration(max(news.at_ms - news.first_seen_ms, 0))
+    if news.kind is Kind.CLOSED:
+        how = {"topic_recreated": "the topic was created anew"}.get(news.how or "", "the transaction is over")
+        return printable(f"closed: {where} of {news.cluster}, {how}; {whose}, first seen {lasted} before")
+    details = news.details
+    reason = f" ({details.reason})" if details is not None else ""
+    blocks = f", blocks {details.blocked_records} records" if details is not None and details.blocked_records else ""
+    return printable(f"opened: {where} of {news.cluster} hangs{reason} and is late{blocks}; {whose}")
+
+
+def fields(news: News) -> dict[str, Any]:
+    """An incident as plain data: what the generic body has, and templates see. Names are those of the tables."""
+    details = news.details
+    return {
+        "event": news.kind.value,
+        "cluster": news.cluster,
+        "cluster_id": news.cluster_id,
+        "incident_id": news.incident_id,
+        "topic": news.where.topic,
+        "partition": news.where.partition,
+        "producer_id": news.where.producer_id,
+        "producer_epoch": details.producer_epoch if details is not None else None,
+        "start_offset": news.where.start_offset,
+        "transactional_id": details.transactional_id if details is not None else None,
+        "reason": details.reason if details is not None else None,
+        "outcome": details.outcome if details is not None else None,
+        "blocked_records": details.blocked_records if details is not None else None,
+        "explanation": details.explanation if details is not None else None,
+        "first_seen_at": _iso(news.first_seen_ms),
+        "at": _iso(news.at_ms),
+        "resolved_how": news.how,
+        "summary": sentence(news),
+    }
+
+
+Shape = Callable[[Sequence[News], str | None], list[Any]]
+
+
+def _slack(batch: Sequence[News], _: str | None) -> list[Any]:
+    """One message. Mattermost and Rocket.Chat take it too."""
+    lines = [f"{'🔴' if one.kind is Kind.OPENED else '🟢'} {_slack_text(sentence(one))}" for one in batch[:_LINES_MAX]]
+    if len(batch) > _LINES_MAX:
+        lines.append(f"and {len(batch) - _LINES_MAX} more")
+    return [{"text": "\n".join(lines)}]
+
+
+def _slack_text(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _pagerduty(batch: Sequence[News], routing_key: str | None) -> list[Any]:
+    """An event (Events API v2) for each: its deduplication is by incident, so that the closing finds the opening."""
+    return [
+        {
+            "routing_key": routing_key,
+            "event_action": "trigger" if one.kind is Kind.OPENED else "resolve",
+            "dedup_key": one.incident_id,
+            "client": "txnscan",
+            "payload": {
+                "summary": sentence(one)[:_SUMMARY_MAX],
+                "source": one.cluster,
+                "severity": "critical",
+                "timestamp": _iso(one.at_ms),
+                "component": f"{one.where.topic}-{one.where.partition}",
+                "group": one.cluster,
+                "class": "hanging transaction",
+                "custom_details": fields(one),
+            },
+        }
+        for one in batch
+    ]
+
+
+def _alertmanager(batch: Sequence[News], _: str | None) -> list[Any]:
+    """All alerts in one body (POST /api/v2/alerts). Labels are what stays the same until the closing."""
+    return [
+        [
+            {
+                "labels": {
+                    "alertname": "TxnscanIncident",
+                    "severity": "critical",
+                    "cluster": one.cluster,
+                    "topic": one.where.topic,
+                    "partition": str(one.where.partition),
+                    "incident_id": one.incident_id,
+                },
+                "annotations": {
+                    "summary": sentence(one),
+                    "description": (one.details.explanation if one.details is not None else "") or sentence(one),
+                },
+                "startsAt": _iso(one.first_seen_ms),
+                "endsAt": _iso(one.at_ms) if one.kind is Kind.CLOSED else _iso(one.at_ms, _ALERT_LASTS),
+            }
+            for one in batch
+        ]
+    ]
+
+
+def _json(batch: Sequence[News], _: str | None) -> list[Any]:
+    """All of them in one body."""
+    return [{"version": 1, "events": [fields(one) for one in batch]}]
+
+
+# What --notify-as takes.
+SHAPES: Mapping[str, Shape] = MappingProxyType(
+    {"json": _json, "slack": _slack, "pagerduty": _pagerduty, "alertmanager": _alertmanager}
+)
+
+
+def bodies(shape: Shape, batch: Sequence[News], routing_key: str | None = None) -> list[bytes]:
+    """The body of each POST, in the order in which they are to be sent."""
+    return [json.dumps(body).encode() for body in shape(batch, routing_key)]
+
+
+def template(text: str) -> Shape:
+    """A shape of one's own: a Jinja2 template that gives JSON, with `events` as `fields` has them.
+
+    Raises ConfigError where it cannot be rendered, or gives no JSON for an opening and a closing.
+    """
+    from jinja2 import StrictUndefined, TemplateError
+    from jinja2.sandbox import SandboxedEnvironment
+
+    def shape(batch: Sequence[News], _: str | None) -> list[Any]:
+        # What the template is made of was tried below.
+        return [json.loads(made.render(events=[fields(one) for one in batch]))]
+
+    try:
+        made = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False).from_string(text)
+        for batch in (_EXAMPLE[:1], _EXAMPLE[1:], _EXAMPLE):
+            shape(batch, None)
+    except TemplateError as error:
+        raise ConfigError("--notify-template", f"cannot be rendered: {printable(str(error))}") from None
+    except ValueError as error:
+        raise ConfigError(
+            "--notify-template", f"gives no JSON ({error}); write {{{{ value | tojson }}}} for each value"
+        ) from None
+    return shape
+
+
+def _iso(epoch_ms: int, later: timedelta = timedelta()) -> str:
+    at = datetime.fromtimestamp(epoch_ms / 1_000, UTC) + later
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_WHERE = TransactionKey('a "topic"', "id", 0, 7, 100)
+_EXAMPLE = tuple(News(kind, "cluster", "id", "0f", _WHERE, 0, 1_000, how="ended") for kind in Kind)

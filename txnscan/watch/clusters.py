@@ -1,0 +1,214 @@
+"""The file that says what to watch (TOML), checked as a whole: every complaint at once, before anything starts.
+
+    [clusters.orders]
+    bootstrap-server = "kafka1:9092,kafka2:9092"
+    command-config = "orders.properties"
+    late-after = "20m"
+
+    [[notify]]
+    url-file = "/run/secrets/slack"
+    as = "slack"
+
+Keys are the names of the command line's options. Paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
+from txnscan.errors import ExitStatus, TxnscanError
+from txnscan.files import read_text
+from txnscan.report.notifications import SHAPES, Shape, template
+from txnscan.watch.notifier import Target, parse_url
+
+# Where nothing else names the key of PagerDuty's integration.
+ROUTING_KEY_VARIABLE = "TXNSCAN_PAGERDUTY_ROUTING_KEY"
+_NAME_MAX = 100
+
+# The keys of a cluster: the field of ScanConfig, and what its value is.
+_CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
+    {
+        "bootstrap-server": ("bootstrap_servers", str),
+        "command-config": ("command_config", str),
+        "topic": ("topic", list),
+        "late-after": ("late_after", str),
+        "batch-size": ("batch_size", int),
+        "in-flight": ("lanes_per_leader", int),
+    }
+)
+_NOTIFY_KEYS = ("url", "url-file", "as", "template", "routing-key-file")
+
+
+class ClustersError(TxnscanError):
+    """What is wrong with the file: complaints has a sentence for each, `str()` all of them."""
+
+    exit_status = ExitStatus.USAGE
+
+    def __init__(self, path: Path, complaints: list[str]) -> None:
+        shown = printable(str(path))
+        self.complaints = [f"--config: {shown}: {complaint}" for complaint in complaints]
+        super().__init__("; ".join(self.complaints))
+
+
+@dataclass(frozen=True, slots=True)
+class ToWatch:
+    """Clusters by name, and whom to tell of their incidents."""
+
+    clusters: Mapping[str, ScanConfig]
+    targets: tuple[Target, ...] = ()
+
+
+def read_clusters(path: Path, environment: Mapping[str, str]) -> ToWatch:
+    """The file. Raises ConfigError where it cannot be read, and ClustersError with all that is wrong with it."""
+    try:
+        found = tomllib.loads(read_text(path, "--config"))
+    except tomllib.TOMLDecodeError as error:
+        raise ClustersError(path, [f"is not TOML: {printable(str(error))}"]) from None
+    complaints: list[str] = list(_unknown(found, ("clusters", "notify"), ""))
+    tables = found.get("clusters", {})
+    clusters: dict[str, ScanConfig] = {}
+    if not isinstance(tables, dict) or not tables:
+        complaints.append('there is no cluster; write [clusters.NAME] and bootstrap-server = "host:port"')
+        tables = {}
+    for name, table in tables.items():
+        made = _cluster(name, table, path.parent, complaints)
+        if made is not None:
+            clusters[name] = made
+    complaints += _twice(tables)
+    notify = found.get("notify", [])
+    targets = []
+    if not isinstance(notify, list) or not all(isinstance(table, dict) for table in notify):
+        complaints.append("notify is not a list of tables; write [[notify]]")
+        notify = []
+    for number, table in enumerate(notify, 1):
+        target = _target(f"notify {number}: ", table, path.parent, environment, complaints)
+        if target is not None:
+            targets.append(target)
+    if complaints:
+        raise ClustersError(path, complaints)
+    return ToWatch(MappingProxyType(clusters), tuple(targets))
+
+
+def make_target(
+    url: str, shape: str, template_file: Path | None, routing_key: str | None, *, option: str = "--notify"
+) -> Target:
+    """A target of these options. url: one, or @FILE with one in it. Raises ConfigError."""
+    where = read_text(Path(url[1:]).expanduser(), option).strip() if url.startswith("@") else url
+    used = template(read_text(template_file, "--notify-template")) if template_file is not None else _shape(shape)
+    if template_file is None and shape == "pagerduty" and not routing_key:
+        raise ConfigError(f"{option}-as", f"pagerduty needs a routing key; set {ROUTING_KEY_VARIABLE}")
+    return Target(parse_url(where, option), used, routing_key)
+
+
+def _shape(name: str) -> Shape:
+    if name not in SHAPES:
+        raise ConfigError("--notify-as", f"'{printable(name)}' is unknown; use one of {', '.join(SHAPES)}")
+    return SHAPES[name]
+
+
+def _cluster(name: str, table: Any, folder: Path, complaints: list[str]) -> ScanConfig | None:
+    at = f"clusters.{printable(name)}: "
+    before = len(complaints)
+    if not isinstance(table, dict):
+        complaints.append(f"{at}is no table; write [clusters.{printable(name)}]")
+        return None
+    if not name or len(name) > _NAME_MAX or not name.isprintable():
+        complaints.append(f"{at}a name has 1 to {_NAME_MAX} characters that can be printed")
+    complaints += _unknown(table, tuple(_CLUSTER_KEYS), at)
+    values: dict[str, Any] = {"bootstrap_servers": "unknown:1", "engine": "threads"}
+    if "bootstrap-server" not in table:
+        complaints.append(f'{at}bootstrap-server is missing; write bootstrap-server = "host:port"')
+    for key, (field, type_) in _CLUSTER_KEYS.items():
+        if key in table:
+            value = _value(table[key], type_)
+            if value is None:
+                complaints.append(f"{at}{key} is no {_TYPES[type_]}")
+                continue
+            if key == "command-config":
+                value = str(folder / Path(value).expanduser())
+            # Each by itself, so that all complaints are heard.
+            alone = {"bootstrap_servers": "unknown:1", field: value}
+            _heard(partial(ScanConfig, **alone), at, complaints)
+            values[field] = value
+    if len(complaints) > before:
+        return None
+    made = _heard(lambda: ScanConfig(**values), at, complaints)
+    return made if made is not None and _heard(made.connection, at, complaints) is not None else None
+
+
+def _target(
+    at: str, table: dict[str, Any], folder: Path, environment: Mapping[str, str], complaints: list[str]
+) -> Target | None:
+    before = len(complaints)
+    complaints += _unknown(table, _NOTIFY_KEYS, at)
+    complaints += [f"{at}{key} is no text" for key in _NOTIFY_KEYS if key in table and not isinstance(table[key], str)]
+    if ("url" in table) == ("url-file" in table):
+        complaints.append(f"{at}give either url or url-file")
+    if len(complaints) > before:
+        return None
+
+    def path(key: str) -> Path | None:
+        return folder / Path(table[key]).expanduser() if key in table else None
+
+    def made() -> Target:
+        key_file, url_file = path("routing-key-file"), path("url-file")
+        key = read_text(key_file, "routing-key-file").strip() if key_file else environment.get(ROUTING_KEY_VARIABLE)
+        if url_file:
+            url = parse_url(read_text(url_file, "url-file").strip(), "url-file")
+        else:
+            url = parse_url(table["url"], "url")
+        return make_target(url, table.get("as", "json"), path("template"), key, option="notify")
+
+    target: Target | None = _heard(made, at, complaints)
+    return target
+
+
+_TYPES: Mapping[type, str] = MappingProxyType({str: "text", int: "whole number", list: "text, or list of texts"})
+
+
+def _value(value: Any, type_: type) -> Any:
+    """The value where it is of this type, as ScanConfig takes it."""
+    if type_ is list:
+        texts = [value] if isinstance(value, str) else value
+        return tuple(texts) if isinstance(texts, list) and all(isinstance(one, str) for one in texts) else None
+    return value if isinstance(value, type_) and not isinstance(value, bool) else None
+
+
+def _heard(make: Callable[[], Any], at: str, complaints: list[str]) -> Any:
+    try:
+        return make()
+    except ConfigError as error:
+        complaints.append(f"{at}{str(error).removeprefix('--').removeprefix('notify-')}")
+        return None
+
+
+def _unknown(table: Mapping[str, Any], known: tuple[str, ...], at: str) -> Iterator[str]:
+    for key in table:
+        if key not in known:
+            like = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {like[0]}?" if like else f"known are {', '.join(known)}"
+            yield f"{at}{printable(key)} is unknown; {hint}"
+
+
+def _twice(tables: Mapping[str, Any]) -> Iterator[str]:
+    """Two names of one cluster, as far as addresses show it; the rest is found when they are swept."""
+    owners: dict[str, str] = {}
+    for name, table in tables.items():
+        try:
+            brokers = parse_bootstrap_servers(table["bootstrap-server"])
+        except (ConfigError, KeyError, TypeError, AttributeError):
+            # Which is a complaint of its own.
+            continue
+        for broker in brokers:
+            owner = owners.setdefault(broker.address, name)
+            if owner != name:
+                yield f"clusters.{printable(name)}: {broker.address} is a bootstrap server of '{printable(owner)}' too"
+                break

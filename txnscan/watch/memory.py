@@ -1,0 +1,180 @@
+"""What a sweep leaves for the next one in the same process, and what of it is news. Pure.
+
+Incidents open and close by the rules of the tables (`store/tables.py`): what hangs has one; it is closed by a sweep
+that proves its partition's leader to say that it is no longer open, and by nothing else. An opening is news once the
+transaction is a candidate (hanging, and late); its closing is news where the opening was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+from txnscan.findings import Details, Incident, Incidents, Kind, News, Scan, Sighting, Sightings
+from txnscan.judge.outcome import best_known
+from txnscan.model import Judged, Key, KnownOutcome, TransactionKey, Verdict
+
+Item = TypeVar("Item")
+
+# More than these would be another trouble than the one that incidents are for; the oldest are kept.
+INCIDENTS_MAX = 10_000
+SIGHTINGS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIncident:
+    """A hanging transaction that is not proven to be over.
+
+    told: its opening was news. closing_is_news: so is its end; of what an earlier process left nobody knows whether it
+    told of the opening, so its end always is.
+    """
+
+    first_seen_ms: int
+    known: KnownOutcome | None = None
+    details: Details | None = None
+    told: bool = False
+    closing_is_news: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is remembered of a cluster. Of another cluster than this id it says nothing."""
+
+    cluster_id: str | None = None
+    sightings: Sightings = field(default_factory=dict)
+    incidents: Mapping[TransactionKey, OpenIncident] = field(default_factory=dict)
+
+
+class Remembered(NamedTuple):
+    """The memory after a sweep, and the news of it."""
+
+    memory: Memory
+    news: tuple[News, ...]
+
+
+class MemoryHistory:
+    """A memory as the `History` of a sweep."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """See History."""
+        if cluster_id != self._memory.cluster_id:
+            return dict
+        found = {which: Incident(one.first_seen_ms, one.known) for which, one in self._memory.incidents.items()}
+        return lambda: found
+
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
+        """See History."""
+        return lambda: self._memory.sightings if cluster_id == self._memory.cluster_id else {}
+
+
+def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = None) -> Remembered:
+    """What is remembered after this sweep. name: what the cluster is called. stored: incidents that an earlier process
+    left in the tables, as they were when this sweep began; given with the first sweep alone.
+    """
+    if memory.cluster_id != scan.cluster_id:
+        memory = Memory(scan.cluster_id)
+    left = {
+        which: OpenIncident(one.first_seen_ms, one.known, closing_is_news=True) for which, one in (stored or {}).items()
+    }
+    before = {**left, **memory.incidents}
+    still_open = {j.observation.transaction_key for j in scan.transactions if j.judgement.verdict is not Verdict.GONE}
+    over = {which for which in before if which not in still_open and _key(which) in scan.proven}
+    hanging = {j.observation.transaction_key: j for j in scan.transactions if j.judgement.verdict is Verdict.HANGING}
+
+    incidents = {which: one for which, one in before.items() if which not in over}
+    news = []
+    for which, judged in hanging.items():
+        earlier = incidents.get(which)
+        seen = _seen(earlier, judged)
+        incidents[which] = seen
+        if seen.told and not (earlier is not None and earlier.told):
+            news.append(_news(Kind.OPENED, name, scan, which, seen))
+    for which in sorted(over):
+        one = before[which]
+        if one.closing_is_news:
+            how = "ended" if scan.proven[_key(which)] == which.topic_id else "topic_recreated"
+            news.append(replace(_news(Kind.CLOSED, name, scan, which, one), how=how))
+    kept = _oldest(incidents, INCIDENTS_MAX, lambda one: one.first_seen_ms)
+    return Remembered(Memory(scan.cluster_id, _sightings(memory.sightings, scan), kept), tuple(news))
+
+
+def together(remembered: Incidents, stored: Incidents) -> Incidents:
+    """What two histories know of a cluster's incidents: since the earlier of both, and the best known outcome."""
+    found = dict(remembered)
+    for which, one in stored.items():
+        other = found.get(which)
+        if other is None:
+            found[which] = one
+            continue
+        known = other.known if one.known is None else best_known(other.known, one.known)
+        found[which] = Incident(min(one.first_seen_ms, other.first_seen_ms), known)
+    return found
+
+
+def incident_id(cluster_id: str, which: TransactionKey) -> str:
+    """The id that the tables have for it (`schema.incident_id`)."""
+    return hashlib.sha256("\0".join(map(str, (cluster_id, *which))).encode()).hexdigest()[:32]
+
+
+def _seen(earlier: OpenIncident | None, judged: Judged) -> OpenIncident:
+    """An incident after a sweep that saw it hanging."""
+    o, owner = judged.observation, next(iter(judged.evidence.coordinators), None)
+    told = judged.candidate or (earlier is not None and earlier.told)
+    return OpenIncident(
+        first_seen_ms=o.first_seen_ms if earlier is None else min(o.first_seen_ms, earlier.first_seen_ms),
+        # A sweep takes what was known before into account.
+        known=judged.known if judged.known is not None or earlier is None else earlier.known,
+        details=Details(
+            producer_epoch=o.producer_epoch,
+            reason=judged.judgement.reason.value,
+            transactional_id=owner.transactional_id if owner is not None else None,
+            outcome=judged.judgement.outcome,
+            blocked_records=judged.blocked_records,
+            explanation=judged.judgement.explanation,
+        ),
+        told=told,
+        closing_is_news=told or (earlier is not None and earlier.closing_is_news),
+    )
+
+
+def _news(kind: Kind, name: str, scan: Scan, which: TransactionKey, one: OpenIncident) -> News:
+    return News(
+        kind=kind,
+        cluster=name,
+        cluster_id=scan.cluster_id,
+        incident_id=incident_id(scan.cluster_id, which),
+        where=which,
+        first_seen_ms=one.first_seen_ms,
+        at_ms=scan.finished_at_ms,
+        details=one.details,
+    )
+
+
+def _sightings(before: Sightings, scan: Scan) -> Sightings:
+    """Since when everything is open that this sweep saw, or that earlier ones saw where this one could not look: the
+    key of a transaction is never another's, so that no age can pass to one that is younger.
+    """
+    not_seen = {(error.topic, error.partition) for error in scan.errors}
+    found = {which: seen for which, seen in before.items() if _key(which) in not_seen}
+    for judged in scan.transactions:
+        if judged.judgement.verdict is not Verdict.GONE:
+            o = judged.observation
+            found[o.transaction_key] = Sighting(o.first_seen_ms, o.producer_epoch)
+    return _oldest(found, SIGHTINGS_MAX, lambda one: one.first_seen_ms)
+
+
+def _oldest(
+    found: dict[TransactionKey, Item], most: int, since_ms: Callable[[Item], int]
+) -> dict[TransactionKey, Item]:
+    if len(found) <= most:
+        return found
+    return dict(sorted(found.items(), key=lambda one: since_ms(one[1]))[:most])
+
+
+def _key(which: TransactionKey) -> Key:
+    return (which.topic, which.partition)

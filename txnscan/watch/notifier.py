@@ -1,0 +1,231 @@
+"""Sends notifications: each target has a bounded queue and a thread, so that a sweep never waits, nor one for another.
+
+Nothing that is secret (a URL's path, query and credentials, a routing key) is in what this says of a target.
+"""
+
+from __future__ import annotations
+
+import base64
+import queue
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import stamina
+
+from txnscan.config import ConfigError, printable
+from txnscan.findings import News
+from txnscan.report.metrics import Told
+from txnscan.report.notifications import Shape, bodies
+
+QUEUE_MAX = 1_000
+TIMEOUT_S = 10.0
+# For so long a notification is tried again; what waits behind it is delivered in order.
+TRIES, TRY_FOR_S, WAIT_S_MAX = 50, 900.0, 60.0
+# "Try again", whatever else a 4xx means.
+_PASSING = (408, 425, 429)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to send, and in which shape. Secrets are left out of its representation."""
+
+    url: str = field(repr=False)
+    shape: Shape = field(repr=False)
+    routing_key: str | None = field(default=None, repr=False)
+
+    @property
+    def shown(self) -> str:
+        """The target without anything secret: scheme, host and port."""
+        parts = urlsplit(self.url)
+        port = f":{parts.port}" if parts.port is not None else ""
+        return printable(f"{parts.scheme}://{parts.hostname}{port}")
+
+
+class NotSent(Exception):
+    """A try that failed, in words without anything secret. passing: whether another may succeed."""
+
+    def __init__(self, why: str, passing: bool) -> None:
+        super().__init__(why)
+        self.passing = passing
+
+
+# Sends a body to a target. Raises NotSent.
+Post = Callable[[Target, bytes], None]
+
+
+def parse_url(text: str, option: str) -> str:
+    """The URL of a target. Raises ConfigError, which does not repeat it."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or not text.isprintable() or " " in text:
+        raise ConfigError(option, "is no URL that can be posted to; write https://host/path")
+    return text
+
+
+class Notifier:
+    """Tells targets of news. Close it.
+
+    say: told in one sentence of a notification that was given up. wait_s: before the first of the further tries.
+    """
+
+    def __init__(
+        self, targets: Sequence[Target], say: Callable[[str], None], post: Post | None = None, wait_s: float = 1.0
+    ) -> None:
+        self._lanes = [_Lane(target, name, say, post or post_json, wait_s) for name, target in _named(targets)]
+
+    def tell(self, news: Sequence[News]) -> None:
+        """Queues a batch, and returns at once."""
+        for lane in self._lanes:
+            lane.put(tuple(news))
+
+    def told(self) -> list[Told]:
+        """What became of the notifications of each target, counted in POSTs."""
+        return [lane.told for lane in self._lanes]
+
+    def close(self, wait_s: float) -> None:
+        """Tries no more than once what is left, for at most so long, and says how many were not sent."""
+        for lane in self._lanes:
+            lane.end()
+        for lane in self._lanes:
+            lane.join(wait_s / len(self._lanes))
+
+
+class _Lane:
+    """One target, its queue and its thread."""
+
+    def __init__(self, target: Target, name: str, say: Callable[[str], None], post: Post, wait_s: float) -> None:
+        self._target = target
+        self._name = name
+        self._say = say
+        self._post = post
+        self._wait_s = wait_s
+        self._queue: queue.Queue[bytes | None] = queue.Queue(QUEUE_MAX)
+        self._ended: Counter[str] = Counter(sent=0, failed=0, dropped=0)
+        self._under_way = 0
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"txnscan-notify-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def told(self) -> Told:
+        return Told(self._name, dict(self._ended), self._queue.qsize() + self._under_way)
+
+    def put(self, news: tuple[News, ...]) -> None:
+        made = bodies(self._target.shape, news, self._target.routing_key)
+        dropped = 0
+        for body in made:
+            try:
+                self._queue.put_nowait(body)
+            except queue.Full:
+                dropped += 1
+        if dropped:
+            self._ended["dropped"] += dropped
+            self._say(f"--notify: {dropped} notifications to {self._name} are dropped; {QUEUE_MAX} wait already")
+
+    def end(self) -> None:
+        self._ending.set()
+        try:
+            self._queue.put_nowait(None)
+        except queue.Full:
+            # The thread ends with the process.
+            return
+
+    def join(self, wait_s: float) -> None:
+        self._thread.join(wait_s)
+        left = self.told.waiting - (1 if self._thread.is_alive() and self._queue.qsize() else 0)
+        if self._thread.is_alive() and left > 0:
+            self._say(f"--notify: {left} notifications to {self._name} were not sent")
+
+    def _work(self) -> None:
+        while (body := self._queue.get()) is not None:
+            self._under_way = 1
+            try:
+                self._send(body)
+            except NotSent as error:
+                self._ended["failed"] += 1
+                self._say(f"--notify: a notification to {self._name} was given up: {error}")
+            except Exception as error:
+                # Whatever a library does not foresee ends this notification, and not those behind it.
+                self._ended["failed"] += 1
+                self._say(f"--notify: a notification to {self._name} was given up: {type(error).__name__}")
+            else:
+                self._ended["sent"] += 1
+            finally:
+                self._under_way = 0
+
+    def _send(self, body: bytes) -> None:
+        tries = stamina.retry_context(
+            on=self._may_succeed,
+            attempts=TRIES,
+            timeout=TRY_FOR_S,
+            wait_initial=self._wait_s,
+            wait_max=WAIT_S_MAX,
+            wait_jitter=self._wait_s,
+        )
+        for attempt in tries:
+            with attempt:
+                self._post(self._target, body)
+
+    def _may_succeed(self, error: Exception) -> bool:
+        return isinstance(error, NotSent) and error.passing and not self._ending.is_set()
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A POST that is sent elsewhere becomes a GET without its body: such an answer is a failure."""
+
+    def redirect_request(self, *_: object) -> None:
+        """None, so that the answer is an error."""
+
+
+def post_json(target: Target, body: bytes) -> None:
+    """Posts a body. Raises NotSent."""
+    parts = urlsplit(target.url)
+    headers = {"Content-Type": "application/json", "User-Agent": "txnscan"}
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    address = f"{host}:{parts.port}" if parts.port is not None else str(host)
+    url = urlunsplit((parts.scheme, address, parts.path or "/", parts.query, ""))
+    # Its scheme is http or https (`parse_url`).
+    request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=TIMEOUT_S) as answer:
+            answer.read(1)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise NotSent(f"it answered HTTP {error.code}", error.code >= 500 or error.code in _PASSING) from None
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        raise NotSent(_why(error), passing=not isinstance(error, ValueError)) from None
+    except Exception as error:
+        # `http.client` has errors of its own for answers that are none; their texts may hold what was sent.
+        raise NotSent(f"its answer is not HTTP ({type(error).__name__})", passing=True) from None
+
+
+def _why(error: Exception) -> str:
+    """In the words of the operating system, which knows no URL."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, TimeoutError):
+        return f"no answer within {TIMEOUT_S:.0f} s"
+    if isinstance(reason, OSError):
+        return printable(reason.strerror or type(reason).__name__)
+    return type(reason).__name__
+
+
+def _named(targets: Sequence[Target]) -> list[tuple[str, Target]]:
+    """Each target with what it is called: its host, and a number where several have the same."""
+    shown = [target.shown for target in targets]
+    seen: Counter[str] = Counter()
+    named = []
+    for name, target in zip(shown, targets, strict=True):
+        seen[name] += 1
+        named.append((f"{name} {seen[name]}" if shown.count(name) > 1 else name, target))
+    return named

@@ -1,0 +1,74 @@
+"""The process: a thread a cluster, the endpoint, the notifier; and how all of it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from txnscan.config import ScanConfig
+from txnscan.report.metrics import SweepCollector
+from txnscan.watch.endpoint import Access, Endpoint
+from txnscan.watch.notifier import Notifier, Target
+from txnscan.watch.sweeping import Claims, ClusterWatch, Store, Sweep
+
+# From the order to end on. A sweep that takes longer is left: it only reads, and a store shows it whole or not at all.
+SWEEPS_END_S_MAX = 5.0
+NOTIFICATIONS_END_S_MAX = 2.0
+
+
+class Watch:
+    """Sweeps these clusters from `start` on, until `stop`. Raises ConfigError where it cannot listen."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, ScanConfig],
+        *,
+        access: Access,
+        interval_s: float,
+        sweep: Sweep,
+        say: Callable[[str], None],
+        targets: Sequence[Target] = (),
+        store: Store | None = None,
+    ) -> None:
+        claims = Claims()
+        self._stop = threading.Event()
+        registry = CollectorRegistry(auto_describe=False)
+        self.endpoint = Endpoint(access, registry, alive=self._is_alive, ready=self._is_ready)
+        self._notifier = Notifier(targets, say)
+        self.clusters = [
+            ClusterWatch(name, config, sweep=sweep, claims=claims, tell=self._notifier.tell, say=say, store=store)
+            for name, config in clusters.items()
+        ]
+        self._threads = [
+            threading.Thread(target=one.run, args=(self._stop, interval_s), name=f"txnscan-{one.name}", daemon=True)
+            for one in self.clusters
+        ]
+        registry.register(SweepCollector(lambda: ([one.watched for one in self.clusters], self._notifier.told())))
+        # What this process itself uses: memory, file descriptors, processor time.
+        ProcessCollector(registry=registry)
+
+    def start(self) -> None:
+        """Serves and sweeps from here on."""
+        self.endpoint.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> bool:
+        """Ends it within 10 seconds. Whether every sweep under way came to its end."""
+        self._stop.set()
+        until_s = time.monotonic() + SWEEPS_END_S_MAX
+        for thread in self._threads:
+            thread.join(max(0.0, until_s - time.monotonic()))
+        self._notifier.close(NOTIFICATIONS_END_S_MAX)
+        self.endpoint.close()
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _is_alive(self) -> bool:
+        return all(thread.is_alive() for thread in self._threads)
+
+    def _is_ready(self) -> bool:
+        """Whether each cluster was tried: one that cannot be swept must not keep the others from being scraped."""
+        return all(one.attempted for one in self.clusters)

@@ -1,0 +1,218 @@
+"""One cluster, swept again and again. What a scrape sees is one frozen value, replaced when a sweep has ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from txnscan.config import ScanConfig, printable
+from txnscan.errors import TxnscanError
+from txnscan.findings import History, Incidents, News, Scan, Sightings
+from txnscan.report.metrics import Stuck, Watched, stuck_since
+from txnscan.report.notifications import not_observed, sentence, swept
+from txnscan.watch.memory import Memory, MemoryHistory, remember, together
+
+Answer = TypeVar("Answer")
+
+# Sweeps a cluster once, given what earlier sweeps left. Raises TxnscanError.
+Sweep = Callable[[ScanConfig, History], Scan]
+
+
+class NotSwept(TxnscanError):
+    """Why a cluster is not swept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Tables, or whatever else keeps sweeps. Both may raise, and the cluster is swept all the same."""
+
+    history: History
+    write: Callable[[Scan], None]
+
+
+class Claims:
+    """Which name each cluster is swept by, so that one with two names is not swept twice at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: dict[str, str] = {}
+
+    def claim(self, cluster_id: str, name: str) -> None:
+        """Raises NotSwept where another name has the cluster."""
+        with self._lock:
+            owner = self._names.setdefault(cluster_id, name)
+            if owner != name:
+                raise NotSwept(f"this is the cluster that '{owner}' watches already; keep one of the two")
+            # A name has one cluster: where it was led to another, the one before is free.
+            for other in [one for one, by in self._names.items() if by == name and one != cluster_id]:
+                del self._names[other]
+
+
+class _Given:
+    """The history that a sweep takes: what this process remembers, and what the store has where it can be read."""
+
+    def __init__(
+        self, name: str, memory: Memory, claims: Claims, store: Store | None, complain: Callable[[str], None]
+    ) -> None:
+        self._name = name
+        self._memory = memory
+        self._own = MemoryHistory(memory)
+        self._claims = claims
+        self._store = store
+        self._complain = complain
+        # What the store had when the sweep began; None where it was not read.
+        self.stored: Incidents | None = None
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """See History. Raises NotSwept before anything is read, where another name has the cluster."""
+        self._claims.claim(cluster_id, self._name)
+        own = self._own.unresolved(cluster_id)
+        if self._store is None:
+            return own
+        begun = self._caught(partial(self._store.history.unresolved, cluster_id))
+
+        def read() -> Incidents:
+            self.stored = self._caught(begun) if begun is not None else None
+            return together(own(), self.stored or {})
+
+        return read
+
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
+        """See History. What this process saw itself is newer than what the store has."""
+        own = self._own.last_seen(cluster_id)
+        if self._store is None or self._memory.cluster_id == cluster_id:
+            return own
+        begun = self._caught(partial(self._store.history.last_seen, cluster_id))
+        return lambda: (self._caught(begun) if begun is not None else None) or {}
+
+    def _caught(self, call: Callable[[], Answer]) -> Answer | None:
+        try:
+            return call()
+        except Exception as error:
+            # Storage fails in as many ways as there are kinds of it, and the cluster is swept all the same.
+            self._complain(f"what earlier processes left cannot be read: {in_one_line(error)}")
+            return None
+
+
+class ClusterWatch:
+    """A cluster, swept whenever `once` is called, which never raises. Called from one thread alone.
+
+    tell: told what is news, and must not wait. say: told in one sentence what an operator may want to know.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ScanConfig,
+        *,
+        sweep: Sweep,
+        claims: Claims,
+        tell: Callable[[Sequence[News]], None],
+        say: Callable[[str], None],
+        store: Store | None = None,
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._sweep = sweep
+        self._claims = claims
+        self._store = store
+        self._tell = tell
+        self._to_say = say
+        self._memory = Memory()
+        self._stuck: Stuck = {}
+        self._seeded = False
+        self._sweeps: Counter[str] = Counter()
+        self._writes: Counter[str] = Counter()
+        self._said: dict[str, object] = {}
+        # Replaced as a whole, and read by scrapes.
+        self.watched = Watched(name, None, up=False)
+
+    @property
+    def attempted(self) -> bool:
+        """Whether a sweep has ended, however it did."""
+        return bool(self.watched.sweeps)
+
+    def run(self, stop: threading.Event, interval_s: float) -> None:
+        """Sweeps until told to stop: a sweep begins so long after the last one began, or when that one has ended."""
+        while not stop.is_set():
+            began_s = time.monotonic()
+            self.once()
+            stop.wait(max(0.0, began_s + interval_s - time.monotonic()))
+
+    def once(self) -> None:
+        """Sweeps once. A sweep that fails leaves the values of the last one that did not."""
+        given = _Given(self.name, self._memory, self._claims, self._store, partial(self._say_once, "store"))
+        try:
+            found = self._sweep(self._config, given)
+            self._finished(found, given.stored)
+        except Exception as error:
+            # Whatever fails in a sweep, the next one may succeed.
+            self._sweeps["failed"] += 1
+            self.watched = replace(self.watched, up=False, sweeps=dict(self._sweeps))
+            self._say_once("sweep", f"this sweep failed: {in_one_line(error)}")
+
+    def _finished(self, found: Scan, stored: Incidents | None) -> None:
+        new_id = self._memory.cluster_id != found.cluster_id
+        self._stuck = stuck_since(found, {} if new_id else self._stuck)
+        self._memory, news = remember(self._memory, self.name, found, None if self._seeded else stored)
+        self._seeded = self._seeded or stored is not None
+        self._sweeps["done"] += 1
+        self.watched = Watched(
+            self.name,
+            found,
+            up=True,
+            last_complete_ms=found.finished_at_ms if found.complete else self.watched.last_complete_ms,
+            stuck=self._stuck,
+            open_incidents=len(self._memory.incidents),
+            sweeps=dict(self._sweeps),
+            writes=dict(self._writes),
+        )
+        self._report(found, news)
+        if news:
+            self._tell(news)
+        if self._store is not None:
+            self._write(self._store, found)
+
+    def _write(self, store: Store, found: Scan) -> None:
+        try:
+            store.write(found)
+        except Exception as error:
+            # As with reading it.
+            self._writes["failed"] += 1
+            self._say_once("write", f"the sweep was not stored: {in_one_line(error)}")
+        else:
+            self._writes["done"] += 1
+            self._said.pop("write", None)
+        self.watched = replace(self.watched, writes=dict(self._writes))
+
+    def _report(self, found: Scan, news: Sequence[News]) -> None:
+        self._say_once("sweep", swept(found), unless_as=found.cluster_id)
+        self._say_once("seen", not_observed(found), unless_as=found.complete)
+        for warning in found.warnings:
+            self._say_once(f"warning {warning}", f"warning: {warning}")
+        for which in [which for which in self._said if which.startswith("warning ")]:
+            if which.removeprefix("warning ") not in found.warnings:
+                del self._said[which]
+        for one in news:
+            self._say(sentence(one))
+
+    def _say(self, said: str) -> None:
+        self._to_say(f"{self.name}: {said}")
+
+    def _say_once(self, about: str, said: str, unless_as: object = None) -> None:
+        """Says it, unless the last that was said about this was the same."""
+        what = said if unless_as is None else unless_as
+        if self._said.get(about) != what:
+            self._said[about] = what
+            self._say(said)
+
+
+def in_one_line(error: Exception) -> str:
+    """An error for a log. Of what was not foreseen, its kind too."""
+    said = " ".join(str(error).split())
+    return printable(said if isinstance(error, TxnscanError) else f"{type(error).__name__}: {said}")
