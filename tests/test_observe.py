@@ -97,6 +97,22 @@ def test_a_failed_first_read_of_a_partition_without_a_wide_row_is_observed_all_t
     assert (o.producer_id, o.first_error) == (7, "NOT_LEADER_OR_FOLLOWER")
 
 
+def test_what_the_second_read_alone_could_see_is_indeterminate_and_not_forgotten() -> None:
+    """A broker that was away during the wide read and the first one, where an incident is open: the second read is
+    proven, so that what it shows and nobody observed would have ended the incident.
+    """
+    reads = {KEY: narrow(FIRST_MS, error="broker 1 cannot be reached")}, {KEY: narrow(SECOND_MS, producer(7))}
+    (o,) = observe({KEY: "t0"}, {}, *reads)
+    assert (o.producer_id, o.second_start_offset) == (7, 100)
+    assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
+
+
+def test_where_the_first_read_failed_what_was_seen_before_it_counts_and_not_what_began_since() -> None:
+    first = narrow(FIRST_MS, error="broker 1 cannot be reached")
+    (o,) = seen(first, narrow(SECOND_MS, producer(7, 103)), wide(producer(7, 100)))
+    assert (o.start_offset, o.second_start_offset) == (100, 103)
+
+
 def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_number() -> None:
     keys = [("q", 0), ("p", 1), ("p", 0)]
     first = {(t, k): narrow(FIRST_MS, producer(7), topic=t, partition=k) for t, k in keys}

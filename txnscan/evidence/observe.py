@@ -21,9 +21,10 @@ def observe(
 ) -> list[Observation]:
     """Every transaction that was open at the first read, with what the second read shows of it.
 
-    Where the first read failed, the transactions that the wide read saw stand in: what could not be read again must
-    come out as indeterminate, not be forgotten. A topic that was created anew since the plan, whose topic ids are
-    given, is an error of both.
+    Where the first read failed, the transactions that the wide read saw, and those that the second read shows, stand
+    in: what could not be read again must come out as indeterminate, not be forgotten. Forgotten, it would pass for
+    over, as the second read is proven. A topic that was created anew since the plan, whose topic ids are given, is an
+    error of both.
     """
     observations = []
     for key, one in sorted(first.items()):
@@ -34,15 +35,16 @@ def observe(
         if recreated:
             error = "the topic was deleted and created again"
             one, two = replace(one, error=error), replace(two, error=error)
-        seen = _seen(wide.get(key), one)
+        seen = _seen(wide.get(key), one, two)
         observations += [_observation(topic_ids[key], one, two, producer) for producer in seen]
     return observations
 
 
-def _seen(row: WideRow | None, one: NarrowRow) -> Iterable[OpenProducer]:
-    if one.error is None or row is None:
+def _seen(row: WideRow | None, one: NarrowRow, two: NarrowRow) -> Iterable[OpenProducer]:
+    if one.error is None:
         return one.open_producers
-    seen = {producer.producer_id: producer for producer in (*row.open_producers, *one.open_producers)}
+    unproven = row.open_producers if row is not None else ()
+    seen = {producer.producer_id: producer for producer in (*two.open_producers, *unproven, *one.open_producers)}
     return tuple(seen[producer_id] for producer_id in sorted(seen))
 
 
