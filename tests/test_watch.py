@@ -309,7 +309,7 @@ def test_what_a_store_has_is_the_history_of_the_first_sweep_and_every_sweep_is_w
     first = scan(judged(STALE, first_seen_ms=5))
     watch, sweeps, news, _ = watching(first, scan(), store=Store(stored, stored.write))
     assert sweeps.histories[0] == ({WHERE: Incident(5, None)}, {WHERE: Sighting(5, 3)})
-    assert stored.written == [first, scan()] and watch.watched.writes == {"done": 2}
+    assert stored.written == [first, scan()] and watch.watched.writes == {"done": 2, "failed": 0}
     assert [(one.kind.value, one.first_seen_ms) for one in news] == [("opened", 5), ("closed", 5)]
 
 
@@ -320,7 +320,7 @@ def test_a_store_that_fails_costs_no_sweep_and_is_said_once(broken: str) -> None
     watch, _, news, said = watching(scan(HANGING), scan(HANGING), store=Store(stored, stored.write))
     assert watch.watched.up and len(news) == 1
     assert len([one for one in said if "no space" in one]) == 1
-    assert watch.watched.writes == ({"failed": 2} if broken == "write" else {"done": 2})
+    assert watch.watched.writes == ({"done": 0, "failed": 2} if broken == "write" else {"done": 2, "failed": 0})
 
 
 # --- the endpoint

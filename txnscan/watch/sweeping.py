@@ -126,16 +126,17 @@ class ClusterWatch:
         self._memory = Memory()
         self._stuck: Stuck = {}
         self._seeded = False
-        self._sweeps: Counter[str] = Counter()
-        self._writes: Counter[str] = Counter()
+        # A counter that begins at 0 shows its first failure as an increase.
+        self._sweeps: Counter[str] = Counter(done=0, failed=0)
+        self._writes: Counter[str] = Counter(done=0, failed=0) if store is not None else Counter()
         self._said: dict[str, object] = {}
         # Replaced as a whole, and read by scrapes.
-        self.watched = Watched(name, None, up=False)
+        self.watched = Watched(name, None, up=False, sweeps=dict(self._sweeps), writes=dict(self._writes))
 
     @property
     def attempted(self) -> bool:
         """Whether a sweep has ended, however it did."""
-        return bool(self.watched.sweeps)
+        return any(self.watched.sweeps.values())
 
     def run(self, stop: threading.Event, interval_s: float) -> None:
         """Sweeps until told to stop: a sweep begins so long after the last one began, or when that one has ended."""
