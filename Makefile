@@ -45,13 +45,13 @@ types: setup
 
 check: test lint types
 
-# All three run, whatever one of them finds; the figures stand last.
+# All of them run, whatever one of them finds; the figures stand last.
 prove: setup
 	@status=0; \
-	for part in histories conformance faults; do \
+	for part in histories conformance faults watching; do \
 		$(BIN)/python -m tests.prove.$$part >$(VENV)/prove-$$part.txt || status=1; \
 	done; \
-	cd $(VENV) && cat prove-histories.txt prove-conformance.txt prove-faults.txt; exit $$status
+	cd $(VENV) && cat prove-histories.txt prove-conformance.txt prove-faults.txt prove-watching.txt; exit $$status
 
 mutants: setup
 	@$(BIN)/python -m tests.prove.mutants

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import urllib.parse
 import urllib.request
@@ -16,13 +17,16 @@ import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
+from typer.main import get_command
 
 from tests.debian import program
 from tests.test_watch import Process
+from txnscan.cli import app
 from txnscan.demo.ports import choose_ports
 from txnscan.demo.wait import wait_until
 from txnscan.report.metrics import NAMES
 from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.watch.clusters import read_clusters
 
 FOLDER = Path(__file__).parents[1] / "docs" / "monitoring"
 RULES = FOLDER / "alerts.yml"
@@ -58,6 +62,34 @@ def test_each_alert_is_tested_and_has_its_place_in_the_runbook(alert: str) -> No
     assert re.search(rf"alertname: {alert}\n\s+exp_alerts:", tested), "that it fires"
     assert re.search(rf"^#+ {alert}$", PAGE, re.M)
     assert f"runbook: docs/monitoring/README.md#{alert.lower()}" in RULES.read_text("utf-8")
+
+
+COMMANDS = sorted(
+    {one.split("  #")[0].strip() for one in re.findall(r"(?:`|^    )(txnscan [a-z-]+ --?[^`\n]+)", PAGE, re.M)}
+)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_line_of_the_runbook_is_understood(line: str) -> None:
+    _, name, *arguments = shlex.split(line)
+    get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
+
+
+def test_there_are_command_lines_in_the_runbook_to_test() -> None:
+    assert len(COMMANDS) >= 8
+
+
+def test_the_file_that_the_page_shows_is_one_that_can_be_read(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    (tmp_path / "orders.properties").write_text("request.timeout.ms=5000\n", "utf-8")
+    (tmp_path / "chat.json.j2").write_text('{"text": {{ events[0].summary | tojson }}}', "utf-8")
+    for secret in ("slack", "pagerduty"):
+        (tmp_path / secret).write_text("https://hooks.example/x", "utf-8")
+        shown = shown.replace(f"/run/secrets/{secret}", secret)
+    path = tmp_path / "clusters.toml"
+    path.write_text(shown, "utf-8")
+    found = read_clusters(path, {})
+    assert list(found.clusters) == ["orders", "logs"] and len(found.targets) == 3
 
 
 # --- names

@@ -230,6 +230,12 @@ def test_a_failed_sweep_keeps_the_last_values_and_says_that_it_is_down() -> None
     assert watch.watched.sweeps == {"done": 1, "failed": 1}
 
 
+def test_a_cluster_was_tried_once_a_sweep_of_it_has_ended_and_not_before() -> None:
+    """Which makes the process ready: one that cannot be swept must not keep the others from being scraped."""
+    assert not watching()[0].attempted
+    assert watching(DOWN)[0].attempted and watching(scan())[0].attempted
+
+
 def test_an_incomplete_sweep_is_shown_and_the_last_complete_one_stays_the_last_complete_one() -> None:
     later = scan(partitions_failed=1, finished_at_ms=scan().finished_at_ms + 1)
     watch, _, _, _ = watching(scan(), later)

@@ -112,7 +112,7 @@ class Hook:
         return Counter((event["topic"], event["event"]) for event in self.events)
 
 
-def run(sweeps: int, seed: int, faults: bool, directory: Path) -> tuple[dict[str, Any], list[str]]:
+def run(sweeps: int, *, seed: int, directory: Path) -> tuple[dict[str, Any], list[str]]:
     """Figures, and what did not hold."""
     rng, used = random.Random(seed), Used()
     said: list[str] = []
@@ -150,7 +150,7 @@ def run(sweeps: int, seed: int, faults: bool, directory: Path) -> tuple[dict[str
             next_sample = done + SAMPLE_EVERY
             urllib.request.urlopen(f"{watch.endpoint.url}/metrics", timeout=30).close()
             used.sample()
-            if faults and done >= next_fault and (fault is None or not fault.is_alive()):
+            if done >= next_fault and (fault is None or not fault.is_alive()):
                 next_fault = done + max(20, sweeps // 20)
                 kind = rng.choice(("kill", "stop", "pause"))
                 fates[kind] += 1
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="txnscan-watching-"))
     try:
-        figures, wrong = run(options.sweeps, options.seed, True, directory)
+        figures, wrong = run(options.sweeps, seed=options.seed, directory=directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print(json.dumps(figures, indent=2))  # noqa: T201
