@@ -39,6 +39,8 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.store.open import open_tables
+from txnscan.store.schema import INCIDENTS
 from txnscan.watch.clusters import ClustersError, read_clusters
 from txnscan.watch.endpoint import Access, Endpoint, Tls, parse_listen, parse_users
 from txnscan.watch.sweeping import Claims, ClusterWatch, Store
@@ -615,6 +617,23 @@ def test_clients_of_sweeps_that_nobody_ends_are_closed_when_there_are_too_many()
     assert factories[0].client() is not clients[0]
     for factory in factories:
         factory.close()
+
+
+def test_with_tables_each_sweep_is_stored_and_an_incident_goes_on_over_a_restart(tmp_path: Path) -> None:
+    location = str(tmp_path / "tables")
+    with WireCluster(ClusterShape(brokers=2, partitions=20, hanging=1)) as cluster:
+        arguments = ("--bootstrap-server", cluster.bootstrap_servers, "--interval", "1s", "--tables", location)
+        for _ in range(2):
+            with Process(*arguments) as process:
+                name = cluster.bootstrap_servers
+                process.until(
+                    lambda found, name=name: found["txnscan_table_writes_total", name, "done"] >= 1,  # type: ignore[misc]
+                    "a sweep was stored",
+                )
+                assert process.end() == 0
+                assert "Traceback" not in process.said
+    (incident,) = open_tables(location, None).rows(INCIDENTS)
+    assert incident["sweeps"] >= 2 and incident["resolved_at"] is None
 
 
 def test_an_incident_is_told_when_it_opens_and_when_it_closes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.base import app, need_watch
+from txnscan.cli.base import app, need_watch, opened_tables, progress_bar
 from txnscan.cli.ending import complain, errors_in_one_line, note
 from txnscan.cli.options import CommandConfig, LateAfter, SparkMaster, TopicPattern
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location
@@ -77,7 +77,11 @@ def watch(
     ] = None,
     tables: Annotated[
         str | None,
-        typer.Option("--tables", metavar="LOCATION", help="Also keep each sweep in Delta tables; this starts Spark."),
+        typer.Option(
+            "--tables",
+            metavar="LOCATION",
+            help="Also keep each sweep in Delta tables: a path (with a slash), or catalog.schema, which starts Spark.",
+        ),
     ] = None,
     master: SparkMaster = None,
     notify: Annotated[
@@ -205,15 +209,13 @@ def _access(
 
 
 def _store(location: str, master: str | None) -> Store:
-    """The Delta tables, through Spark."""
-    from txnscan.engine.session import spark_session
+    """The Delta tables."""
     from txnscan.watch.sweeping import Store
 
-    spark = spark_session(master, say=note, heard=note)
-    from txnscan.store.tables import Tables
-
-    opened = Tables(spark, location)
-    opened.create(note)
+    with progress_bar() as progress:
+        opened = opened_tables(location, master, progress)
+        progress("open tables", 0, 1)
+        opened.create(note)
     return Store(opened, opened.write)
 
 
@@ -233,7 +235,7 @@ def _told_to_end() -> Iterator[threading.Event]:
 
 def _log(sentence: str) -> None:
     """A line on stderr with the time."""
-    from txnscan.evidence.tasks import wall_clock_ms
+    from txnscan.clock import wall_clock_ms
     from txnscan.report.json import iso_utc
 
     complain(f"{iso_utc(wall_clock_ms())} {sentence}")
