@@ -289,6 +289,16 @@ def test_an_error_that_nobody_foresaw_ends_one_notification_and_not_the_thread()
     assert said == ["--notify: a notification to http://h:1 was given up: RuntimeError"]
 
 
+def test_a_shape_that_fails_on_what_a_cluster_holds_costs_nobody_else_the_news(hook: Hook) -> None:
+    shape = template('{"n": {{ 1 / (events[0].partition - 3) }} }')
+    notifier, said = sending(Target("http://h:1", shape), Target(hook.url, numbered()))
+    notifier.tell(ids("a"))
+    wait_until(lambda: len(hook.received) == 1, "the other target was told")
+    notifier.close(5)
+    assert said == ["--notify: a notification to http://h:1 cannot be made: ZeroDivisionError"]
+    assert notifier.told()[0].ended["failed"] == 1
+
+
 def test_a_target_may_stand_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "hook").write_text("https://hooks.example/x\n", "utf-8")
     assert make_target(f"@{tmp_path / 'hook'}", "slack", None, None).url == "https://hooks.example/x"

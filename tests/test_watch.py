@@ -254,13 +254,15 @@ def test_what_a_sweep_left_is_the_history_of_the_next_one() -> None:
 
 
 def test_the_same_is_said_once_until_it_changes() -> None:
-    _, _, _, said = watching(scan(), scan(), DOWN, DOWN, scan(), scan(warnings=("w",)), scan(warnings=("w",)))
+    _, _, _, said = watching(
+        scan(), scan(), DOWN, DOWN, scan(), scan(warnings=("for 5 min",)), scan(warnings=("for 6 min",))
+    )
     assert said == [
         "c: cluster cluster-1 is swept: 3 brokers, 2 partitions, in 500 ms",
         "c: everything is observed",
         "c: this sweep failed: the bootstrap server (h:1) cannot be reached",
         "c: cluster cluster-1 is swept: 3 brokers, 2 partitions, in 500 ms",
-        "c: warning: w",
+        "c: warning: for 5 min",
     ]
 
 

@@ -119,7 +119,13 @@ class _Lane:
         return Told(self._name, dict(self._ended), self._queue.qsize() + self._under_way)
 
     def put(self, news: tuple[News, ...]) -> None:
-        made = bodies(self._target.shape, news, self._target.routing_key)
+        try:
+            made = bodies(self._target.shape, news, self._target.routing_key)
+        except Exception as error:
+            # A template that was tried with examples may still fail on what a cluster holds.
+            self._ended["failed"] += 1
+            self._say(f"--notify: a notification to {self._name} cannot be made: {type(error).__name__}")
+            return
         dropped = 0
         for body in made:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -161,7 +162,9 @@ class ClusterWatch:
         new_id = self._memory.cluster_id != found.cluster_id
         self._stuck = stuck_since(found, {} if new_id else self._stuck)
         self._memory, news = remember(self._memory, self.name, found, None if self._seeded else stored)
-        self._seeded = self._seeded or stored is not None
+        if stored is not None:
+            self._seeded = True
+            self._said.pop("store", None)
         self._sweeps["done"] += 1
         self.watched = Watched(
             self.name,
@@ -194,11 +197,12 @@ class ClusterWatch:
     def _report(self, found: Scan, news: Sequence[News]) -> None:
         self._say_once("sweep", swept(found), unless_as=found.cluster_id)
         self._say_once("seen", not_observed(found), unless_as=found.complete)
-        for warning in found.warnings:
-            self._say_once(f"warning {warning}", f"warning: {warning}")
-        for which in [which for which in self._said if which.startswith("warning ")]:
-            if which.removeprefix("warning ") not in found.warnings:
-                del self._said[which]
+        # A warning whose figures alone have changed since, such as an age, is the same.
+        warnings = {f"warning {re.sub('[0-9]+', '', warning)}": warning for warning in found.warnings}
+        for about, warning in warnings.items():
+            self._say_once(about, f"warning: {warning}", unless_as=about)
+        for about in [about for about in self._said if about.startswith("warning ") and about not in warnings]:
+            del self._said[about]
         for one in news:
             self._say(sentence(one))
 
