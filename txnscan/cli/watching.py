@@ -236,6 +236,6 @@ def _told_to_end() -> Iterator[threading.Event]:
 def _log(sentence: str) -> None:
     """A line on stderr with the time."""
     from txnscan.clock import wall_clock_ms
-    from txnscan.report.json import iso_utc
+    from txnscan.report.plain import iso_utc
 
     complain(f"{iso_utc(wall_clock_ms())} {sentence}")
