@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# How many processes run tests; most of a test is waiting for a broker or for Spark.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types check prove mutants bench lock clean
@@ -10,7 +12,7 @@ ARGS ?=
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
 	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
-	@echo "make test         the whole test suite (ARGS=... passes options on)"
+	@echo "make test         the whole test suite, and its slowest tests (ARGS=... passes options on)"
 	@echo "make check        test, lint and types"
 	@echo "make prove        about an hour: a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
@@ -34,7 +36,7 @@ demo: setup
 	@$(BIN)/txnscan demo $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 15 $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .
