@@ -12,7 +12,7 @@ from txnscan.findings import Incident, Kind, News, Scan, Sighting
 from txnscan.model import Judged, ScanError
 from txnscan.store.schema import incident_id as stored_id
 from txnscan.watch import memory as module
-from txnscan.watch.memory import Memory, MemoryHistory, incident_id, remember, together
+from txnscan.watch.memory import Memory, MemoryHistory, remember, together
 
 STALE = view("Empty", epoch=9)
 LATE = judged(STALE)
@@ -83,7 +83,7 @@ def test_a_closing_says_how(topic_id: str, how: str) -> None:
 
 
 def test_an_incident_has_the_id_that_the_tables_have_for_it() -> None:
-    assert incident_id("cluster-1", WHERE) == stored_id("cluster-1", LATE)
+    assert WHERE.incident_id("cluster-1") == stored_id("cluster-1", LATE)
 
 
 def test_the_next_sweep_gets_ages_and_incidents_of_this_cluster_and_no_other() -> None:

@@ -7,6 +7,7 @@ offsets. What is stored of all this, column by column, stands in `schema.py`.
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ class TransactionKey(NamedTuple):
     partition: int
     producer_id: int
     start_offset: int
+
+    def incident_id(self, cluster_id: str) -> str:
+        """The id of the incident that it is where it hangs: the same in every sweep."""
+        return hashlib.sha256("\0".join(map(str, (cluster_id, *self))).encode()).hexdigest()[:32]
 
 
 _UNITS_S = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))

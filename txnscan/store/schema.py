@@ -60,10 +60,8 @@ def timestamp(epoch_ms: int) -> datetime:
 
 
 def incident_id(cluster_id: str, judged: Judged) -> str:
-    """The same for the same transaction on the same partition in every sweep."""
-    o = judged.observation
-    text = "\0".join(map(str, (cluster_id, o.topic, o.topic_id, o.partition, o.producer_id, o.start_offset)))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    """The id of the incident that a hanging transaction is."""
+    return judged.observation.transaction_key.incident_id(cluster_id)
 
 
 def _owner(judged: Judged) -> CoordinatorView | None:
@@ -92,13 +90,6 @@ def _judgement(name: str) -> Callable[[Scan, Judged], Any]:
 def _known(name: str) -> Callable[[Scan, Judged], Any]:
     """What is known of the outcome of what hangs, null for all else."""
     return lambda scan, judged: getattr(judged.known, name) if judged.known is not None else None
-
-
-def _blocked(scan: Scan, judged: Judged) -> int | None:
-    o = judged.observation
-    if o.second_high_watermark is None or o.second_last_stable_offset is None:
-        return None
-    return max(o.second_high_watermark - o.second_last_stable_offset, 0)
 
 
 def _count(verdict: Verdict) -> Callable[[Scan, Scan], int]:
@@ -229,7 +220,7 @@ TRANSACTION = (
         "blocked_records",
         "BIGINT",
         "Offsets from the last stable offset to the high watermark: what read_committed consumers do not get",
-        _blocked,
+        lambda s, j: j.blocked_records,
     ),
     Column(
         "first_seen_at",

@@ -6,6 +6,7 @@ write at the same time: appends do not conflict, and the merge of incidents is t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ from txnscan.store.schema import (
 
 Answer = TypeVar("Answer")
 
+_BEGUN_MAX = 100
 # Last the one that makes a sweep visible.
 OF_SWEEPS = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
@@ -64,7 +66,9 @@ class Tables:
         self.delta = delta
         # Open incidents, by cluster, as the sweep under way found them.
         self._unresolved: dict[str, list[Row]] = {}
-        self._begun: set[str] = set()
+        # The sweeps that this object began to write, and may have written in part: the last few, in a process that runs
+        # for ever.
+        self._begun: deque[str] = deque(maxlen=_BEGUN_MAX)
 
     def create(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Creates what is missing, and adds columns that are new, before anything is asked of the cluster.
@@ -209,7 +213,7 @@ class Tables:
         if scan.sweep_id in self._begun:
             for table in reversed(OF_SWEEPS):
                 self.delta.delete(table, Is("sweep_id", scan.sweep_id))
-        self._begun.add(scan.sweep_id)
+        self._begun.append(scan.sweep_id)
         *others, sweeps = OF_SWEEPS
         _at_once(
             (

@@ -7,7 +7,6 @@ transaction is a candidate (hanging, and late); its closing is news where the op
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
@@ -116,11 +115,6 @@ def together(remembered: Incidents, stored: Incidents) -> Incidents:
     return found
 
 
-def incident_id(cluster_id: str, which: TransactionKey) -> str:
-    """The id that the tables have for it (`schema.incident_id`)."""
-    return hashlib.sha256("\0".join(map(str, (cluster_id, *which))).encode()).hexdigest()[:32]
-
-
 def _seen(earlier: OpenIncident | None, judged: Judged) -> OpenIncident:
     """An incident after a sweep that saw it hanging."""
     o, owner = judged.observation, next(iter(judged.evidence.coordinators), None)
@@ -147,7 +141,7 @@ def _news(kind: Kind, name: str, scan: Scan, which: TransactionKey, one: OpenInc
         kind=kind,
         cluster=name,
         cluster_id=scan.cluster_id,
-        incident_id=incident_id(scan.cluster_id, which),
+        incident_id=which.incident_id(scan.cluster_id),
         where=which,
         first_seen_ms=one.first_seen_ms,
         at_ms=scan.finished_at_ms,
