@@ -436,7 +436,8 @@ def test_a_table_location_that_cannot_be_written_is_one_line_before_anything_is_
     listener: Listener, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    ran = run("sweep", "--bootstrap-server", listener.address, "--tables", str(tmp_path / "file" / "tables"))
+    tables = ("--tables", str(tmp_path / "file" / "tables"), "--engine", "threads")
+    ran = run("sweep", "--bootstrap-server", listener.address, *tables)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.splitlines()[-1].startswith("txnscan: --tables: ")
     assert "Traceback" not in ran.stderr and listener.connections == 0
@@ -611,7 +612,12 @@ def test_ctrl_c_while_the_jvm_starts_is_one_sentence_and_leaves_no_jvm(tmp_path:
     there = tmp_path / "there"
     jvm = f"echo $$ >{there}.part; echo Exception >&2; mv {there}.part {there}; exec sleep 60"
     process = started(
-        "show", "--tables", str(tmp_path), **java_that(tmp_path, f"printf '\\0\\nsh\\0-c\\0%s\\0' '{jvm}'")
+        "show",
+        "--tables",
+        str(tmp_path),
+        "--master",
+        "local[1]",
+        **java_that(tmp_path, f"printf '\\0\\nsh\\0-c\\0%s\\0' '{jvm}'"),
     )
     wait_until(there.exists, "Spark started its JVM")
     assert interrupted(process) == (130, "", "txnscan: interrupted\n")

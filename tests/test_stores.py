@@ -74,7 +74,7 @@ def test_a_plan_of_one_is_known_to_the_other_and_so_is_who_applies_it(spark: Spa
     ):
         pass
     with Lock(by_rust, "cluster-1") as lock:
-        attempt_id = TablesJournal(by_rust, lock).intend(plan, plan.actions[0])
+        attempt_id = TablesJournal(by_rust, lock).intend(plan, plan.actions[0], None)
         (attempt,) = TablesJournal(by_spark).attempts("cluster-1")
     assert (attempt.attempt_id, attempt.status, attempt.action.incident_id) == (
         attempt_id,

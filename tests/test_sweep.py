@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,12 @@ def test_what_was_decided_about_each_is_told_where_it_can_be_known(planted: Plan
 def test_ten_sweeps_under_traffic_accuse_nothing_healthy_and_find_all_that_hangs(
     spark: SparkSession, planted: Planted, location: str
 ) -> None:
+    """In turns through Spark, and without it."""
     config = ScanConfig(planted.bootstrap_servers, tables=location)
+    by_threads = replace(config, engine="threads")
     with HealthyTraffic(planted.cluster, "under-sweeps") as traffic:
         before = traffic.count
-        scans = [sweep(spark, config).scan for _ in range(10)]
+        scans = [(sweep(None, by_threads) if number % 3 else sweep(spark, config)).scan for number in range(10)]
         after = traffic.count
     assert after.errors == ()
     assert after.committed > before.committed and after.aborted > before.aborted
@@ -207,8 +210,10 @@ def test_a_short_late_after_is_allowed_with_a_warning(planted: Planted) -> None:
 
 
 def test_sweep_and_show_print_the_same_object(planted: Planted, location: str) -> None:
-    options = ("--tables", location, "--format", "json", "--master", "local[1]")
-    swept = run("sweep", "--bootstrap-server", planted.bootstrap_servers, "--store-all", *options)
+    """Spark has written what delta-rs reads."""
+    options = ("--tables", location, "--format", "json")
+    at = ("--bootstrap-server", planted.bootstrap_servers)
+    swept = run("sweep", *at, "--store-all", "--master", "local[1]", *options)
     shown = run("show", *options, "--fail-on", "hanging", "--fail-on", "incomplete")
     assert (swept.returncode, shown.returncode) == (0, 3), swept.stderr + shown.stderr
     assert json.loads(swept.stdout) == json.loads(shown.stdout)
