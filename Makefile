@@ -62,7 +62,7 @@ bench: setup
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 lock:
-	@CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dev --extra spark --extra delta --extra watch --output-file conf/requirements.txt pyproject.toml
+	@CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dev --extra spark --extra delta --extra watch --extra report --output-file conf/requirements.txt pyproject.toml
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache spark-warehouse

@@ -199,9 +199,13 @@ def test_what_watches_for_ever_cannot_resolve() -> None:
     assert imported and [one for one in imported if one.is_of("txnscan.resolve")] == []
 
 
-def test_what_the_extra_watch_brings_is_imported_only_where_it_is_needed() -> None:
-    allowed = ("watch/", "report/metrics.py", "report/notifications.py")
-    assert offenders("prometheus_client", "jinja2", "txnscan.watch", allowed=allowed, unless=("call", "typing")) == []
+def test_what_extras_bring_is_imported_only_where_it_is_needed() -> None:
+    watching = ("watch/", "report/metrics.py", "report/notifications.py")
+    assert offenders("prometheus_client", "txnscan.watch", allowed=watching, unless=("call", "typing")) == []
+    assert offenders("jinja2", allowed=(*watching, "report/html.py"), unless=("call", "typing")) == []
+    drawing = ("report/charts.py", "report/html.py")
+    charts = ("altair", "vl_convert", "txnscan.report.charts", "txnscan.report.html")
+    assert offenders(*charts, allowed=drawing, unless=("call", "typing")) == []
 
 
 def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs() -> None:

@@ -153,6 +153,12 @@ def need_watch(option: str) -> None:
         raise ConfigError(option, "needs prometheus-client and jinja2; pip install '.[watch]' brings them")
 
 
+def need_report() -> None:
+    """That what the extra `report` brings is there. Raises ConfigError."""
+    if any(find_spec(name) is None for name in ("altair", "jinja2", "vl_convert")):
+        raise ConfigError("report", "needs jinja2, altair and vl-convert; pip install '.[report]' brings them")
+
+
 def write_metrics(path: Path | None, config: ScanConfig, found: Scan) -> None:
     """A finished sweep as metrics, whole or not at all. Raises ConfigError."""
     if path is None:

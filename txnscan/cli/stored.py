@@ -1,13 +1,14 @@
-"""`show`, `history`, `maintain`: commands about the tables."""
+"""`show`, `history`, `report`, `maintain`: commands about the tables."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from txnscan.cli.base import app, opened_tables, print_object, progress_bar, write_json
+from txnscan.cli.base import app, need_report, opened_tables, print_object, progress_bar, write_json
 from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     ClusterId,
@@ -22,6 +23,7 @@ from txnscan.cli.options import (
 )
 from txnscan.config import ConfigError, parse_duration_ms, parse_location, printable
 from txnscan.errors import ExitStatus
+from txnscan.files import check_writable, write_whole
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
 
@@ -125,6 +127,59 @@ def history(
             write_json(found)
         else:
             (print_history if incident is None else print_life)(stdout_console(), **found)
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan report --tables /data/txnscan --out report.html",
+        "txnscan report --tables /data/txnscan --sweep-id ID --out report.html",
+    ),
+)
+def report(
+    tables: TablesLocation,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the page.", show_default=False)],
+    sweep_id: SweepId = None,
+    cluster_id: ClusterId = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="NUMBER", min=1, max=100_000, help="So many sweeps of history, at most.")
+    ] = 2_000,
+    master: SparkMaster = None,
+) -> None:
+    """Write the last sweep and its history as one HTML page, readable without scripts."""
+    with errors_in_one_line():
+        parse_location(tables)
+        check_writable(out, "--out")
+        need_report()
+        from txnscan.clock import wall_clock_ms
+        from txnscan.report.html import Stored, report_html
+
+        with progress_bar() as progress:
+            from txnscan.store.history import remembered
+            from txnscan.store.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
+            from txnscan.store.selection import find_sweep
+
+            stored = opened_tables(tables, master, progress)
+            progress("read tables", 0, 1)
+            chosen = find_sweep(stored, cluster_id, sweep_id)
+            of = chosen.sweep["sweep_id"]
+            shown = [column.name for column in OPEN_TRANSACTIONS.columns if column.name != "evidence"]
+            history = remembered(stored, chosen.sweep["cluster_id"], limit)
+            page = report_html(
+                Stored(
+                    sweep=chosen.sweep,
+                    notes=chosen.notes,
+                    transactions=stored.read(OPEN_TRANSACTIONS, of, shown),
+                    errors=stored.read(SCAN_ERRORS, of),
+                    sweeps=history.sweeps,
+                    incidents=history.incidents,
+                    journal=history.journal,
+                ),
+                tables,
+                wall_clock_ms(),
+            )
+        write_whole(out, page, "--out")
+        note(f"{out} shows sweep {printable(of)}; open it in a browser")
 
 
 @app.command(

@@ -1,0 +1,128 @@
+"""The HTML page: what it says, that it stands alone, and that nothing of a cluster can write into it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
+from txnscan.cli import app
+from txnscan.judge.outcome import with_outcome
+from txnscan.model import Judged, ScanError
+from txnscan.store.open import open_tables
+
+# Tags that have no end.
+_VOID = {"meta", "br", "link", "img", "hr", "input"}
+EVIL = "</td><script>alert(1)</script>"
+
+
+class Page(HTMLParser):
+    """Tags that are open, in order; raises where one is closed that is not."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.attributes += attrs
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, (tag, self.open)
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.text.append(data)
+
+
+def sweep(number: int, *transactions: Judged, **changes: Any) -> Any:
+    at_ms = NOW_MS + number * 10 * MINUTE_MS
+    return scan(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500, **changes)
+
+
+def page_of(location: Path, *sweeps: Any) -> tuple[str, Page]:
+    tables = open_tables(str(location / "tables"), None)
+    tables.create()
+    for one in sweeps:
+        tables.write(one)
+    out = location / "report.html"
+    ran = CliRunner().invoke(app, ["report", "--tables", str(location / "tables"), "--out", str(out)])
+    assert (ran.exit_code, ran.stdout) == (0, ""), ran.output
+    assert ran.stderr == f"note: {out} shows sweep {sweeps[-1].sweep_id}; open it in a browser\n"
+    text = out.read_text("utf-8")
+    return text, Page(text)
+
+
+ORPHAN = with_outcome(judged(), known("unknown", "the log holds nothing of producer id 7"))
+DOUBTFUL = judged(view("Empty", 5, coverage_error="broker 2 cannot be reached"), partition=1)
+
+
+def test_a_page_tells_what_hangs_what_it_blocks_how_it_came_about_and_what_to_do(tmp_path: Path) -> None:
+    text, page = page_of(tmp_path, sweep(1), sweep(2, ORPHAN, DOUBTFUL))
+    said = " ".join(" ".join(page.text).split())
+    assert "1 hanging , of which 1 late" in said
+    assert "hanging (orphan): p-0, late" in said and "indeterminate (coverage): p-1" in said
+    assert "Nobody knows whether it committed. How that is known: the log holds nothing of producer id 7." in said
+    assert "txnscan first saw it open" in said and "seen hanging last, in 1 sweep so far" in said
+    assert f"txnscan plan --tables {tmp_path}/tables --out plan.json" in text
+    assert "What each of the last 2 sweeps found." in said
+    assert page.open == []
+
+
+def test_a_page_stands_alone_without_scripts(tmp_path: Path) -> None:
+    text, page = page_of(tmp_path, sweep(1, ORPHAN), sweep(2, ORPHAN))
+    assert "svg" in page.seen and "script" not in page.seen and "link" not in page.seen
+    assert not [value for name, value in page.attributes if name in ("src", "href") or name.startswith("on")]
+    assert not [url for url in re.findall(r"https?://[^\s\"']+", text) if "www.w3.org" not in url]
+    assert "prefers-color-scheme: dark" in text and "@media print" in text and "width=device-width" in text
+
+
+def test_nothing_that_comes_from_a_cluster_is_taken_for_html(tmp_path: Path) -> None:
+    observation = replace(ORPHAN.observation, topic=EVIL)
+    evil = replace(ORPHAN, evidence=replace(ORPHAN.evidence, observation=observation))
+    error = ScanError("read", EVIL, 1, EVIL, 0)
+    text, page = page_of(tmp_path, sweep(1, evil, errors=(error,), warnings=(EVIL,), partitions_failed=1))
+    assert "script" not in page.seen and "<script" not in text and text.count("&lt;script&gt;") >= 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "headline"),
+    [({}, "Nothing hangs"), ({"partitions_failed": 1}, "Nothing was found hanging, and not everything was observed")],
+)
+def test_a_page_of_nothing_says_whether_everything_was_observed(
+    tmp_path: Path, changes: dict[str, Any], headline: str
+) -> None:
+    _, page = page_of(tmp_path, sweep(1, **changes))
+    assert headline in " ".join(" ".join(page.text).split())
+
+
+def test_a_place_that_cannot_be_written_is_said_before_tables_are_read(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["report", "--tables", "./absent", "--out", "/nowhere/report.html"])
+    assert ran.exit_code == 2 and ran.stderr.startswith("txnscan: --out: ")
+
+
+def test_without_what_it_needs_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnscan.cli.base.find_spec", lambda name: None)
+    ran = CliRunner().invoke(app, ["report", "--tables", "./absent", "--out", str(tmp_path / "report.html")])
+    assert (ran.exit_code, ran.stderr) == (
+        2,
+        "txnscan: report: needs jinja2, altair and vl-convert; pip install '.[report]' brings them\n",
+    )

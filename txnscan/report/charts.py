@@ -1,0 +1,46 @@
+"""Charts as SVG, which every browser shows without scripts. Drawn by Altair, made SVG by vl-convert."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+from vl_convert import vegalite_to_svg
+
+# Colours that can be told apart on white and on black, and by who sees red and green alike.
+_SERIES = {"hanging": "#d1495b", "of which late": "#a06cd5", "indeterminate": "#c98b0b"}
+_GREY = "#808080"
+
+
+def sweeps_chart(sweeps: Sequence[Mapping[str, Any]]) -> str:
+    """What each sweep found, over time, oldest first, as an `<svg>` element that takes the width it is given."""
+    values = [
+        {"at": sweep["started_at"].isoformat(), "what": what, "transactions": sweep[column]}
+        for sweep in sweeps
+        for what, column in zip(_SERIES, ("hanging", "candidates", "indeterminate"), strict=True)
+    ]
+    chart = (
+        alt.Chart(alt.InlineData(values=values), width=640, height=180, background="transparent")
+        .mark_line(interpolate="step-after", strokeWidth=2)
+        .encode(
+            x=alt.X("at:T", title=None),
+            y=alt.Y("transactions:Q", title="transactions", axis=alt.Axis(format="d", tickMinStep=1)),
+            color=alt.Color(
+                "what:N",
+                title=None,
+                scale=alt.Scale(domain=list(_SERIES), range=list(_SERIES.values())),
+                legend=alt.Legend(orient="top"),
+            ),
+        )
+        .configure_axis(labelColor=_GREY, titleColor=_GREY, gridColor=_GREY, gridOpacity=0.2, domainColor=_GREY)
+        .configure_legend(labelColor=_GREY)
+        .configure_view(stroke=None)
+    )
+    return _responsive(vegalite_to_svg(chart.to_dict()))
+
+
+def _responsive(svg: str) -> str:
+    """The same at whatever width there is: the size stays in the viewBox."""
+    return re.sub(r'(<svg[^>]*?) width="[\d.]+" height="[\d.]+"', r"\1", svg, count=1)

@@ -1,0 +1,151 @@
+"""A sweep and its history as one HTML page: no scripts, no addresses outside the file, light or dark as its reader is.
+
+The template beside this module (`report.html.j2`) escapes whatever comes from a cluster.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from txnscan import __version__
+from txnscan.config import printable
+from txnscan.model import Verdict, duration, plural
+from txnscan.report.charts import sweeps_chart
+
+Row = Mapping[str, Any]
+# Most urgent first; what is healthy is counted alone.
+_TOLD = (Verdict.HANGING, Verdict.INDETERMINATE, Verdict.LATE_ONGOING, Verdict.PENDING_MARKER)
+STORIES_MAX = 100
+ERRORS_MAX = 50
+_OUTCOMES = {
+    "committed": "It committed: a COMMIT marker completes it, an abort would delete its data.",
+    "not_committed": "It did not commit: an ABORT marker deletes nothing that was committed.",
+    "maybe_committed": "It may have committed: no marker may be written.",
+    "unknown": "Nobody knows whether it committed.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the page is made of: the rows of the tables. sweeps, incidents, journal: newest first."""
+
+    sweep: Row
+    notes: Sequence[str]
+    transactions: Sequence[Row]
+    errors: Sequence[Row]
+    sweeps: Sequence[Row]
+    incidents: Sequence[Row]
+    journal: Sequence[Row]
+
+
+def report_html(stored: Stored, location: str, now_ms: int) -> str:
+    """The page. location: of the tables, for the commands that it shows."""
+    environment = Environment(
+        loader=PackageLoader("txnscan.report", ""),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"utc": utc, "shown": _shown, "words": lambda text: str(text).replace("_", " ")}
+    sweep = stored.sweep
+    told = [t for t in stored.transactions if t["verdict"] in {verdict.value for verdict in _TOLD}]
+    told.sort(key=_urgency)
+    by_key = {_key(row): row for row in stored.incidents}
+    in_order = sorted(stored.sweeps, key=lambda row: row["started_at"])
+    page = environment.get_template("report.html.j2").render(
+        sweep=sweep,
+        notes=stored.notes,
+        age=duration(now_ms - _ms(sweep["started_at"])),
+        made_at=datetime.fromtimestamp(now_ms / 1_000, UTC),
+        counts=[(verdict.value, sweep[verdict.value]) for verdict in Verdict if sweep[verdict.value]],
+        stories=[_story(row, by_key.get(_key(row)), location) for row in told[:STORIES_MAX]],
+        stories_left=max(len(told) - STORIES_MAX, 0),
+        errors=stored.errors[:ERRORS_MAX],
+        errors_left=max(len(stored.errors) - ERRORS_MAX, 0),
+        sweeps=in_order,
+        chart=sweeps_chart(in_order) if len(in_order) > 1 else None,
+        incidents=[_incident(row, now_ms) for row in stored.incidents],
+        worst=Counter(row["topic"] for row in stored.incidents).most_common(5),
+        journal=stored.journal,
+        version=__version__,
+    )
+    return str(page)
+
+
+def utc(at: datetime | None) -> str:
+    """A time for people, to the second."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if at is not None else "never"
+
+
+def _shown(text: object) -> str:
+    """What came from a cluster, without what would change how the rest is shown."""
+    return printable(str(text))
+
+
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1_000)
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return (row["cluster_id"], row["topic"], row["partition"], row["producer_id"], row["start_offset"])
+
+
+def _urgency(row: Row) -> tuple[Any, ...]:
+    rank = [verdict.value for verdict in _TOLD].index(row["verdict"])
+    return (rank, not row["candidate"], -row["age_ms"], row["topic"], row["partition"])
+
+
+def _story(row: Row, incident: Row | None, location: str) -> dict[str, Any]:
+    """One transaction: what it is, what it blocks, how it came about, and what to do next."""
+    where = ["--topic", row["topic"], "--partition", str(row["partition"])]
+    at = ["--bootstrap-server", "HOST:PORT"]
+    commands = [
+        ["txnscan", "describe-producers", *at, *where],
+        ["txnscan", "transaction-log", *at, "--producer-id", str(row["producer_id"])],
+    ]
+    if incident is not None:
+        commands.append(["txnscan", "history", "--tables", location, "--incident", incident["incident_id"]])
+    if row["candidate"]:
+        commands.append(["txnscan", "plan", "--tables", location, "--out", "plan.json"])
+    return {
+        "row": row,
+        "age": duration(row["age_ms"]),
+        "outcome": _OUTCOMES.get(row["outcome"] or ""),
+        "events": _events(row, incident),
+        "commands": [shlex.join(words) for words in commands],
+    }
+
+
+def _events(row: Row, incident: Row | None) -> list[tuple[str, str]]:
+    """What happened when, as far as is known, in order of time; each by the clock that it names."""
+    found: list[tuple[datetime, str]] = []
+    if row["transaction_start_ms"] is not None and row["transaction_start_ms"] > 0:
+        found.append((_time(row["transaction_start_ms"]), "its id's current transaction began, by its coordinator"))
+    if _is_time(row["last_timestamp_ms"]):
+        found.append((_time(row["last_timestamp_ms"]), "its last record was written, by the producer's own clock"))
+    found.append((row["first_seen_at"], "txnscan first saw it open"))
+    if incident is not None:
+        found.append((incident["last_seen_at"], f"seen hanging last, in {plural(incident['sweeps'], 'sweep')} so far"))
+    return [(utc(at), what) for at, what in sorted(found, key=lambda one: one[0])]
+
+
+def _is_time(epoch_ms: int | None) -> bool:
+    """Whether a client's timestamp is one that a page can show."""
+    return epoch_ms is not None and 0 < epoch_ms < 4_102_444_800_000
+
+
+def _time(epoch_ms: int) -> datetime:
+    return datetime.fromtimestamp(epoch_ms / 1_000, UTC)
+
+
+def _incident(row: Row, now_ms: int) -> dict[str, Any]:
+    until_ms = _ms(row["resolved_at"]) if row["resolved_at"] is not None else now_ms
+    return {"row": row, "lasted": duration(max(until_ms - _ms(row["first_seen_at"]), 0))}
