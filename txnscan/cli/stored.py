@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from txnscan.cli.base import app, need_report, opened_tables, print_object, progress_bar, write_json
+from txnscan.cli.base import app, need_report, opened_tables, print_object, progress_bar, started_spark, write_json
 from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     ClusterId,
@@ -21,11 +21,11 @@ from txnscan.cli.options import (
     SweepId,
     TablesLocation,
 )
-from txnscan.config import ConfigError, parse_duration_ms, parse_location, printable
+from txnscan.config import ConfigError, is_catalog_schema, parse_duration_ms, parse_location, printable
 from txnscan.errors import ExitStatus
 from txnscan.files import check_writable, write_whole
 from txnscan.report.help import OneCommand, examples
-from txnscan.report.output import stdout_console
+from txnscan.report.output import stdout_console, write_line
 
 _HOUR_MS = 3_600_000
 
@@ -180,6 +180,42 @@ def report(
             )
         write_whole(out, page, "--out")
         note(f"{out} shows sweep {printable(of)}; open it in a browser")
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan views --tables main.txnscan",
+        "txnscan views --tables main.txnscan --create",
+    ),
+)
+def views(
+    tables: TablesLocation,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create them in the catalog of the tables, through Spark.")
+    ] = False,
+    master: SparkMaster = None,
+) -> None:
+    """Print the SQL of views for dashboards over the tables, or create them in a catalog.
+
+    Of tables at a path they are temporary: run the statements in the session that queries them.
+    """
+    with errors_in_one_line():
+        location = parse_location(tables)
+        in_catalog = is_catalog_schema(location)
+        if create and not in_catalog:
+            raise ConfigError("--create", "is for tables in a catalog; at a path, run what this prints in your session")
+        from txnscan.store.views import VIEWS, view_statements
+
+        statements = view_statements(location, in_catalog)
+        if not create:
+            write_line(";\n\n".join(statements) + ";")
+            return
+        with progress_bar() as progress:
+            spark = started_spark(master, progress)
+            for statement in statements:
+                spark.sql(statement)
+        note(f"{len(VIEWS)} views are in {printable(location)}")
 
 
 @app.command(

@@ -1,0 +1,96 @@
+"""Views over the tables, for dashboards and data-quality checks: a contract that is narrower than the tables.
+
+Written in Spark SQL. In a catalog they are created beside the tables; of tables at a path, a session's own views are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, Table
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view, what it is for, and its query, in which `{name}` stands for a table."""
+
+    name: str
+    meaning: str
+    query: str
+
+
+_LAST_FULL = (
+    "(SELECT cluster_id, max_by(sweep_id, started_at) AS sweep_id FROM {sweeps} "
+    "WHERE scope = 'all' GROUP BY cluster_id)"
+)
+VIEWS = (
+    View(
+        "current_candidates",
+        "What hangs and is late as the last sweep of everything saw it, of each cluster",
+        "SELECT c.* FROM {candidates} AS c JOIN " + _LAST_FULL + " AS l ON c.sweep_id = l.sweep_id",
+    ),
+    View(
+        "current_transactions",
+        "What is open and not healthy as the last sweep of everything saw it, of each cluster, without the evidence",
+        "SELECT t.* EXCEPT (evidence) FROM {open_transactions} AS t JOIN "
+        + _LAST_FULL
+        + " AS l ON t.sweep_id = l.sweep_id",
+    ),
+    View(
+        "open_incidents",
+        "Hanging transactions that no sweep has proven to be over, the longest first",
+        "SELECT incident_id, cluster_id, topic, partition, producer_id, producer_epoch, start_offset, reason, outcome, "
+        "transactional_id, blocked_records, first_seen_at, last_seen_at, sweeps, "
+        "CAST(unix_timestamp(last_seen_at) - unix_timestamp(first_seen_at) AS BIGINT) AS seen_for_s "
+        "FROM {incidents} WHERE resolved_at IS NULL",
+    ),
+    View(
+        "incidents_by_day",
+        "How many incidents began and ended on each day (UTC), of each cluster",
+        "SELECT cluster_id, day, sum(opened) AS opened, sum(closed) AS closed FROM ("
+        "SELECT cluster_id, to_date(first_seen_at) AS day, 1 AS opened, 0 AS closed FROM {incidents} UNION ALL "
+        "SELECT cluster_id, to_date(resolved_at), 0, 1 FROM {incidents} WHERE resolved_at IS NOT NULL"
+        ") GROUP BY cluster_id, day",
+    ),
+    View(
+        "coverage",
+        "What each sweep could observe: 1 is everything",
+        "SELECT sweep_id, cluster_id, started_at, scope, complete, "
+        "partitions_answered / greatest(partitions_planned, 1) AS partitions, "
+        "CASE WHEN coordinators_planned = 0 THEN 1.0 ELSE coordinators_proven / coordinators_planned END "
+        "AS coordinators, indeterminate, CAST(unix_timestamp(finished_at) - unix_timestamp(started_at) AS BIGINT) "
+        "AS took_s FROM {sweeps}",
+    ),
+    View(
+        "time_to_resolve",
+        "How long each incident lasted that is over, and how it ended",
+        "SELECT incident_id, cluster_id, topic, partition, reason, resolved_how, first_seen_at, resolved_at, "
+        "CAST(unix_timestamp(resolved_at) - unix_timestamp(first_seen_at) AS BIGINT) AS lasted_s "
+        "FROM {incidents} WHERE resolved_at IS NOT NULL",
+    ),
+    View(
+        "worst_topics",
+        "Topics by how many incidents they had, and how much is blocked now",
+        "SELECT cluster_id, topic, count(*) AS incidents, count_if(resolved_at IS NULL) AS open, "
+        "coalesce(sum(CASE WHEN resolved_at IS NULL THEN blocked_records END), 0) AS blocked_records "
+        "FROM {incidents} GROUP BY cluster_id, topic",
+    ),
+)
+_TABLES: tuple[Table, ...] = (CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS)
+
+
+def view_statements(location: str, in_catalog: bool) -> list[str]:
+    """The statements that create the views. location: a path, or catalog.schema, as `parse_location` gives it."""
+    names = {
+        table.name: f"{location}.{table.name}" if in_catalog else _at_path(location, table.name) for table in _TABLES
+    }
+    kind, prefix = ("VIEW", f"{location}.") if in_catalog else ("TEMPORARY VIEW", "txnscan_")
+    return [
+        f"CREATE OR REPLACE {kind} {prefix}{view.name} COMMENT '{view.meaning}' AS\n{view.query.format(**names)}"
+        for view in VIEWS
+    ]
+
+
+def _at_path(location: str, table: str) -> str:
+    path = f"{location.rstrip('/')}/{table}".replace("`", "``")
+    return f"delta.`{path}`"
