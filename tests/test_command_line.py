@@ -136,6 +136,18 @@ USAGE = [
         (*FIND, "--command-config", ""),
         "--command-config: is empty; give a client.properties, or leave the option out",
     ),
+    ((*FIND, "--broker-id", "-1"), "--broker-id: must be 0 or more"),
+    ((*FIND, "--topic", "a\udcff"), "--topic: 'a\\udcff' is not a legal topic name"),
+    ((*FIND, "--topic", "a\x1b[31m"), "--topic: 'a\\x1b[31m' is not a legal topic name"),
+    (("maintain", "--tables", "./t", "--keep", "-1d"), f"--keep: '-1d' {NO_DURATION}"),
+    (
+        ("report", "--tables", "./t", "--out", "/nowhere/x"),
+        "--out: /nowhere/x cannot be written; name a file in a folder that is there",
+    ),
+    (
+        ("views", "--tables", "t"),
+        "--tables: 't' is neither a path nor catalog.schema; write ./t for a directory, or catalog.schema",
+    ),
     ((*SWEEP, "--topic", "("), f"--topic: '(' {NO_PATTERN}"),
     ((*SWEEP, "--batch-size", "0"), "--batch-size: 0 is out of range; use 1 to 10000"),
     ((*SWEEP, "--batch-size", "10001"), "--batch-size: 10001 is out of range; use 1 to 10000"),

@@ -153,6 +153,7 @@ def test_without_a_threshold_there_is_none() -> None:
         ({"topic_names": ("a\n",)}, "--topic", "'a\\n' is not a legal topic name"),
         ({"topic_names": ("a",), "partitions": (0, -1)}, "--partition", "must be 0 or more"),
         ({"partitions": (0,)}, "--partition", "needs --topic to say of which topic"),
+        ({"broker_ids": (1, -1)}, "--broker-id", "must be 0 or more"),
         ({"batch_size": 0}, "--batch-size", "0 is out of range; use 1 to 10000"),
         ({"batch_size": -1}, "--batch-size", "-1 is out of range; use 1 to 10000"),
         ({"batch_size": 10_001}, "--batch-size", "10001 is out of range; use 1 to 10000"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +26,7 @@ from txnscan.resolve.plan import from_json
 from txnscan.store.delta_rs import DeltaRs
 from txnscan.store.open import open_tables
 from txnscan.store.selection import choose, stale
+from txnscan.store.tables import Tables
 
 # --- which one counts -------------------------------------------------------------------------------------------------
 
@@ -252,6 +255,19 @@ def test_what_was_found_is_printed_whatever_becomes_of_the_tables(
         f"txnscan: --tables: the sweep was not stored, as {damaged} cannot be written: there is no space left; make "
         "room\n"
     )
+
+
+def test_what_was_found_is_printed_though_ctrl_c_comes_while_it_is_stored(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(api, "_scan", lambda *_: swept(9, hanging()))
+    monkeypatch.setattr(Tables, "write", interrupted)
+    status, out, said = invoke(*SWEEP, str(damaged), "--engine", "threads", "--format", "json")
+    assert (status, json.loads(out)["sweep"]["candidates"]) == (130, 1)
+    assert said == "txnscan: --tables: the sweep was not stored, as it was interrupted\ntxnscan: interrupted\n"
 
 
 def test_in_python_the_error_has_the_result(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def sweep(
     are written through delta-rs, and the result's tables are Arrow's.
     The tables are created before anything is sent to the cluster. say: told where tables of an earlier version got
     columns. Raises ConfigError for an option that cannot be used, ClusterUnreachable when no bootstrap server answers,
-    and NotStored, which has the result, when the tables cannot be written.
+    and NotStored, which has the result, when the tables cannot be written, or writing them is interrupted.
     """
     settings = config.connection()
     if config.engine == "spark" and spark is None:
@@ -98,6 +98,8 @@ def sweep(
         progress("write tables", 0, 1)
         try:
             tables.write(found)
+        except KeyboardInterrupt as interrupt:
+            raise NotStored("--tables: the sweep was not stored, as it was interrupted", result) from interrupt
         except Exception as error:
             # Storage fails in as many ways as there are kinds of it. What was found must not be lost with it.
             said = f"the sweep was not stored, as {config.tables} cannot be written: {tables.why_failed(error)}"

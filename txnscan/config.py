@@ -85,6 +85,8 @@ class ScanConfig:
         for name in self.topic_names:
             if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
                 raise ConfigError("--topic", f"'{printable(name)}' is not a legal topic name")
+        if any(broker_id < 0 for broker_id in self.broker_ids):
+            raise ConfigError("--broker-id", "must be 0 or more")
         if any(index < 0 for index in self.partitions):
             raise ConfigError("--partition", "must be 0 or more")
         if self.partitions and not self.topic_names:
