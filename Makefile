@@ -36,7 +36,7 @@ demo: setup
 	@$(BIN)/txnscan demo $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 15 $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,12 @@ hypothesis.settings.register_profile("txnscan", deadline=None)
 hypothesis.settings.load_profile("txnscan")
 
 
+def pytest_configure() -> None:
+    """A shell has what it starts in the background ignore Ctrl-C, and that is handed on; tests send it to children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with the settings of conf/, as the command line makes it."""
@@ -34,9 +41,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+# Files that take longest are begun first, so that no process is left with one of them in the end.
+_LONG = ("test_sweep", "test_nodes", "test_demo_story", "test_resolve", "test_tables", "test_lost_records", "test_stores",
+         "test_prove_watching", "test_demo_brokers", "test_faults", "test_distribution", "test_offline_real")  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of what is planted come first: the live transactions among it end after 15 minutes, whatever the load."""
-    items.sort(key=lambda item: "planted" not in getattr(item, "fixturenames", ()))
+    planted = {item.path for item in items if "planted" in getattr(item, "fixturenames", ())}
+    items.sort(
+        key=lambda item: (
+            item.path not in planted,
+            item.path.stem not in _LONG,
+            "planted" not in getattr(item, "fixturenames", ()),
+        )
+    )
 
 
 # Opens the tables at a location.

@@ -6,8 +6,9 @@
     result.summary                                          # dict
 
 `sweep(None, ScanConfig(..., engine="threads"))` needs no Spark, and `find_hanging(config)` no tables either.
-`plan(spark, tables)` and `apply(spark, config, plan)` do what the commands of that name do; `spark` may be None. Every
-error that these document is a `TxnscanError`. The rules are in `txnscan.judge.rules`.
+`plan(spark, tables)` and `apply(spark, config, plan)` do what the commands of that name do; `spark` may be None.
+`table(spark, tables, "incidents")` is a stored table. Every error that these document is a `TxnscanError`. The rules are
+in `txnscan.judge.rules`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     __version__: str
-    from txnscan.api import NotStored, SweepResult, find_hanging, sweep
+    from txnscan.api import NotStored, SweepResult, find_hanging, sweep, table
     from txnscan.config import ConfigError, ScanConfig
     from txnscan.engine.session import SparkUnavailable
     from txnscan.errors import TxnscanError
@@ -50,6 +51,7 @@ _HOMES = {
     "find_hanging": "txnscan.api",
     "plan": "txnscan.resolve.run",
     "sweep": "txnscan.api",
+    "table": "txnscan.api",
 }
 # Where the command's name says enough here, and not there.
 _CALLED = {"apply": "apply_to", "plan": "plan_sweep"}
@@ -74,6 +76,7 @@ __all__ = [
     "find_hanging",
     "plan",
     "sweep",
+    "table",
 ]
 
 

@@ -20,7 +20,7 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.report.json import sweep_summary
 from txnscan.scan import scan
 from txnscan.store.open import open_tables
-from txnscan.store.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, Table
+from txnscan.store.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,6 +130,18 @@ def _spark_engine(spark: SparkSession) -> Engine:
     engine = SparkEngine(spark)
     engine.start_workers()
     return engine
+
+
+def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
+    """A table that sweeps have written, such as "incidents", as a DataFrame. tables: their location. Raises ConfigError
+    for a location that is none, and for a name that no table has.
+    """
+    from txnscan.store.spark import SparkDelta
+
+    found = next((one for one in TABLES if one.name == name), None)
+    if found is None:
+        raise ConfigError("table", f"there is none of the name '{printable(name)}'; see docs/tables.md")
+    return spark.table(SparkDelta(spark, tables).name(found))
 
 
 def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: History | None = None) -> Scan:
