@@ -7,8 +7,8 @@
 
 `sweep(None, ScanConfig(..., engine="threads"))` needs no Spark, and `find_hanging(config)` no tables either.
 `plan(spark, tables)` and `apply(spark, config, plan)` do what the commands of that name do; `spark` may be None.
-`table(spark, tables, "incidents")` is a stored table. Every error that these document is a `TxnscanError`. The rules are
-in `txnscan.judge.rules`.
+`table(spark, tables, "incidents")` is a stored table. Every error that these document is a `TxnscanError`.
+The rules are in `txnscan.judge.rules`.
 """
 
 from __future__ import annotations
