@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,6 +81,7 @@ def test_what_is_older_than_allowed_is_stale_and_says_how_old_it_is() -> None:
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 # The second sweep is of 2 days and 12 and a half hours ago: how long these tests take changes no word.
+ROOT = Path(__file__).parents[1]
 SINCE_MS = int(datetime.now(UTC).timestamp() * 1_000) - (60 * 60 + 30 + 20) * MINUTE_MS
 
 
@@ -314,3 +317,18 @@ def test_an_incident_that_is_none_is_a_usage_error(written: str) -> None:
         "",
         "txnscan: --incident: 'nosuch' is none; `txnscan history` lists them\n",
     )
+
+
+def test_a_program_that_calls_a_command_can_go_on_with_pandas(written: str) -> None:
+    """A command's own process leaves it out, as Arrow would import it for nothing."""
+    script = f"""
+import sys
+from typer.testing import CliRunner
+from txnscan.cli import app
+assert CliRunner().invoke(app, ["show", "--tables", {written!r}]).exit_code == 0
+import pandas, pyarrow
+pyarrow.table({{"a": [1]}}).to_pandas()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == 0, ran.stderr

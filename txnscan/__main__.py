@@ -13,7 +13,9 @@ def main() -> None:
         # 128 + SIGINT, as shells have it. A trace of half an import helps nobody.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     from txnscan.cli import main as run
+    from txnscan.cli.base import process_is_ours
 
+    process_is_ours()
     run()
 
 

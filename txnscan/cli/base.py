@@ -78,9 +78,20 @@ def started_spark(master: str | None, progress: TerminalProgress) -> SparkSessio
     return spark_session(master, say=progress.say, heard=progress.say)
 
 
+# Whether this process is there for one command, and nobody else's imports are at stake.
+_ours = False
+
+
+def process_is_ours() -> None:
+    """Says that this process ends with the command that it runs."""
+    global _ours
+    _ours = True
+
+
 class _WithoutPandas(MetaPathFinder):
     """Arrow imports pandas where it is installed, to ask whether a value is one of its frames. None is, and the import
-    takes as long as all else that a command does.
+    takes as long as all else that a command does. Whoever imports it later cannot, and Arrow does not ask again: so it
+    is left out of a process of its own alone.
     """
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
@@ -94,7 +105,7 @@ def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> Sp
 
     if master is not None or needs_spark(tables):
         return started_spark(master, progress)
-    if not isinstance(sys.meta_path[0], _WithoutPandas):
+    if _ours:
         sys.meta_path.insert(0, _WithoutPandas())
     return None
 

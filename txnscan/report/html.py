@@ -18,6 +18,7 @@ from txnscan import __version__
 from txnscan.config import printable
 from txnscan.model import Verdict, duration, plural
 from txnscan.report.charts import sweeps_chart
+from txnscan.store.schema import epoch_ms, timestamp
 
 Row = Mapping[str, Any]
 # Most urgent first; what is healthy is counted alone.
@@ -63,8 +64,8 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
     page = environment.get_template("report.html.j2").render(
         sweep=sweep,
         notes=stored.notes,
-        age=duration(now_ms - _ms(sweep["started_at"])),
-        made_at=datetime.fromtimestamp(now_ms / 1_000, UTC),
+        age=duration(now_ms - epoch_ms(sweep["started_at"])),
+        made_at=timestamp(now_ms),
         counts=[(verdict.value, sweep[verdict.value]) for verdict in Verdict if sweep[verdict.value]],
         stories=[_story(row, by_key.get(_key(row)), location) for row in told[:STORIES_MAX]],
         stories_left=max(len(told) - STORIES_MAX, 0),
@@ -88,10 +89,6 @@ def utc(at: datetime | None) -> str:
 def _shown(text: object) -> str:
     """What came from a cluster, without what would change how the rest is shown."""
     return printable(str(text))
-
-
-def _ms(at: datetime) -> int:
-    return round(at.timestamp() * 1_000)
 
 
 def _key(row: Row) -> tuple[Any, ...]:
@@ -128,9 +125,9 @@ def _events(row: Row, incident: Row | None) -> list[tuple[str, str]]:
     """What happened when, as far as is known, in order of time; each by the clock that it names."""
     found: list[tuple[datetime, str]] = []
     if row["transaction_start_ms"] is not None and row["transaction_start_ms"] > 0:
-        found.append((_time(row["transaction_start_ms"]), "its id's current transaction began, by its coordinator"))
+        found.append((timestamp(row["transaction_start_ms"]), "its id's current transaction began, by its coordinator"))
     if _is_time(row["last_timestamp_ms"]):
-        found.append((_time(row["last_timestamp_ms"]), "its last record was written, by the producer's own clock"))
+        found.append((timestamp(row["last_timestamp_ms"]), "its last record was written, by the producer's own clock"))
     found.append((row["first_seen_at"], "txnscan first saw it open"))
     if incident is not None:
         found.append((incident["last_seen_at"], f"seen hanging last, in {plural(incident['sweeps'], 'sweep')} so far"))
@@ -142,10 +139,6 @@ def _is_time(epoch_ms: int | None) -> bool:
     return epoch_ms is not None and 0 < epoch_ms < 4_102_444_800_000
 
 
-def _time(epoch_ms: int) -> datetime:
-    return datetime.fromtimestamp(epoch_ms / 1_000, UTC)
-
-
 def _incident(row: Row, now_ms: int) -> dict[str, Any]:
-    until_ms = _ms(row["resolved_at"]) if row["resolved_at"] is not None else now_ms
-    return {"row": row, "lasted": duration(max(until_ms - _ms(row["first_seen_at"]), 0))}
+    until_ms = epoch_ms(row["resolved_at"]) if row["resolved_at"] is not None else now_ms
+    return {"row": row, "lasted": duration(max(until_ms - epoch_ms(row["first_seen_at"]), 0))}

@@ -9,7 +9,6 @@ import getpass
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
 from typing import Any
 
 from txnscan import __version__
@@ -20,8 +19,8 @@ from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.store.delta import By, Is, IsNot, Row
-from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS
-from txnscan.store.tables import Tables, known_outcome
+from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
+from txnscan.store.tables import Tables, key_of, known_outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class TablesJournal:
             Attempt(
                 row["attempt_id"],
                 row["plan_digest"],
-                _ms(row["at"]),
+                epoch_ms(row["at"]),
                 _action(row),
                 *outcomes.get(row["attempt_id"], (None, None)),
             )
@@ -151,10 +150,6 @@ class TablesJournal:
         )
 
 
-def _ms(at: datetime) -> int:
-    return round(at.timestamp() * 1_000)
-
-
 def _os_user() -> str | None:
     try:
         return getpass.getuser()
@@ -177,8 +172,12 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
     of_sweep = (Is("sweep_id", sweep_id), Is("verdict", "hanging"))
     order = tuple(map(By, ("topic", "partition", "start_offset", "producer_id")))
     hanging = tables.rows(OPEN_TRANSACTIONS, *of_sweep, columns=_OF_ROW, order=order)
-    incidents = {_key_of(row): row for row in tables.rows(INCIDENTS, Is("cluster_id", sweep["cluster_id"])) if hanging}
-    return [_stored(row, sweep, incidents[_key_of(row)]) for row in hanging if _key_of(row) in incidents]
+    if not hanging:
+        return []
+    columns = (*TransactionKey._fields, *_OF_INCIDENT, "owner_committed")
+    rows = tables.rows(INCIDENTS, Is("cluster_id", sweep["cluster_id"]), columns=columns)
+    incidents = {key_of(row): row for row in rows}
+    return [_stored(row, sweep, incidents[key_of(row)]) for row in hanging if key_of(row) in incidents]
 
 
 _OF_ROW = (
@@ -187,20 +186,19 @@ _OF_ROW = (
 )
 
 
+_OF_INCIDENT = ("incident_id", "sweeps", "outcome", "outcome_reason")
+
+
 def _stored(row: Row, sweep: Row, incident: Row) -> Stored:
     found = {
         **row,
         "late_after_ms": sweep["late_after_ms"],
         "max_timeout_ms": sweep["max_timeout_ms"],
-        "swept_at_ms": _ms(sweep["finished_at"]),
-        "first_seen_ms": _ms(row["first_seen_at"]),
+        "swept_at_ms": epoch_ms(sweep["finished_at"]),
+        "first_seen_ms": epoch_ms(row["first_seen_at"]),
         "owner_epoch": row["coordinator_producer_epoch"],
         # What is known best is the incident's, whatever this sweep could still see.
         "owner_committed": bool(incident["owner_committed"]),
-        **{name: incident[name] for name in ("incident_id", "sweeps", "outcome", "outcome_reason")},
+        **{name: incident[name] for name in _OF_INCIDENT},
     }
     return Stored(**{field.name: found[field.name] for field in fields(Stored)})
-
-
-def _key_of(row: Row) -> TransactionKey:
-    return TransactionKey(*(row[name] for name in TransactionKey._fields))

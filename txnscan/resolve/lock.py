@@ -152,8 +152,8 @@ class Lock:
         """Writes the row, if nobody has the lock, or this holder has it, or its lease has run out."""
         columns = APPLY_LOCKS.columns
         rows = arrow_rows(columns, APPLY_LOCKS.rows(None, [row]))
-        extra = pa.table({"over": [over], "now": pa.array([timestamp(row.at_ms)], pa.timestamp("us", tz="UTC"))})
-        source = pa.table({**_columns_of(rows), **_columns_of(extra)})
+        now = pa.array([timestamp(row.at_ms)], pa.timestamp("us", tz="UTC"))
+        source = rows.append_column("over", pa.array([over])).append_column("now", now)
         updated = [column.name for column in columns if column.name not in ("cluster_id", "sweep_date")]
         clauses = (
             Matched(
@@ -164,10 +164,6 @@ class Lock:
         )
         delta = self._tables.delta
         tried_again(delta, lambda: delta.merge(APPLY_LOCKS, source, "t.cluster_id = s.cluster_id", clauses))
-
-
-def _columns_of(rows: pa.Table) -> dict[str, pa.ChunkedArray]:
-    return dict(zip(rows.column_names, rows.columns, strict=True))
 
 
 def check_exclusive(tables: Tables, location: str) -> None:

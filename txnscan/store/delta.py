@@ -7,7 +7,6 @@ in a condition, or in rows.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -209,14 +208,7 @@ class Delta(Protocol):
 
 def tried_again(delta: Delta, write: Callable[[], Answer]) -> Answer:
     """Writes, and again where somebody else wrote at the same time. Raises what the last try raised."""
-    for attempt in stamina.retry_context(on=_conflict(delta), attempts=CONFLICT_TRIES, timeout=None):
-        with attempt:
-            return write()
-    raise AssertionError("the last try returns or raises")
-
-
-def _conflict(delta: Delta) -> Callable[[Exception], bool]:
-    return delta.is_conflict
+    return stamina.retry(on=delta.is_conflict, attempts=CONFLICT_TRIES, timeout=None)(write)()
 
 
 def arrow_rows(columns: Iterable[Column], rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -239,8 +231,3 @@ def from_arrow(rows: pa.Table, columns: Sequence[str] | None = None) -> list[Row
 
 def _in_utc(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) else value
-
-
-def one_line(text: str) -> str:
-    """Without breaks and without runs of blanks."""
-    return re.sub(r"\s+", " ", text).strip()

@@ -41,7 +41,6 @@ from txnscan.store.delta import (
     StartsWith,
     arrow_of,
     from_arrow,
-    one_line,
 )
 from txnscan.store.exclusive import is_local, scheme_of
 from txnscan.store.schema import SCHEMA_VERSION, Column, Table
@@ -202,7 +201,7 @@ class DeltaRs:
     def said(self, error: BaseException) -> str:
         """See Delta."""
         # What follows a blank line shows data.
-        said = one_line(str(error).partition("\n\n")[0].partition("\nPreview of")[0])
+        said = " ".join(str(error).partition("\n\n")[0].partition("\nPreview of")[0].split())
         said = said.removeprefix("Generic DeltaTable error: ").removeprefix("External error: ")
         return said if len(said) <= _SAID_MAX else f"{said[:_SAID_MAX]} ..."
 

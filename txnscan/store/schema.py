@@ -59,6 +59,11 @@ def timestamp(epoch_ms: int) -> datetime:
     return datetime.fromtimestamp(epoch_ms / 1000, UTC)
 
 
+def epoch_ms(at: datetime) -> int:
+    """The reverse of `timestamp`."""
+    return round(at.timestamp() * 1_000)
+
+
 def incident_id(cluster_id: str, judged: Judged) -> str:
     """The id of the incident that a hanging transaction is."""
     return judged.observation.transaction_key.incident_id(cluster_id)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.model import duration
+from txnscan.store.schema import epoch_ms
 
 if TYPE_CHECKING:
     from txnscan.store.tables import Tables
@@ -84,8 +84,7 @@ def is_full(sweep: Sweep) -> bool:
 
 def began_ms(sweep: Sweep) -> int:
     """When the sweep began, in epoch milliseconds: nothing that it says is newer than that."""
-    started_at: datetime = sweep["started_at"]
-    return round(started_at.astimezone(UTC).timestamp() * 1_000)
+    return epoch_ms(sweep["started_at"])
 
 
 def stale(sweep: Sweep, max_age_ms: int | None, now_ms: int) -> str | None:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -47,6 +46,7 @@ from txnscan.store.schema import (
     TABLES,
     Column,
     Table,
+    epoch_ms,
     incident_id,
     scope_key,
     timestamp,
@@ -183,7 +183,7 @@ class Tables:
 
         def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
-            return {_key_of(row): Incident(_ms(row["first_seen_at"]), known_outcome(row)) for row in rows}
+            return {key_of(row): Incident(epoch_ms(row["first_seen_at"]), known_outcome(row)) for row in rows}
 
         return _begun(read)
 
@@ -385,12 +385,9 @@ def _how(incident: str, written: Mapping[str, str]) -> str:
     return f"{written[incident].lower()}_marker" if incident in written else "ended"
 
 
-def _key_of(row: Row) -> TransactionKey:
+def key_of(row: Row) -> TransactionKey:
+    """What makes the transaction of a row the same one in another sweep."""
     return TransactionKey(*(row[name] for name in TransactionKey._fields))
-
-
-def _ms(at: datetime) -> int:
-    return round(at.timestamp() * 1_000)
 
 
 def known_outcome(row: Row) -> KnownOutcome | None:
@@ -463,7 +460,7 @@ def _sightings(rows: Iterable[Row]) -> Sightings:
     """Scopes overlap, and of two rows of one transaction the earlier counts."""
     first: dict[TransactionKey, Sighting] = {}
     for row in rows:
-        which, seen = _key_of(row), Sighting(_ms(row["first_seen_at"]), row["producer_epoch"])
+        which, seen = key_of(row), Sighting(epoch_ms(row["first_seen_at"]), row["producer_epoch"])
         first[which] = min(seen, first.get(which, seen), key=lambda one: one.first_seen_ms)
     return first
 
