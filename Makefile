@@ -1,4 +1,4 @@
-# make setup | demo | test | check | prove | bench | lock | clean; each says what it needs when something is missing.
+# make setup | demo | test | test-unit | check | prove | bench | lock | clean; each says what it needs when something is missing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,12 +7,13 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check prove mutants bench lock clean
+.PHONY: help setup demo test test-unit lint types check prove mutants bench lock clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
 	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
 	@echo "make test         the whole test suite, and its slowest tests (ARGS=... passes options on)"
+	@echo "make test-unit    the part of it that needs neither brokers nor Spark: a minute"
 	@echo "make check        test, lint and types"
 	@echo "make prove        about an hour: a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
@@ -37,6 +38,10 @@ demo: setup
 
 test: setup
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
+
+# What needs neither brokers nor Spark nor a process of its own.
+test-unit: setup
+	@$(BIN)/python -m pytest -n $(WORKERS) -q tests/unit $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -24,8 +24,20 @@ hypothesis.settings.register_profile("txnscan", deadline=None)
 hypothesis.settings.load_profile("txnscan")
 
 
-def pytest_configure() -> None:
+# The folders of tests, and what a test there needs. `pytest -m unit` runs one, as `pytest tests/unit` does.
+ROOMS = {
+    "unit": "values and fakes alone",
+    "search": "simulated histories",
+    "commands": "whole commands, without real brokers",
+    "spark": "a Spark session, and tables",
+    "brokers": "real brokers",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """A shell has what it starts in the background ignore Ctrl-C, and that is handed on; tests send it to children."""
+    for room, needs in ROOMS.items():
+        config.addinivalue_line("markers", f"{room}: {needs}")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -50,7 +62,9 @@ _LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of what is planted come first: the live transactions among it end after 15 minutes, whatever the load."""
+    """A test is marked by its folder. What is planted comes first: its live transactions end after 15 minutes."""
+    for item in items:
+        item.add_marker(item.path.parent.name)
     planted = {item.path for item in items if "planted" in getattr(item, "fixturenames", ())}
     items.sort(
         key=lambda item: (

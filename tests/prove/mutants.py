@@ -56,20 +56,20 @@ class Target:
 
 
 TARGETS = (
-    Target("judge/rules.py", ("test_rules.py",)),
-    Target("evidence/observe.py", ("test_observe.py",)),
-    Target("evidence/agreement.py", ("test_agreement.py", "test_snapshot.py")),
-    Target("evidence/reads.py", ("test_agreement.py",), function="confirmed"),
-    Target("evidence/probe.py", ("test_probe.py",)),
-    Target("evidence/visibility.py", ("test_visibility.py", "test_snapshot.py")),
-    Target("evidence/snapshot.py", ("test_snapshot.py",)),
-    Target("evidence/sieve.py", ("test_sieve.py",)),
-    Target("judge/outcome.py", ("test_outcome.py",)),
-    Target("judge/log_check.py", ("test_log_check.py",)),
-    Target("evidence/log_scan.py", ("test_log_scan.py", "test_log_reads.py")),
-    Target("evidence/transaction_log.py", ("test_transaction_log.py", "test_outcome.py")),
-    Target("resolve/guard.py", ("test_guard.py",)),
-    Target("resolve/siblings.py", ("test_siblings.py",)),
+    Target("judge/rules.py", ("unit/test_rules.py",)),
+    Target("evidence/observe.py", ("unit/test_observe.py",)),
+    Target("evidence/agreement.py", ("unit/test_agreement.py", "unit/test_snapshot.py")),
+    Target("evidence/reads.py", ("unit/test_agreement.py",), function="confirmed"),
+    Target("evidence/probe.py", ("unit/test_probe.py",)),
+    Target("evidence/visibility.py", ("unit/test_visibility.py", "unit/test_snapshot.py")),
+    Target("evidence/snapshot.py", ("unit/test_snapshot.py",)),
+    Target("evidence/sieve.py", ("unit/test_sieve.py",)),
+    Target("judge/outcome.py", ("unit/test_outcome.py",)),
+    Target("judge/log_check.py", ("unit/test_log_check.py",)),
+    Target("evidence/log_scan.py", ("unit/test_log_scan.py", "unit/test_log_reads.py")),
+    Target("evidence/transaction_log.py", ("unit/test_transaction_log.py", "unit/test_outcome.py")),
+    Target("resolve/guard.py", ("unit/test_guard.py",)),
+    Target("resolve/siblings.py", ("unit/test_siblings.py",)),
 )
 # By file, function and change: why it changes nothing that anybody could see.
 Key = tuple[str, str, str]

@@ -376,9 +376,10 @@ def _count_odd(
     state: LogState,
 ) -> None:
     """What contradicts what came before, as `LogState` counts it."""
-    before = np.full(len(pid), NONE, np.int64)
+    before = np.empty(len(pid), np.int64)
     before[1:] = epoch[:-1]
-    before[starts] = [state.producers[p].producer_epoch if p in state.producers else NONE for p in pids]
+    # Nothing comes before what a producer wrote first, however little its epoch is.
+    before[starts] = [state.producers[p].producer_epoch if p in state.producers else -_FAR for p in pids]
     earlier = int((epoch < before).sum())
     odd = state.figures.odd
     if earlier:

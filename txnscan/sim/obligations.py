@@ -1,7 +1,7 @@
 """The proof obligations, and sweeps that leave one of them out: each must then accuse somebody innocent.
 
 The sweeps are the real one with one piece replaced; what they find wrong stands as a story in
-`tests/test_obligations.py`.
+`tests/search/test_obligations.py`.
 """
 
 from __future__ import annotations

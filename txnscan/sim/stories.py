@@ -2,7 +2,7 @@
 each condition of the sieve one in which a sweep without it takes what hangs for held.
 
 Each was found by searching (`exhaustive.py`, `wander.py`) and then made as short as it goes. `txnscan simulate` shows
-them step by step, and `tests/test_obligations.py` holds that the real sweep is not fooled by any of them.
+them step by step, and `tests/search/test_obligations.py` holds that the real sweep is not fooled by any of them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,484 @@
+"""Sweeps by principals with too little: what they may not see is named, with the command that grants it, and nobody is
+accused for it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import pytest
+import trustme
+from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
+
+from tests.brokers.test_connections import PLAIN, pkcs8
+from tests.brokers.test_faults import at_stage
+from tests.builders import plan, stored
+from tests.unit.test_apply import FakeJournal
+from txnscan import ScanConfig, find_hanging
+from txnscan.demo import plant
+from txnscan.demo.admin import create_topic, unverified
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.jars import java
+from txnscan.demo.node import java_command
+from txnscan.demo.producer import PRODUCE_V1, Producer
+from txnscan.demo.requests import Wire
+from txnscan.demo.wait import wait_until
+from txnscan.findings import Scan
+from txnscan.kafka.errors import RequestFailed
+from txnscan.resolve.apply import Status, apply_plan
+from txnscan.resolve.brokers import LiveBrokers
+from txnscan.resolve.guard import ACCEPT_UNKNOWN
+
+PASSWORD = "b0b-S3cret"
+# org.apache.kafka.common.resource.ResourceType and PatternType, common.acl.AclOperation and AclPermissionType.
+RESOURCES = {"Topic": 2, "Cluster": 4, "TransactionalId": 5}
+OPERATIONS = {"All": 2, "Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10}
+LITERAL, PREFIXED = 3, 4
+DENY, ALLOW = 2, 3
+STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
+MINUTE_MS = 60_000
+COMMAND = re.compile(r"`kafka-acls\.sh --bootstrap-server HOST:PORT --command-config ADMIN\.properties ([^`]*)`")
+
+
+@dataclass(frozen=True)
+class Acl:
+    """One rule. Without a principal it is for the one whose case it is."""
+
+    operation: str
+    resource: str
+    name: str = "*"
+    prefixed: bool = False
+    deny: bool = False
+    principal: str = ""
+    host: str = "*"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What CreateAcls calls them."""
+        return {
+            "resource_type": RESOURCES[self.resource],
+            "resource_name": self.name,
+            "resource_pattern_type": PREFIXED if self.prefixed else LITERAL,
+            "principal": self.principal,
+            "host": self.host,
+            "operation": OPERATIONS[self.operation],
+            "permission_type": DENY if self.deny else ALLOW,
+        }
+
+    @property
+    def filter(self) -> dict[str, Any]:
+        """What DescribeAcls and DeleteAcls call them."""
+        names = {"resource_pattern_type": "pattern_type_filter", "operation": "operation"}
+        names |= {"permission_type": "permission_type"}
+        return {names.get(name, f"{name}_filter"): value for name, value in self.fields.items()}
+
+
+def deny(operation: str, resource: str, name: str, **changes: Any) -> Acl:
+    return Acl(operation, resource, name, deny=True, **changes)
+
+
+def only(*prefixes: str) -> tuple[Acl, ...]:
+    """Describe and Read on the topics whose names begin so."""
+    return tuple(Acl(operation, "Topic", p, prefixed=True) for operation in ("Describe", "Read") for p in prefixes)
+
+
+TOPICS = (Acl("Describe", "Topic"), Acl("Read", "Topic"))
+IDS = (Acl("Describe", "TransactionalId"),)
+ACLS = (Acl("Describe", "Cluster", "kafka-cluster"),)
+CONFIGS = (Acl("DescribeConfigs", "Cluster", "kafka-cluster"),)
+# What the README's table lists.
+LISTED = (*TOPICS, *IDS, *ACLS, *CONFIGS)
+
+HANGING = ("hanging", "orphan")
+OWNED = ("ongoing", "owned")
+HIDDEN = ("indeterminate", "visibility")
+# What is planted, by partition, and what a principal that sees everything says of it.
+TRUTH = {
+    "clicks-0": HANGING,
+    "backfill-0": OWNED,
+    "shipments-0": ("hanging", "stale_epoch"),
+    "first-0": OWNED,
+    "other-0": OWNED,
+    "lone-0": ("hanging", "live_epoch"),
+    "offsets": OWNED,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A principal with these rules, and in what its sweep differs from the truth. None: it is not seen at all.
+
+    says: what the sweep's errors name, in any order; there is an error for nothing else.
+    """
+
+    user: str
+    acls: tuple[Acl, ...]
+    differs: Mapping[str, tuple[str, str] | None]
+    says: tuple[str, ...]
+    complete: bool = False
+
+
+def hides(*partitions: str) -> dict[str, tuple[str, str] | None]:
+    return dict.fromkeys(partitions, HIDDEN)
+
+
+NEEDS_IDS = "needs Describe on TransactionalId '*'"
+WITHOUT_IDS = (*TOPICS, *ACLS, *CONFIGS)
+CASES = (
+    Case("everything", LISTED, {}, (), complete=True),
+    Case("no-ids", WITHOUT_IDS, hides(*TRUTH), (NEEDS_IDS,)),
+    Case(
+        "ids-by-prefix",
+        (*WITHOUT_IDS, Acl("Describe", "TransactionalId", "backfill-", prefixed=True)),
+        hides(*TRUTH) | {"backfill-0": OWNED},
+        (NEEDS_IDS,),
+    ),
+    Case(
+        "bystander-by-prefix",
+        (*WITHOUT_IDS, Acl("Describe", "TransactionalId", "shipments-", prefixed=True)),
+        # The id is seen, but not whether its coordinator has it whole.
+        hides(*TRUTH) | {"shipments-0": ("indeterminate", "coverage")},
+        (NEEDS_IDS,),
+    ),
+    Case(
+        "denied-one-id",
+        (*LISTED, deny("Describe", "TransactionalId", "backfill-service")),
+        hides("clicks-0", "backfill-0"),
+        ("a DENY rule forbids Describe on TransactionalId 'backfill-service' to User:denied-one-id",),
+    ),
+    Case(
+        "denied-a-prefix-here",
+        (*LISTED, deny("All", "TransactionalId", "back", prefixed=True, host="127.0.0.1")),
+        hides("clicks-0", "backfill-0"),
+        ("a DENY rule forbids All on TransactionalId prefix 'back' to User:denied-a-prefix-here",),
+    ),
+    # Rules that do not hide anything from their principal: it, and not the rules, is what the broker is asked about.
+    Case("denied-elsewhere", (*LISTED, deny("All", "TransactionalId", "*", host="192.0.2.1")), {}, (), complete=True),
+    Case("denied-write", (*LISTED, deny("Write", "TransactionalId", "*")), {}, (), complete=True),
+    Case(
+        "others-are-denied",
+        (*LISTED, deny("Describe", "TransactionalId", "backfill-service", principal="User:somebody")),
+        {},
+        (),
+        complete=True,
+    ),
+    Case(
+        "no-read",
+        (Acl("Describe", "Topic"), *only(*"bsfol_"), *IDS, *ACLS, *CONFIGS),
+        {"clicks-0": None},
+        ("needs Read on Topic 'clicks'",),
+    ),
+    # A topic that may be read but not described is invisible, also in the transactions that hold it.
+    Case(
+        "denied-a-topic",
+        (*LISTED, deny("Describe", "Topic", "other")),
+        {"other-0": None, "lone-0": HIDDEN},
+        (),
+    ),
+    Case("denied-the-offsets", (*LISTED, deny("Describe", "Topic", OFFSETS)), {"offsets": None}, (), complete=True),
+    Case("no-acls", (*TOPICS, *IDS, *CONFIGS), hides("clicks-0"), ("needs Describe on Cluster",)),
+    Case("no-configs", (*TOPICS, *IDS, *ACLS), {}, ("needs DescribeConfigs on Cluster",), complete=False),
+    Case(
+        "no-coordinators",
+        (*only(*"cbsfol", "__c"), *IDS, *ACLS, *CONFIGS),
+        dict.fromkeys(TRUTH, ("indeterminate", "coverage")),
+        # Any other topic would be as invisible to it as this one.
+        (f"needs Describe on Topic '{STATE}'", "topics may be invisible: this principal needs Describe on Topic '*'"),
+    ),
+    Case(
+        "nothing",
+        (),
+        dict.fromkeys(TRUTH),
+        (
+            f"needs Describe on Topic '{STATE}'",
+            "topics may be invisible",
+            "needs Describe on Cluster",
+            "needs DescribeConfigs on Cluster",
+        ),
+    ),
+)
+# Principals whose rules change while their tests run.
+REVOKED, REPAIRED, COMMANDED, RESOLVER = "revoked", "repaired", "commanded", "resolver"
+
+
+@dataclass(frozen=True)
+class Locked:
+    """One broker with an authorizer. Who connects without SASL may do everything: the demo, and these tests."""
+
+    cluster: KafkaCluster
+    wire: Wire
+    directory: Path
+
+    def add(self, user: str, *acls: Acl) -> tuple[Acl, ...]:
+        """Makes these rules and awaits that the broker has them; gives them with their principal."""
+        rules = tuple(acl if acl.principal else replace(acl, principal=f"User:{user}") for acl in acls)
+        creations = [CreateAclsRequest.AclCreation(**rule.fields) for rule in rules]
+        results = self.wire.send(1, CreateAclsRequest(creations=creations)).results
+        assert [result.error_code for result in results] == [0] * len(rules)
+        wait_until(lambda: all(map(self.stands, rules)), "the rules stood")
+        return rules
+
+    def remove(self, *rules: Acl) -> None:
+        """Takes these rules away, and awaits it."""
+        filters = [DeleteAclsRequest.DeleteAclsFilter(**rule.filter) for rule in rules]
+        results = self.wire.send(1, DeleteAclsRequest(filters=filters)).filter_results
+        assert [result.error_code for result in results] == [0] * len(rules)
+        wait_until(lambda: not any(map(self.stands, rules)), "the rules were gone")
+
+    def stands(self, rule: Acl) -> bool:
+        return bool(self.wire.send(1, DescribeAclsRequest(**rule.filter)).resources)
+
+    def swept(self, user: str, progress: Callable[[str, int, int], None] = lambda *_: None) -> Scan:
+        return find_hanging(self.config(user), progress=progress)
+
+    def config(self, user: str) -> ScanConfig:
+        config = self.directory / f"{user}.properties"
+        login = f'{PLAIN} required username="{user}" password="{PASSWORD}";'
+        config.write_text(
+            "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
+            f"ssl.truststore.location={self.directory}/ca.pem\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n"
+        )
+        servers = self.cluster.bootstrap_servers_of("SASL_SSL")
+        return ScanConfig(servers, command_config=str(config))
+
+    def run(self, command: str) -> None:
+        """Runs Kafka's own tool, as an administrator would who answers yes."""
+        arguments = ["--bootstrap-server", self.cluster.bootstrap_servers, "--force", *shlex.split(command)]
+        tool = "org.apache.kafka.tools.AclCommand"
+        line = java_command(java(), self.cluster.jars, self.directory, tool, arguments, log_level="WARN")
+        ran = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def start(directory: Path, users: Iterable[str], **properties: str) -> KafkaCluster:
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1")
+    (directory / "ca.pem").write_bytes(authority.cert_pem.bytes())
+    logins = " ".join(f'user_{user}="{PASSWORD}"' for user in users)
+    listener = "listener.name.sasl_ssl."
+    return KafkaCluster(
+        directory / "cluster",
+        brokers=1,
+        properties={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            f"{listener}ssl.keystore.type": "PEM",
+            f"{listener}ssl.keystore.certificate.chain": b"".join(b.bytes() for b in server.cert_chain_pems).decode(),
+            f"{listener}ssl.keystore.key": pkcs8(server.private_key_pem.bytes()),
+            f"{listener}sasl.enabled.mechanisms": "PLAIN",
+            f"{listener}plain.sasl.jaas.config": f"{PLAIN} required {logins};",
+            **properties,
+        },
+        listeners={"SASL_SSL": "SASL_SSL"},
+    )
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+    directory = tmp_path_factory.mktemp("locked")
+    users = [*(case.user for case in CASES), REVOKED, REPAIRED, COMMANDED, RESOLVER]
+    with start(directory, users) as cluster, cluster.wire() as wire:
+        plant.orphan(wire)
+        plant.live_with_old_timestamps(wire)
+        plant.stale_epoch(wire)
+        for topic in ("first", "other", "lone"):
+            create_topic(wire, topic, [[1]])
+        both = Producer(wire, "both-service")
+        both.init_producer_id()
+        both.produce("first", 0, [b"record"])
+        both.produce("other", 0, [b"record"])
+        commit_offset(wire)
+        write_aside(wire)
+        yield Locked(cluster, wire, directory)
+
+
+def commit_offset(wire: Wire, group: str = "readers") -> None:
+    """An open transaction with nothing in it but a consumer's offset."""
+    producer = Producer(wire, "reader-service", v2=False)
+    who = producer.init_producer_id()
+    names = {"transactional_id": "reader-service", "group_id": group}
+    identity = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
+    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+
+    def committed() -> bool:
+        found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
+        if found.coordinators[0].error_code:
+            raise RequestFailed("the group has no coordinator yet")
+        added = wire.send(1, AddOffsetsToTxnRequest(**names, **identity, max_version=3))
+        offsets = TxnOffsetCommitRequest(
+            **names, **identity, generation_id=-1, topics=[topic(name="first", partitions=[partition])], max_version=3
+        )
+        return not added.error_code and not wire.send(1, offsets).topics[0].partitions[0].error_code
+
+    wait_until(committed, "the offset was committed within the transaction")
+
+
+def write_aside(wire: Wire) -> None:
+    """A live producer that added one topic to its transaction and wrote to another one besides."""
+    producer = Producer(wire, "lone-service", v2=False)
+    producer.init_producer_id()
+    producer.add_partitions([("other", 0)])
+    with unverified(wire):
+        producer.produce("lone", 0, [b"record"], version=PRODUCE_V1)
+
+
+def verdicts(scan: Scan) -> dict[str, tuple[str, str]]:
+    """By partition; which one the group's offsets are in is Kafka's business."""
+    return {
+        "offsets" if j.observation.topic == OFFSETS else j.observation.topic_partition: (
+            str(j.judgement.verdict),
+            str(j.judgement.reason),
+        )
+        for j in scan.transactions
+    }
+
+
+def accused(scan: Scan) -> set[str]:
+    return {name for name, (verdict, _) in verdicts(scan).items() if verdict == "hanging"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.user)
+def test_a_principal_sees_what_its_acls_allow_and_is_told_what_it_lacks(locked: Locked, case: Case) -> None:
+    locked.add(case.user, *case.acls)
+    scan = locked.swept(case.user)
+    expected = {name: verdict for name, verdict in (TRUTH | case.differs).items() if verdict is not None}
+    assert verdicts(scan) == expected
+    assert scan.complete == case.complete
+    told = {error.error for error in scan.errors}
+    for sentence in case.says:
+        assert any(sentence in error for error in told), told
+    assert len(told) == len(case.says), told
+    for error in told:
+        assert COMMAND.search(error), error
+    assert PASSWORD not in repr(scan)
+
+
+def test_what_is_indeterminate_for_want_of_an_acl_says_so_in_its_explanation(locked: Locked) -> None:
+    locked.add("ids-by-prefix", *next(case.acls for case in CASES if case.user == "ids-by-prefix"))
+    scan = locked.swept("ids-by-prefix")
+    (orphan,) = [j.judgement.explanation for j in scan.transactions if j.observation.topic == "clicks"]
+    assert NEEDS_IDS in orphan and "--transactional-id '*'`" in orphan
+
+
+def test_without_describe_configs_the_brokers_default_is_assumed(locked: Locked) -> None:
+    locked.add("no-configs", *next(case.acls for case in CASES if case.user == "no-configs"))
+    scan = locked.swept("no-configs")
+    assert scan.late_after_ms == 20 * MINUTE_MS
+    assert [error.error for error in scan.errors if "15 min is assumed" in error.error]
+
+
+def test_the_commands_that_a_sweep_names_are_all_that_it_takes_to_make_it_whole(locked: Locked) -> None:
+    denials = (
+        deny("Describe", "TransactionalId", "backfill-service"),
+        deny("All", "TransactionalId", "ship", prefixed=True, host="127.0.0.1"),
+    )
+    locked.add(COMMANDED, *TOPICS, *denials)
+    for _ in range(3):
+        scan = locked.swept(COMMANDED)
+        commands = {match[1] for error in scan.errors for match in COMMAND.finditer(error.error)}
+        assert bool(commands) == bool(scan.errors)
+        for command in sorted(commands):
+            locked.run(command)
+    scan = locked.swept(COMMANDED)
+    assert (verdicts(scan), scan.complete, scan.errors) == (TRUTH, True, ())
+
+
+def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_grants_it_is_named(
+    locked: Locked,
+) -> None:
+    planted = plant.orphan(locked.wire, "resolvable")
+    locked.add(RESOLVER, *LISTED)
+    scan = locked.swept(RESOLVER)
+    (found,) = [j for j in scan.transactions if j.observation.topic == "resolvable"]
+    o = found.observation
+    one = stored(
+        topic="resolvable",
+        **{name: getattr(o, name) for name in ("topic_id", "producer_id", "producer_epoch", "coordinator_epoch")},
+        start_offset=planted.start_offset,
+        outcome=found.judgement.outcome,
+        reason=str(found.judgement.reason),
+        owner_epoch=None,
+    )
+    # A second one, for the plan to stop before.
+    made = plan(one, stored(incident_id="other"))
+    brokers, options = LiveBrokers(locked.config(RESOLVER)), (ACCEPT_UNKNOWN,)
+    first, second = apply_plan(made, brokers, FakeJournal(), execute=True, options=options, sleep=sleep)
+    assert first.status is Status.FAILED and "needs Alter on Cluster" in first.detail
+    assert second.status is Status.REFUSED and "for want of an ACL" in second.detail
+    assert plant.open_transaction(locked.wire, "resolvable", 0, o.producer_id) is not None
+    (command,) = [match[1] for match in COMMAND.finditer(first.detail)]
+    locked.run(command)
+    journal = FakeJournal()
+
+    def resolved() -> bool:
+        first, *_ = apply_plan(made, brokers, journal, execute=True, options=options, sleep=sleep)
+        return first.status is Status.RESOLVED
+
+    wait_until(resolved, "the rule stood and the marker was written")
+
+
+@pytest.mark.parametrize("stage", ["read every partition", "first read", "ask coordinators", "second read"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        deny("Describe", "TransactionalId", "*"),
+        deny("Describe", "TransactionalId", "backfill-service"),
+        deny("Describe", "Topic", "other"),
+        deny("Describe", "Topic", OFFSETS),
+        deny("Describe", "Topic", STATE),
+        deny("Read", "Topic", "*"),
+        deny("All", "Cluster", "kafka-cluster"),
+    ],
+    ids=lambda rule: f"{rule.operation} on {rule.resource} {rule.name}",
+)
+def test_what_is_forbidden_in_the_middle_of_a_sweep_accuses_nobody(locked: Locked, rule: Acl, stage: str) -> None:
+    locked.add(REVOKED, *LISTED)
+    rule = replace(rule, principal=f"User:{REVOKED}")
+    try:
+        scan = locked.swept(REVOKED, at_stage(stage, lambda: locked.add(REVOKED, rule)))
+        assert locked.stands(rule)
+    finally:
+        locked.remove(rule)
+    assert accused(scan) <= accused_in_truth()
+    assert verdicts(scan).keys() == TRUTH.keys(), "nothing that was seen to be open is forgotten"
+
+
+def accused_in_truth() -> set[str]:
+    return {name for name, (verdict, _) in TRUTH.items() if verdict == "hanging"}
+
+
+def test_a_rule_that_is_taken_away_in_the_middle_of_a_sweep_is_no_reason_to_accuse(locked: Locked) -> None:
+    rules = locked.add(REPAIRED, *LISTED, deny("Describe", "TransactionalId", "backfill-service"))
+    scan = locked.swept(REPAIRED, at_stage("first read", lambda: locked.remove(rules[-1])))
+    assert accused(scan) <= accused_in_truth()
+
+
+def test_where_everybody_may_do_what_no_rule_is_about_an_id_is_hidden_by_a_rule_that_allows_it_to_another(
+    tmp_path: Path,
+) -> None:
+    with (
+        start(tmp_path, ["bob"], **{"allow.everyone.if.no.acl.found": "true"}) as cluster,
+        cluster.wire() as wire,
+    ):
+        plant.live_with_old_timestamps(wire)
+        plant.orphan(wire)
+        house = Locked(cluster, wire, tmp_path)
+        scan = house.swept("bob")
+        assert (verdicts(scan), scan.complete) == ({"backfill-0": OWNED, "clicks-0": HANGING}, True)
+        house.add("backfill", Acl("All", "TransactionalId", "backfill-", prefixed=True))
+        scan = house.swept("bob")
+        assert (verdicts(scan), scan.complete) == (hides("backfill-0", "clicks-0"), False)
+        # A rule on '*' would take all other ids from everybody else.
+        (error,) = scan.errors
+        assert "needs Describe on TransactionalId prefix 'backfill-'" in error.error
+        assert "'*'" not in error.error

@@ -1,0 +1,381 @@
+"""Sweeps over TLS and SASL, with Kafka's own client.properties, on a real broker; and what never leaks from it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from tests.process import ROOT, run
+from txnscan import ScanConfig, find_hanging, sweep
+from txnscan.cli import app
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.node import CLIENT_LISTENER
+from txnscan.demo.plant import orphan
+from txnscan.engine.java import find_java
+
+PASSWORD = "al1ce-S3cret"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@dataclass(frozen=True)
+class Secured:
+    cluster: KafkaCluster
+    directory: Path
+    authority: trustme.CA
+
+    def properties(self, name: str) -> str:
+        return str(self.directory / f"{name}.properties")
+
+
+def pkcs8(key_pem: bytes) -> str:
+    """The private key in the only form that Kafka reads."""
+    key = serialization.load_pem_private_key(key_pem, password=None)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(*form).decode()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("secured")
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1")
+    authority_pem = authority.cert_pem.bytes().decode()
+    tls = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": b"".join(blob.bytes() for blob in server.cert_chain_pems).decode(),
+        "ssl.keystore.key": pkcs8(server.private_key_pem.bytes()),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority_pem,
+    }
+    properties = {
+        **{f"listener.name.{listener}.{key}": value for listener in ("ssl", "sasl_ssl") for key, value in tls.items()},
+        "listener.name.ssl.ssl.client.auth": "required",
+        "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN} required user_alice="{PASSWORD}";',
+        "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.oauth.oauthbearer.sasl.jaas.config": f'{OAUTH} required unsecuredLoginStringClaim_sub="broker";',
+        "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": f"{SCRAM} required;",
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
+        # One broker: the coordinators' topic cannot have three replicas.
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+    }
+    cluster = KafkaCluster(
+        directory / "cluster",
+        brokers=1,
+        properties=properties,
+        listeners={name: name for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")} | {"OAUTH": "SASL_PLAINTEXT"},
+        add_scram=[f"SCRAM-SHA-{bits}=[name=alice,password={PASSWORD}]" for bits in (256, 512)],
+    )
+    _write_client_properties(directory, authority, authority_pem)
+    with cluster, cluster.wire() as wire:
+        orphan(wire, "clicks")
+        yield Secured(cluster, directory, authority)
+
+
+def _write_client_properties(directory: Path, authority: trustme.CA, authority_pem: str) -> None:
+    client = authority.issue_cert("alice@example.org")
+    (directory / "ca.pem").write_text(authority_pem)
+    chain = b"".join(blob.bytes() for blob in client.cert_chain_pems).decode()
+    inline = (chain + client.private_key_pem.bytes().decode()).split("-----BEGIN")
+    assert len(inline) > 2
+
+    def continued(pem: str) -> str:
+        return pem.strip().replace("\n", "\\n")
+
+    trust = f"ssl.truststore.type=PEM\nssl.truststore.location={directory}/ca.pem\n"
+    login = f'required username="alice" password="{PASSWORD}";'
+    (directory / "ssl.properties").write_text(
+        f"security.protocol=SSL\n{trust}ssl.keystore.type=PEM\n"
+        f"ssl.keystore.certificate.chain={continued(chain)}\n"
+        f"ssl.keystore.key={continued(client.private_key_pem.bytes().decode())}\n"
+    )
+    (directory / "plain.properties").write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} {login}\n"
+    )
+    for bits in (256, 512):
+        (directory / f"scram-{bits}.properties").write_text(
+            f"security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-{bits}\n{trust}sasl.jaas.config={SCRAM} {login}\n"
+        )
+    wrong = (directory / "scram-512.properties").read_text().replace(PASSWORD, PASSWORD + "-wrong")
+    (directory / "wrong-password.properties").write_text(wrong)
+    (directory / "scram-for-plain.properties").write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={SCRAM} {login}\n"
+    )
+    (directory / "no-certificate.properties").write_text(f"security.protocol=SSL\n{trust}")
+    (directory / "no-trust.properties").write_text(
+        f"security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={SCRAM} {login}\n"
+    )
+    for path in directory.glob("*.properties"):
+        path.chmod(0o600)
+
+
+NEEDS_PLAIN = (
+    "speaks SASL_PLAINTEXT, and security.protocol is {}; set security.protocol=SASL_PLAINTEXT, sasl.mechanism and "
+    "sasl.jaas.config (its mechanisms: PLAIN) in the file of --command-config"
+)
+NEEDS_SCRAM = (
+    "speaks SASL_SSL, and security.protocol is {}; set security.protocol=SASL_SSL, sasl.mechanism and "
+    "sasl.jaas.config (its mechanisms: SCRAM-SHA-256, SCRAM-SHA-512) in the file of --command-config"
+)
+NEEDS_SSL = "speaks SSL, and security.protocol is {}; set security.protocol=SSL in the file of --command-config"
+NEEDS_NOTHING = (
+    "speaks PLAINTEXT, and security.protocol is {}; leave --command-config out, or set security.protocol=PLAINTEXT"
+)
+# Whose client.properties, which listener, and what is said of the bootstrap server: every pair that does not fit.
+MISMATCHES = [
+    (None, "SSL", NEEDS_SSL.format("PLAINTEXT")),
+    (None, "SASL_PLAINTEXT", NEEDS_PLAIN.format("PLAINTEXT")),
+    (None, "SASL_SSL", NEEDS_SCRAM.format("PLAINTEXT")),
+    ("ssl", CLIENT_LISTENER, NEEDS_NOTHING.format("SSL")),
+    ("ssl", "SASL_PLAINTEXT", NEEDS_PLAIN.format("SSL")),
+    ("ssl", "SASL_SSL", NEEDS_SCRAM.format("SSL")),
+    ("plain", CLIENT_LISTENER, NEEDS_NOTHING.format("SASL_PLAINTEXT")),
+    ("plain", "SSL", NEEDS_SSL.format("SASL_PLAINTEXT")),
+    ("plain", "SASL_SSL", NEEDS_SCRAM.format("SASL_PLAINTEXT")),
+    ("scram-512", CLIENT_LISTENER, NEEDS_NOTHING.format("SASL_SSL")),
+    ("scram-512", "SSL", NEEDS_SSL.format("SASL_SSL")),
+    ("scram-512", "SASL_PLAINTEXT", NEEDS_PLAIN.format("SASL_SSL")),
+    (
+        "scram-for-plain",
+        "SASL_PLAINTEXT",
+        "does not take sasl.mechanism=SCRAM-SHA-512; set one of PLAIN in the file of --command-config",
+    ),
+    (
+        "no-certificate",
+        "SSL",
+        "asks for a client's certificate; set ssl.keystore.type=PEM and ssl.keystore.location in the file of "
+        "--command-config",
+    ),
+    (
+        "no-trust",
+        "SASL_SSL",
+        "has a certificate that is not trusted (unable to get local issuer certificate); set ssl.truststore.type=PEM "
+        "and ssl.truststore.location to the certificate of the authority that signed it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "listener", "says"), MISMATCHES)
+def test_settings_that_do_not_fit_a_listener_are_told_with_those_that_do(
+    secured: Secured, name: str | None, listener: str, says: str
+) -> None:
+    servers = secured.cluster.bootstrap_servers_of(listener)
+    options = ["--command-config", secured.properties(name)] if name is not None else []
+    ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", servers, *options])
+    said = f"txnscan: --bootstrap-server: the bootstrap server ({servers}) {says}\n"
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (1, "", said)
+
+
+@pytest.mark.parametrize(
+    ("name", "listener"),
+    [("ssl", "SSL"), ("plain", "SASL_PLAINTEXT"), ("scram-256", "SASL_SSL"), ("scram-512", "SASL_SSL")],
+)
+def test_find_hanging_connects_with_clients_own_properties(secured: Secured, name: str, listener: str) -> None:
+    servers = secured.cluster.bootstrap_servers_of(listener)
+    options = ("--command-config", secured.properties(name), "--format", "json")
+    ran = run("find-hanging", "--bootstrap-server", servers, *options)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    found = json.loads(ran.stdout)
+    assert found["sweep"]["partitions"]["failed"] == 0
+    # Without transactions there are no coordinators, so that nothing may be accused.
+    assert [(t["topic"], t["verdict"], t["reason"]) for t in found["transactions"]] in (
+        [("clicks", "hanging", "orphan")],
+        [("clicks", "indeterminate", "coverage")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("wrong-password", "credentials"),
+        ("no-trust", "not trusted"),
+        ("missing", "--command-config"),
+    ],
+)
+def test_a_connection_that_is_refused_is_one_line_without_the_secret(secured: Secured, name: str, says: str) -> None:
+    servers = secured.cluster.bootstrap_servers_of("SASL_SSL")
+    ran = run("find-hanging", "--bootstrap-server", servers, "--command-config", secured.properties(name))
+    assert ran.returncode in (1, 2) and ran.stdout == ""
+    assert says in ran.stderr and ran.stderr.count("\n") == 1
+    assert PASSWORD not in ran.stderr
+
+
+def test_executors_get_the_credentials_with_their_task_and_secrets_stay_in_nothing_that_is_kept(
+    secured: Secured, spark: SparkSession, location: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config_file = tmp_path / "client.properties"
+    config_file.write_text(Path(secured.properties("scram-512")).read_text())
+    config = ScanConfig(
+        secured.cluster.bootstrap_servers_of("SASL_SSL"), command_config=str(config_file), tables=location
+    )
+
+    def gone(stage: str, done: int, total: int) -> None:
+        # From here on no file is left to read the credentials from.
+        if stage == "plan":
+            config_file.unlink(missing_ok=True)
+
+    with caplog.at_level(logging.DEBUG):
+        result = sweep(spark, config, progress=gone)
+    assert result.summary["partitions"]["failed"] == 0
+    assert [row["topic"] for row in result.transactions.collect()] == ["clicks"]
+    stored = b"".join(path.read_bytes() for path in Path(location).rglob("*") if path.is_file())
+    assert PASSWORD.encode() not in stored
+    assert PASSWORD not in caplog.text
+    assert PASSWORD not in repr(config) and PASSWORD not in repr(config.__class__)
+    settings = " ".join(f"{key}={value}" for key, value in spark.sparkContext.getConf().getAll())
+    assert PASSWORD not in settings
+
+
+def test_a_password_is_in_no_log_even_at_debug(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+    servers = secured.cluster.bootstrap_servers_of("SASL_PLAINTEXT")
+    with caplog.at_level(logging.DEBUG):
+        find_hanging(ScanConfig(servers, command_config=secured.properties("plain")))
+    assert "kafka" in caplog.text
+    assert PASSWORD not in caplog.text
+
+
+def test_a_file_with_secrets_that_everybody_can_read_is_warned_of(secured: Secured, tmp_path: Path) -> None:
+    readable = tmp_path / "client.properties"
+    readable.write_text(Path(secured.properties("plain")).read_text())
+    readable.chmod(0o644)
+    servers = secured.cluster.bootstrap_servers_of("SASL_PLAINTEXT")
+    ran = run("find-hanging", "--bootstrap-server", servers, "--command-config", str(readable))
+    assert ran.returncode == 0
+    assert ran.stderr == (
+        f"warning: --command-config: {readable} holds secrets and every user can read it; "
+        "take that right away (chmod o-r)\n"
+    )
+
+
+def test_jobs_of_other_processes_cannot_see_the_secret(secured: Secured) -> None:
+    """The command line and the environment of a child process are visible to others; the secret is in neither."""
+    code = (
+        "import sys, pathlib; from txnscan import ScanConfig, find_hanging\n"
+        "find_hanging(ScanConfig(sys.argv[1], command_config=sys.argv[2]), progress=lambda *_: print(\n"
+        "    pathlib.Path('/proc/self/environ').read_bytes() + pathlib.Path('/proc/self/cmdline').read_bytes()))"
+    )
+    servers = secured.cluster.bootstrap_servers_of("SASL_SSL")
+    ran = subprocess.run(
+        [sys.executable, "-c", code, servers, secured.properties("scram-512")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ran.stdout and PASSWORD not in ran.stdout
+
+
+# --- stores of Java, tokens -------------------------------------------------------------------------------------------
+
+
+def keytool(*words: str) -> None:
+    tool = find_java().with_name("keytool")
+    subprocess.run([str(tool), *words], check=True, capture_output=True, timeout=60)
+
+
+def test_stores_that_javas_keytool_made_connect_with_a_client_certificate(secured: Secured, tmp_path: Path) -> None:
+    client = secured.authority.issue_cert("bob@example.org")
+    (tmp_path / "ca.pem").write_bytes(secured.authority.cert_pem.bytes())
+    (tmp_path / "both.pem").write_bytes(
+        client.private_key_pem.bytes() + b"".join(blob.bytes() for blob in client.cert_chain_pems)
+    )
+    store = ("-storetype", "PKCS12", "-storepass", PASSWORD, "-noprompt")
+    keytool("-importcert", "-alias", "ca", "-file", f"{tmp_path}/ca.pem", "-keystore", f"{tmp_path}/trust.p12", *store)
+    key = serialization.load_pem_private_key(client.private_key_pem.bytes(), None)
+    chain = [x509.load_pem_x509_certificate(blob.bytes()) for blob in client.cert_chain_pems]
+    data = pkcs12.serialize_key_and_certificates(
+        b"bob",
+        key,  # type: ignore[arg-type]
+        chain[0],
+        chain[1:],
+        serialization.BestAvailableEncryption(PASSWORD.encode()),
+    )
+    (tmp_path / "openssl.p12").write_bytes(data)
+    # As Java writes it.
+    source = ("-srckeystore", f"{tmp_path}/openssl.p12", "-srcstoretype", "PKCS12", "-srcstorepass", PASSWORD)
+    to = ("-destkeystore", f"{tmp_path}/key.p12", "-deststoretype", "PKCS12", "-deststorepass", PASSWORD)
+    keytool("-importkeystore", *source, *to, "-noprompt")
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        f"security.protocol=SSL\nssl.truststore.location={tmp_path}/trust.p12\nssl.truststore.password={PASSWORD}\n"
+        f"ssl.keystore.location={tmp_path}/key.p12\nssl.keystore.password={PASSWORD}\nssl.keystore.type=PKCS12\n"
+    )
+    settings.chmod(0o600)
+    servers = secured.cluster.bootstrap_servers_of("SSL")
+    ran = run("describe-producers", "--bootstrap-server", servers, "--command-config", str(settings))
+    assert (ran.returncode, ran.stderr) == (0, "") and "clicks-0" in ran.stdout
+
+
+class TokenServer(BaseHTTPRequestHandler):
+    """Gives an unsecured token to who knows the password, and remembers what it was asked."""
+
+    asked: ClassVar[list[tuple[str, str]]] = []
+
+    def do_POST(self) -> None:
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        said = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
+        TokenServer.asked.append((form, said))
+        if said != f"me:{PASSWORD}":
+            self.send_response(401)
+            self.end_headers()
+            return
+        now_s = int(time.time())
+        claims = {"sub": "me", "iat": now_s, "exp": now_s + 3_600}
+        parts = ({"alg": "none"}, claims)
+        token = ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=").decode() for p in parts) + "."
+        body = json.dumps({"access_token": token, "expires_in": 3_600, "token_type": "Bearer"}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.mark.parametrize("secret", [PASSWORD, "wrong"])
+def test_client_credentials_get_a_token_with_which_brokers_let_them_in(
+    secured: Secured, tmp_path: Path, secret: str
+) -> None:
+    TokenServer.asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), TokenServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url=http://127.0.0.1:{server.server_port}/token\n"
+        f'sasl.jaas.config={OAUTH} required clientId="me" clientSecret="{secret}" scope="kafka";\n'
+    )
+    settings.chmod(0o600)
+    servers = secured.cluster.bootstrap_servers_of("OAUTH")
+    try:
+        ran = run("describe-producers", "--bootstrap-server", servers, "--command-config", str(settings))
+    finally:
+        server.shutdown()
+    assert TokenServer.asked[0] == ("grant_type=client_credentials&scope=kafka", f"me:{secret}")
+    if secret == PASSWORD:
+        # One token for all connections.
+        assert (ran.returncode, len(TokenServer.asked), ran.stderr) == (0, 1, "") and "clicks-0" in ran.stdout
+    else:
+        assert ran.returncode == 1 and ran.stderr.count("\n") == 1
+        assert "answered with HTTP status 401; check client id, secret and scope" in ran.stderr
+        assert PASSWORD not in ran.stderr and "wrong" not in ran.stderr

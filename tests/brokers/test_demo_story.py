@@ -1,0 +1,87 @@
+"""The demo from the first broker to the last line, and what is left when it is interrupted."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.process import ROOT
+from txnscan.demo.ports import is_listening
+from txnscan.demo.wait import wait_until
+
+
+@contextmanager
+def demo(directory: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory), "COLUMNS": "400"}
+    command = [sys.executable, "-m", "txnscan", "demo", "--tables", str(directory / "tables"), *options]
+    process = subprocess.Popen(
+        command, cwd=directory, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(process: subprocess.Popen[str], text: str) -> str:
+    """What the demo says up to this text."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"the demo ended without saying {text!r}: {said}")
+
+
+def ports(said: str) -> list[int]:
+    return [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", said)]
+
+
+def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_kafkas_tool_says(tmp_path: Path) -> None:
+    with demo(tmp_path) as process:
+        said, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    expected = {
+        "payments-solo-0": ("maybe_committed", "reports it, and `abort` would delete what was committed"),
+        "clicks-0": ("orphan", "find-hanging reports it"),
+        "sensors-0": ("orphan", "does not report it, though it hangs"),
+        "shipments-0": ("stale_epoch", "find-hanging reports it"),
+        "invoices-1": ("live_epoch", "find-hanging reports it"),
+        "backfill-0": ("ongoing (owned)", "find-hanging does not report it"),
+    }
+    told = re.split(r"\n(?=[a-z-]+-\d: )", said)
+    for name, (verdict, kafka) in expected.items():
+        (block,) = [part for part in told if part.startswith(f"{name}: ")]
+        assert verdict in block and kafka in block, block
+        # What its coordinator will end is not looked at further.
+        assert ("blocks 5 records from read_committed consumers" in block) is (name != "backfill-0")
+    assert "get 5 of 5 records of payments-fine and 0 of 5 of payments-solo" in said
+    assert re.search(r"Healthy traffic: [1-9]\d* transactions ended during the sweep, 0 of them", said)
+    assert "COMMIT payments-solo-0; needs --complete-commits" in said
+    assert "ABORT clicks-0; needs --accept-unknown-outcome" in said
+    assert re.search(r"refunds-1  live_epoch.*\n +live_owner: ", said)
+    assert said.count("would send  ") == 5 and "5 of 5 would be done; nothing was sent" in said
+    assert (tmp_path / "plan.json").is_file()
+    assert (tmp_path / "tables" / "sweeps" / "_delta_log").is_dir()
+    assert not any(is_listening(port) for port in ports(said))
+    assert [path.name for path in tmp_path.glob("txnscan-demo-*")] == []
+
+
+def test_ctrl_c_ends_the_brokers_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with demo(tmp_path) as process:
+        said = until(process, "Planting orphans")
+        assert all(is_listening(port) for port in ports(said))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr is not None
+        assert process.stderr.read().splitlines()[-1] == "txnscan: interrupted"
+    wait_until(lambda: not any(is_listening(port) for port in ports(said)), "the brokers were gone")
+    assert [path.name for path in tmp_path.glob("txnscan-demo-*")] == []

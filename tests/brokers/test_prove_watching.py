@@ -1,0 +1,37 @@
+"""A week of `txnscan watch` in small, in smaller: what `python -m tests.prove.watching` says must hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.process import ROOT
+from tests.prove.watching import Used
+
+
+def test_many_sweeps_of_real_brokers_under_fault_leave_memory_threads_and_sockets_as_they_were() -> None:
+    """In a process of its own: pytest keeps what is logged, and with it what it is about."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.prove.watching", "--sweeps", "200"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    figures = json.loads(ran.stdout)
+    assert figures["violations"] == []
+    assert figures["sweeps"]["done"] >= 150 and sum(figures["faults"].values()) >= 2
+
+
+@pytest.mark.parametrize("name", ["memory_mb", "threads", "files"])
+def test_what_grows_is_found(name: str) -> None:
+    used = Used(*([50.0] * 100 for _ in range(3)))
+    assert used.grown() == []
+    getattr(used, name)[:] = [float(sample) for sample in range(100)]
+    assert len(used.grown()) == 1

@@ -1,0 +1,311 @@
+"""Resolving on real brokers: what hangs is freed, what was committed is kept, and nobody alive is touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conftest import Opens
+from tests.process import ROOT
+from txnscan import ScanConfig, sweep
+from txnscan.demo import plant
+from txnscan.demo.admin import create_topic, unverified
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.kafka_tool import kafka_transactions
+from txnscan.demo.plant import HealthyTraffic, Planted, TornCommit
+from txnscan.demo.producer import PRODUCE_V1, Producer
+from txnscan.demo.reader import read_values
+from txnscan.demo.requests import Wire
+from txnscan.demo.wait import wait_until
+from txnscan.resolve.apply import Result, Status
+from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
+from txnscan.resolve.lock import ApplyRunning, Lock
+from txnscan.resolve.plan import Plan, PlanRefused, from_json, to_json
+from txnscan.resolve.run import Applied, apply_to, plan_sweep
+from txnscan.store.open import open_tables
+
+# The shortest in which a torn commit can still be planted; the scanner must have watched for longer than this.
+MAX_TIMEOUT_MS = 20_000
+EVERY_OPTION = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
+ORPHANS = ("clicks", "killed-before-send", "killed-after-send", "raced")
+
+
+@dataclass(frozen=True)
+class World:
+    """Brokers with hanging transactions that were watched for long enough, and the plan for them."""
+
+    cluster: KafkaCluster
+    wire: Wire
+    config: ScanConfig
+    plan: Plan
+    kept: TornCommit
+    lost: TornCommit
+    orphans: dict[str, Planted]
+    revived: Producer
+    same_epoch: Producer
+
+    def planned(self, *topics: str) -> Plan:
+        """The plan for these topics alone. Its digest is another one, so tables have to be told of it."""
+        return replace(self.plan, actions=tuple(a for a in self.plan.actions if a.topic in topics))
+
+
+def late_write(wire: Wire, name: str) -> Producer:
+    """A producer, by v1, that wrote to its topic without adding it."""
+    create_topic(wire, name, [[1, 2, 3]])
+    producer = Producer(wire, f"{name}-service", v2=False)
+    producer.init_producer_id()
+    with unverified(wire):
+        producer.produce(name, 0, [b"late"], version=PRODUCE_V1)
+    return producer
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("resolve")
+    properties = {"transaction.max.timeout.ms": str(MAX_TIMEOUT_MS)}
+    with KafkaCluster(directory / "kafka", properties=properties) as cluster, cluster.wire() as wire:
+        kept, lost = (plant.committed_but_hanging(cluster, prefix) for prefix in ("kept", "lost"))
+        orphans = {topic: plant.orphan(wire, topic) for topic in ORPHANS}
+        plant.stale_epoch(wire, "shipments")
+        revived, same_epoch = late_write(wire, "revived"), late_write(wire, "same-epoch")
+        revived.init_producer_id()
+        tables = str(directory / "tables")
+        config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{MAX_TIMEOUT_MS}ms")
+
+        def planned() -> Plan | None:
+            sweep(spark, config)
+            plan = plan_sweep(None, tables)
+            return plan if len(plan.actions) == len(ORPHANS) + 4 else None
+
+        plan = wait_until(planned, "everything had been watched for long enough", 180)
+        yield World(cluster, wire, config, plan, kept, lost, orphans, revived, same_epoch)
+
+
+def applied(world: World, plan: Plan, spark: SparkSession | None = None, **changes: object) -> Applied:
+    """A plan of some of its actions, noted in the tables as if it had been planned so. Spark swept, and wrote them."""
+    from txnscan.resolve.journal import TablesJournal
+
+    assert world.config.tables is not None
+    TablesJournal(open_tables(world.config.tables, spark)).planned(plan)
+    return apply_to(spark, world.config, plan, **changes)  # type: ignore[arg-type]
+
+
+def only(applied: Applied) -> Result:
+    (result,) = applied.results
+    return result
+
+
+def stuck(wire: Wire, topic: str) -> bool:
+    """Whether a read_committed consumer gets nothing of the topic's first partition."""
+    return read_values(wire, topic, 0, committed=True) == []
+
+
+def test_a_plan_says_what_follows_from_each_outcome_and_refuses_an_owner_that_may_write(world: World) -> None:
+    planned = {action.topic: (action.marker, action.outcome, action.needs) for action in world.plan.actions}
+    assert planned == {
+        "kept-solo": ("COMMIT", "committed", COMPLETE_COMMITS),
+        "lost-solo": ("COMMIT", "committed", COMPLETE_COMMITS),
+        "shipments": ("ABORT", "not_committed", None),
+        "revived": ("ABORT", "not_committed", None),
+        **dict.fromkeys(ORPHANS, ("ABORT", "unknown", ACCEPT_UNKNOWN)),
+    }
+    (refused,) = world.plan.refused
+    assert (refused.topic, refused.reason, refused.guard) == ("same-epoch", "live_epoch", "live_owner")
+
+
+def test_a_rehearsal_sends_nothing(world: World) -> None:
+    rehearsed = apply_to(None, world.config, world.plan, options=EVERY_OPTION)
+    assert {result.status for result in rehearsed.results} == {Status.WOULD_SEND}
+    assert all(stuck(world.wire, action.topic) for action in world.plan.actions)
+
+
+def test_without_its_option_no_marker_is_sent(world: World) -> None:
+    results = applied(world, world.planned("kept-solo", "clicks"), execute=True).results
+    assert [result.status for result in results] == [Status.REFUSED, Status.REFUSED]
+    assert [needed in result.detail for needed, result in zip(reversed(EVERY_OPTION), results, strict=True)] == [
+        True
+    ] * 2
+    assert stuck(world.wire, "clicks") and stuck(world.wire, "kept-solo")
+
+
+def test_an_aborted_orphan_frees_its_partition(world: World) -> None:
+    # A live consumer's view: what was written after the orphan comes out as soon as the marker is there.
+    behind = Producer(world.wire, "behind-service")
+    behind.init_producer_id()
+    behind.write("clicks", 0, [b"behind"])
+    behind.end(commit=True)
+    wait_until(lambda: plant.open_transaction(world.wire, "clicks", 0, behind.known.producer_id) is None, "it ended")
+    assert stuck(world.wire, "clicks")
+    result = only(applied(world, world.planned("clicks"), execute=True, options=EVERY_OPTION))
+    assert result.status is Status.RESOLVED
+    assert read_values(world.wire, "clicks", 0, committed=True) == [b"behind"]
+    assert "below the high watermark" not in result.detail  # the last stable offset is the high watermark
+
+
+def test_a_torn_commit_is_completed_where_kafkas_abort_loses_it(spark: SparkSession, world: World) -> None:
+    before = plant.read_both(world.wire, world.kept)
+    assert (before.whole_committed, before.torn_committed) == (5, 0)
+    result = only(applied(world, world.planned("kept-solo"), spark, execute=True, options=EVERY_OPTION))
+    assert result.status is Status.RESOLVED
+    kafka = kafka_transactions(
+        world.cluster, "abort", "--topic", "lost-solo", "--partition", "0",
+        "--start-offset", str(world.lost.hanging.start_offset),
+    )  # fmt: skip
+    assert kafka.exit_status == 0
+    kept, lost = plant.read_both(world.wire, world.kept), plant.read_both(world.wire, world.lost)
+    assert (kept.whole_committed, kept.torn_committed) == (5, 5)
+    assert (lost.whole_committed, lost.torn_committed) == (5, 0)
+    # What Kafka's tool has aborted is gone for this plan as well.
+    gone = only(applied(world, world.planned("lost-solo"), execute=True, options=EVERY_OPTION))
+    assert gone.status is Status.GONE
+
+
+def test_a_stale_epochs_owner_goes_on_while_what_it_left_is_aborted(world: World) -> None:
+    owner = Producer(world.wire, "shipments-service", v2=False)
+    owner.init_producer_id()
+    epoch = owner.known
+    with HealthyTraffic(world.cluster, "beside-apply") as traffic:
+        result = only(applied(world, world.planned("shipments"), execute=True, options=EVERY_OPTION))
+    assert result.status is Status.RESOLVED
+    assert traffic.count.errors == ()
+    # It goes on at the epoch that it had, on the partition that was freed.
+    owner.write("shipments", 0, [b"after"])
+    owner.end(commit=True)
+    assert owner.known == epoch
+    wait_until(lambda: read_values(world.wire, "shipments", 0, committed=True) == [b"after"], "the commit was seen")
+
+
+def test_an_owner_that_wakes_up_between_plan_and_apply_is_not_touched(world: World) -> None:
+    for topic, owner in (("revived", world.revived), ("same-epoch", world.same_epoch)):
+        owner.write(topic, 0, [b"awake"])
+    result = only(applied(world, world.planned("revived"), execute=True, options=EVERY_OPTION))
+    assert result.status is Status.REFUSED
+    assert "ongoing" in result.detail
+    for topic, owner in (("revived", world.revived), ("same-epoch", world.same_epoch)):
+        owner.end(commit=True)
+        wait_until(lambda t=topic: b"awake" in read_values(world.wire, t, 0, committed=True), "the commit was seen")  # type: ignore[misc]
+
+
+KILL = """
+import os, signal, sys
+from pathlib import Path
+from txnscan import ScanConfig
+from txnscan.resolve.plan import from_json
+from txnscan.resolve.run import apply_to
+
+bootstrap, tables, plan, step = sys.argv[1:]
+
+def on_step(now, action):
+    if now == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+config = ScanConfig(bootstrap, tables=tables)
+options = ("--complete-commits", "--accept-unknown-outcome")
+apply_to(None, config, from_json(Path(plan).read_text()), execute=True, options=options, on_step=on_step)
+"""
+
+
+@pytest.mark.parametrize(
+    ("topic", "step", "settled", "after", "freed"),
+    [
+        ("killed-before-send", "send", Status.NOT_RESOLVED, Status.REFUSED, False),
+        ("killed-after-send", "conclude", Status.RESOLVED, Status.GONE, True),
+    ],
+)
+def test_an_apply_that_was_killed_is_settled_by_the_next_which_sends_no_second_marker(
+    world: World,
+    tmp_path: Path,
+    topic: str,
+    step: str,
+    settled: Status,
+    after: Status,
+    freed: bool,
+) -> None:
+    from txnscan.resolve.journal import TablesJournal
+
+    tables, plan = world.config.tables, world.planned(topic)
+    assert tables is not None
+    TablesJournal(open_tables(tables, None)).planned(plan)
+    (tmp_path / "plan.json").write_text(to_json(plan))
+    arguments = (world.config.bootstrap_servers, tables, str(tmp_path / "plan.json"), step)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    killed = subprocess.run([sys.executable, "-c", KILL, *arguments], env=environment, check=False, timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    next_one = applied(world, plan, execute=True, options=EVERY_OPTION)
+    assert [result.status for result in next_one.settled] == [settled]
+    assert only(next_one).status is after
+    look = plant.open_transaction(world.wire, topic, 0, world.orphans[topic].producer_id)
+    assert (look is None) is freed
+    assert only(applied(world, plan, execute=True, options=EVERY_OPTION)).status is after
+
+
+def test_of_two_applies_at_once_one_waits_for_nobody_and_the_other_says_so(world: World) -> None:
+    assert world.config.tables is not None
+    tables = open_tables(world.config.tables, None)
+    inside, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with Lock(tables, world.plan.cluster_id):
+            inside.set()
+            leave.wait(60)
+
+    holder = threading.Thread(target=first)
+    holder.start()
+    assert inside.wait(60)
+    with pytest.raises(ApplyRunning, match="another apply is under way"):
+        applied(world, world.planned("raced"), execute=True, options=EVERY_OPTION)
+    leave.set()
+    holder.join()
+    assert only(applied(world, world.planned("raced"), execute=True, options=EVERY_OPTION)).status is Status.RESOLVED
+
+
+def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(opens: Opens, world: World) -> None:
+    assert world.config.tables is not None
+    tables = opens(world.config.tables)
+    ready = threading.Barrier(2)
+    done = threading.Barrier(2)
+    said: list[str] = []
+
+    def take() -> None:
+        ready.wait(60)
+        try:
+            with Lock(tables, "a cluster of its own"):
+                said.append("got it")
+                done.wait(60)
+        except ApplyRunning:
+            said.append("refused")
+            done.wait(60)
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(said) == ["got it", "refused"]
+
+
+def test_a_plan_of_other_tables_or_of_another_cluster_is_refused(world: World, location: str) -> None:
+    elsewhere = replace(world.config, tables=location)
+    open_tables(location, None).create()
+    with pytest.raises(PlanRefused, match="was not made from the tables"):
+        apply_to(None, elsewhere, world.plan)
+    with pytest.raises(PlanRefused, match="it is of cluster elsewhere"):
+        apply_to(None, world.config, from_json(to_json(replace(world.plan, cluster_id="elsewhere"))))
+
+
+def test_a_sweep_afterwards_says_how_each_incident_ended(spark: SparkSession, world: World) -> None:
+    sweep(spark, world.config)
+    rows = spark.read.format("delta").load(f"{world.config.tables}/incidents").collect()
+    how = {row["topic"]: row["resolved_how"] for row in rows}
+    assert how["kept-solo"] == "commit_marker"
+    assert how["clicks"] == how["shipments"] == "abort_marker"
+    assert how["lost-solo"] == "ended"

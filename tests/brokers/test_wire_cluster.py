@@ -1,0 +1,725 @@
+"""The cluster on the wire: txnscan, kafka-python and Kafka's own tool all see in it what its shape says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import struct
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.protocol.admin import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
+from kafka.record import MemoryRecords
+
+from tests.process import ROOT
+from txnscan import ScanConfig, find_hanging
+from txnscan.clock import wall_clock_ms
+from txnscan.config import parse_bootstrap_servers
+from txnscan.demo.jars import kafka_jars
+from txnscan.demo.kafka_tool import find_hanging as kafka_tool
+from txnscan.engine.threads import ThreadsEngine
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.tasks import ClientFactory
+from txnscan.evidence.transaction_log import decode, transactional_id
+from txnscan.findings import Incident, Incidents, Scan, Sightings
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, TransactionKey, Verdict
+from txnscan.scan import scan
+from txnscan.sim.codec import Reader
+from txnscan.sim.wire import ClusterShape, WireCluster, partition_log, state_log
+from txnscan.sim.wire import __main__ as by_hand
+from txnscan.sim.wire.answers import OFFERED, Answers, Api
+from txnscan.sim.wire.server import Broker as ServedBroker
+from txnscan.sim.wire.server import Kept
+from txnscan.sim.wire.shape import HANGING_AGE_MS, HIGH_WATERMARK
+from txnscan.sim.wire.world import HOST, World, Written
+
+STARTED_AT_MS = 1_700_000_000_000
+SHAPE = ClusterShape(
+    brokers=3, partitions=50, partitions_per_topic=20, hanging=6, ongoing=5, transactional_ids=40, replication_factor=2
+)
+Opened = set[tuple[str, int, int, int]]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """As much of a demo cluster as Kafka's tool needs."""
+
+    jars: Path
+    bootstrap_servers: str
+
+
+@pytest.fixture(scope="module")
+def wired() -> Iterator[WireCluster]:
+    """Brokers that nobody changes."""
+    with WireCluster(SHAPE) as cluster:
+        yield cluster
+
+
+def swept(cluster: WireCluster, **options: Any) -> Scan:
+    return find_hanging(ScanConfig(cluster.bootstrap_servers, **options))
+
+
+def judged(scan: Scan, verdict: Verdict) -> Opened:
+    seen = [j.observation for j in scan.transactions if j.judgement.verdict is verdict]
+    return {(o.topic, o.partition, o.producer_id, o.start_offset) for o in seen}
+
+
+def planted(shape: ClusterShape, *, hanging: bool) -> Opened:
+    """The open transactions of a shape, of one of the two kinds."""
+    return {
+        (*shape.key(ordinal), one.producer_id, one.start_offset)
+        for ordinal, opened in shape.open_transactions().items()
+        for one in opened
+        if bool(one.transactional_id) is not hanging
+    }
+
+
+def framed(request: Any, correlation_id: int = 1, version: int = 0) -> bytes:
+    """The request as it goes over the wire."""
+    request.API_VERSION = version
+    request.with_header(correlation_id=correlation_id, client_id="raw")
+    return bytes(request.encode(version=version, header=True, framed=True))
+
+
+def read(received: BinaryIO) -> tuple[int, bytes]:
+    """The next answer: its correlation id, and the rest of it."""
+    (length,) = struct.unpack(">i", received.read(4))
+    frame = received.read(length)
+    return struct.unpack_from(">i", frame)[0], frame[4:]
+
+
+def ask(port: int, request: Any, response: Any, version: int) -> Any:
+    """A broker's answer on a connection of its own, decoded by kafka-python."""
+    with socket.create_connection((HOST, port), 10) as raw, raw.makefile("rb") as received:
+        raw.sendall(framed(request, 1, version))
+        _, answer = read(received)
+    # A header without tags is one byte.
+    return response.decode(io.BytesIO(answer[1:]), version=version, header=False)
+
+
+def producers(port: int, topic: str, index: int) -> list[Any]:
+    wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[index])
+    (partition,) = (
+        ask(port, DescribeProducersRequest(topics=[wanted]), DescribeProducersResponse, 0).topics[0].partitions
+    )
+    assert partition.error_code == 0
+    return list(partition.active_producers)
+
+
+def listed_offset(port: int, topic: str, index: int, leader_epoch: int, *, committed: bool = False) -> Any:
+    wanted = ListOffsetsRequest.ListOffsetsTopic
+    asked = wanted.ListOffsetsPartition(partition_index=index, current_leader_epoch=leader_epoch, timestamp=-1)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=int(committed), topics=[wanted(name=topic, partitions=[asked])]
+    )
+    return ask(port, request, ListOffsetsResponse, OFFERED[Api.ListOffsets].last).topics[0].partitions[0]
+
+
+def offset(port: int, topic: str, index: int, *, committed: bool) -> int:
+    """The last stable offset or the high watermark."""
+    told = listed_offset(port, topic, index, -1, committed=committed)
+    assert told.error_code == 0
+    return int(told.offset)
+
+
+def answers_of(shape: ClusterShape) -> Answers:
+    return Answers(World(shape, STARTED_AT_MS, {b: 9_000 + b for b in shape.broker_ids}))
+
+
+def answered(answers: Answers, broker_id: int, request: Any, response: Any, version: int) -> Any:
+    """What a broker answers to a kafka-python request, decoded by kafka-python, which must use up all of it."""
+    body = answers.body(broker_id, Api(request.API_KEY), version, Reader(request.encode(version=version, header=False)))
+    data = io.BytesIO(body)
+    decoded = response.decode(data, version=version, header=False)
+    assert data.read() == b""
+    return decoded
+
+
+# --- what clients see ---
+
+
+def test_txnscan_calls_exactly_the_planted_transactions_hanging(wired: WireCluster) -> None:
+    scan = swept(wired)
+    assert scan.complete and scan.errors == ()
+    assert judged(scan, Verdict.HANGING) == planted(SHAPE, hanging=True)
+    assert judged(scan, Verdict.ONGOING) == planted(SHAPE, hanging=False)
+    assert {j.judgement.reason.value for j in scan.candidates} == {"orphan"} and len(scan.candidates) == 6
+    assert len(scan.transactions) == SHAPE.hanging + SHAPE.ongoing
+    assert scan.producers == SHAPE.partitions * SHAPE.producers_per_partition + SHAPE.hanging + SHAPE.ongoing
+    assert scan.transactional_ids == SHAPE.ongoing, "those at rest are not asked for"
+    assert (scan.coordinators_proven, scan.brokers) == (SHAPE.transaction_state_partitions, SHAPE.brokers)
+
+
+def test_kafka_python_describes_and_lists_it(wired: WireCluster) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=wired.bootstrap_servers)
+    try:
+        topics = {SHAPE.topic_name(topic) for topic in range(SHAPE.topics)}
+        assert topics <= {topic if isinstance(topic, str) else topic["name"] for topic in admin.list_topics()}
+        topic, index, producer_id, start = min(planted(SHAPE, hanging=True))
+        described = str(admin.describe_producers([TopicPartition(topic, index)]))
+        assert str(producer_id) in described and str(start) in described
+        listed = str(admin.list_transactions())
+        assert all(repr(one.name) in listed for one in SHAPE.all_transactional_ids())
+    finally:
+        admin.close()
+
+
+def test_kafkas_own_tool_reports_exactly_the_planted_transactions() -> None:
+    shape = ClusterShape(brokers=3, partitions=60, partitions_per_topic=25, hanging=9, ongoing=6, transactional_ids=20)
+    with WireCluster(shape) as cluster:
+        tool: Any = Tool(kafka_jars(), cluster.bootstrap_servers)
+        reported = {broker_id: kafka_tool(tool, broker_id) for broker_id in shape.broker_ids}
+    assert {
+        (h.topic, h.partition, h.producer_id, h.start_offset) for found in reported.values() for h in found
+    } == planted(shape, hanging=True)
+    for broker_id, found in reported.items():
+        of_broker = [(*shape.key(shape.hanging_ordinal(n)),) for n in range(shape.hanging)]
+        leads = {key for n, key in enumerate(of_broker) if shape.leader(shape.hanging_ordinal(n)) == broker_id}
+        assert {(h.topic, h.partition) for h in found} == leads
+
+
+def test_a_cluster_at_work_is_seen_as_its_shape_says() -> None:
+    shape = ClusterShape.busy(3, 2_000, hanging=4, transactional_ids=600, log_records=3_000)
+    with WireCluster(shape) as cluster:
+        scan = swept(cluster)
+    assert scan.complete and scan.errors == () and scan.warnings == ()
+    assert judged(scan, Verdict.HANGING) == planted(shape, hanging=True)
+    assert judged(scan, Verdict.ONGOING) | judged(scan, Verdict.PENDING_MARKER) == planted(shape, hanging=False)
+    # 5 % of the partitions, ten to a transaction; and one that is decided, with four of its ten markers to come.
+    assert (scan.counts["ongoing"], scan.counts["pending_marker"]) == (100, 4)
+    assert scan.transactional_ids == 10 + 1
+
+
+# --- what brokers can be made to do ---
+
+
+def test_every_nth_partition_answers_with_an_error() -> None:
+    shape = ClusterShape(brokers=2, partitions=30, partitions_per_topic=10, error_every=7)
+    with WireCluster(shape, processes=1) as cluster:
+        scan = swept(cluster)
+    failed = {(e.topic, e.partition) for e in scan.errors}
+    assert failed == {shape.key(ordinal) for ordinal in (6, 13, 20, 27)} and not scan.complete
+    assert all(ErrorCode.NOT_LEADER_OR_FOLLOWER.name in e.error for e in scan.errors)
+
+
+def test_at_every_nth_request_for_producers_a_broker_closes_the_connection_unanswered() -> None:
+    shape = ClusterShape(brokers=1, partitions=1, reset_every=2)
+    with WireCluster(shape) as cluster, socket.create_connection((HOST, cluster.ports[1]), 10) as raw:
+        for correlation_id in (1, 2):
+            raw.sendall(framed(DescribeProducersRequest(topics=[]), correlation_id))
+        received = raw.makefile("rb").read()
+        stats = cluster.stats()[1]
+    (length, correlation_id) = struct.unpack_from(">ii", received)
+    assert (len(received), correlation_id) == (4 + length, 1), "the first answer is whole, and there is no second"
+    assert (stats.resets, stats.requests["DescribeProducers"]) == (1, 2)
+
+
+def test_a_client_that_asks_anew_gets_past_resets() -> None:
+    with WireCluster(ClusterShape(brokers=2, partitions=40, hanging=3, reset_every=3)) as cluster:
+        scan = swept(cluster, batch_size=4)
+        stats = cluster.stats()
+    assert scan.complete and judged(scan, Verdict.HANGING) == planted(cluster.shape, hanging=True)
+    assert sum(s.resets for s in stats.values()) > 0
+
+
+def test_the_throttle_time_stands_in_that_brokers_answers_alone() -> None:
+    answers = answers_of(ClusterShape(brokers=2, partitions=4, throttle_ms={2: 70}))
+    request = DescribeProducersRequest(topics=[])
+    told = [answered(answers, b, request, DescribeProducersResponse, 0).throttle_time_ms for b in (1, 2)]
+    assert told == [0, 70]
+
+
+def test_requests_of_many_connections_wait_for_their_answers_together() -> None:
+    with WireCluster(ClusterShape(brokers=2, partitions=1, latency_ms=0, slow_brokers={2: 300})) as cluster:
+        for broker_id in (1, 2):
+            connections = [socket.create_connection((HOST, cluster.ports[broker_id]), 10) for _ in range(5)]
+            for one in connections:
+                one.sendall(framed(DescribeProducersRequest(topics=[]), 7) * 2)
+            files = [one.makefile("rb") for one in connections]
+            assert {read(file)[0] for file in files * 2} == {7}
+            for one in connections:
+                one.close()
+        stats = cluster.stats()
+        cluster.reset_stats()
+        again = cluster.stats()
+    assert stats[2].describe_producers_in_flight_max == stats[2].in_flight_max == 10
+    assert stats[1].describe_producers_in_flight_max <= 2, "a quick broker answers one connection after the other"
+    # Throttle time, no topics and no tags, behind length, correlation id and tags.
+    assert stats[1].bytes_by_api == stats[2].bytes_by_api == {"DescribeProducers": 10 * (4 + 1 + 1 + 4 + 4 + 1)}
+    assert again[2].requests == {} and again[2].in_flight_max == again[2].bytes_sent == 0
+
+
+def test_answers_of_one_connection_come_in_the_order_of_its_requests() -> None:
+    with WireCluster(ClusterShape(brokers=1, partitions=5, latency_ms=20)) as cluster:
+        with socket.create_connection((HOST, cluster.ports[1]), 10) as raw, raw.makefile("rb") as received:
+            asked = [
+                DescribeProducersRequest(topics=[]),
+                ListTransactionsRequest(),
+                DescribeProducersRequest(topics=[]),
+            ]
+            raw.sendall(b"".join(framed(request, c) for c, request in enumerate(asked)))
+            order = [read(received)[0] for _ in asked]
+        assert order == [0, 1, 2]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_ends_the_transaction_it_names(commit: bool) -> None:
+    shape = ClusterShape(brokers=2, partitions=10, hanging=2, ongoing=10)
+    ended, kept = (shape.hanging_ordinal(n) for n in (0, 1))
+    (topic, index), leader = shape.key(ended), shape.leader(ended)
+    with WireCluster(shape) as cluster:
+        port = cluster.ports[leader]
+        before = swept(cluster)
+        hanging, ongoing = (p for p in producers(port, topic, index) if p.current_txn_start_offset >= 0)
+        assert offset(port, topic, index, committed=True) == hanging.current_txn_start_offset
+        marker = MarkerToWrite(topic, index, hanging.producer_id, 0, hanging.coordinator_epoch, commit)
+        assert marker.answered(ask(port, marker.request(), WriteTxnMarkersResponse, 1)) == ErrorCode.NONE
+        left = producers(port, topic, index)
+        assert [p for p in left if p.current_txn_start_offset >= 0] == [ongoing]
+        assert len(left) == shape.producers_per_partition + 2, "the producer is still there, idle"
+        assert offset(port, topic, index, committed=True) == ongoing.current_txn_start_offset
+        assert offset(port, topic, index, committed=False) == HIGH_WATERMARK + 1
+        after = swept(cluster)
+    assert {key[:2] for key in judged(before, Verdict.HANGING)} == {shape.key(ended), shape.key(kept)}
+    assert {key[:2] for key in judged(after, Verdict.HANGING)} == {shape.key(kept)}
+
+
+@pytest.mark.parametrize(
+    ("follower", "epoch_change", "error"),
+    [
+        (0, 0, ErrorCode.NONE),
+        (0, -1, ErrorCode.FENCED_LEADER_EPOCH),
+        (0, 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (1, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+def test_offsets_are_told_by_the_leader_at_its_leader_epoch_alone(
+    wired: WireCluster, follower: int, epoch_change: int, error: ErrorCode
+) -> None:
+    port = wired.ports[SHAPE.replicas(SHAPE.leader(4))[follower]]
+    told = listed_offset(port, *SHAPE.key(4), SHAPE.leader_epoch(4) + epoch_change)
+    assert told.error_code == error
+    assert producers(port, *SHAPE.key(4)), "followers answer this without an error"
+
+
+# --- bytes ---
+
+
+@pytest.mark.parametrize("version", range(OFFERED[Api.Metadata].first, OFFERED[Api.Metadata].last + 1))
+def test_metadata_decodes_to_what_the_shape_says(version: int) -> None:
+    told = answered(answers_of(SHAPE), 1, MetadataRequest(topics=None), MetadataResponse, version)
+    assert [(b.node_id, b.host, b.port) for b in told.brokers] == [(b, HOST, 9_000 + b) for b in (1, 2, 3)]
+    assert told.cluster_id
+    assert {t.name: t.is_internal for t in told.topics} == {
+        **{SHAPE.topic_name(topic): False for topic in range(3)},
+        TRANSACTION_STATE_TOPIC: True,
+    }
+    users = [t for t in told.topics if not t.is_internal]
+    assert all(t.error_code == 0 and t.topic_id == SHAPE.topic_id(t.name) for t in users)
+    shown = {(t.name, p.partition_index): p for t in users for p in t.partitions}
+    assert len(shown) == SHAPE.partitions
+    for ordinal in range(SHAPE.partitions):
+        p = shown[SHAPE.key(ordinal)]
+        assert (p.leader_id, p.leader_epoch, p.error_code) == (SHAPE.leader(ordinal), SHAPE.leader_epoch(ordinal), 0)
+        assert tuple(p.replica_nodes) == tuple(p.isr_nodes) == SHAPE.replicas(p.leader_id) and not p.offline_replicas
+
+
+@pytest.mark.parametrize("version", range(OFFERED[Api.Metadata].first, OFFERED[Api.Metadata].last + 1))
+def test_metadata_of_a_name_that_no_topic_has_is_an_error(version: int) -> None:
+    names = ["nowhere", "topic-00001", "topic-1", "topic-00003", TRANSACTION_STATE_TOPIC]
+    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names])
+    told = answered(answers_of(SHAPE), 2, request, MetadataResponse, version)
+    assert {t.name: (t.error_code, len(t.partitions)) for t in told.topics} == {
+        **dict.fromkeys(("nowhere", "topic-1", "topic-00003"), (3, 0)),
+        "topic-00001": (0, 20),
+        TRANSACTION_STATE_TOPIC: (0, SHAPE.transaction_state_partitions),
+    }
+
+
+def test_producers_decode_to_what_the_shape_says() -> None:
+    shape = ClusterShape(brokers=2, partitions=40, partitions_per_topic=20, hanging=40, ongoing=7, error_every=9)
+    topics = [
+        DescribeProducersRequest.TopicRequest(name=name, partition_indexes=list(range(21)))
+        for name in (shape.topic_name(0), shape.topic_name(1), TRANSACTION_STATE_TOPIC, "nowhere")
+    ]
+    answers = answers_of(shape)
+    opened = planted(shape, hanging=True) | planted(shape, hanging=False)
+    for broker_id in shape.broker_ids:
+        told = answered(answers, broker_id, DescribeProducersRequest(topics=topics), DescribeProducersResponse, 0)
+        first, second, state, nowhere = told.topics
+        assert {p.error_code for p in nowhere.partitions} == {first.partitions[20].error_code} == {3}
+        assert all(p.active_producers == [] for p in state.partitions)
+        shown = [*first.partitions[:20], *second.partitions[:20]]
+        for ordinal, p in enumerate(shown):
+            if shape.leader(ordinal) != broker_id or ordinal % 9 == 8:
+                assert (p.error_code, p.active_producers) == (6, [])
+                continue
+            assert (p.error_code, p.error_message) == (0, None)
+            starts = {one.producer_id: one.current_txn_start_offset for one in p.active_producers}
+            assert [*starts][:10] == [*shape.idle_producer_ids(ordinal)] and {*starts.values()} >= {-1}
+            still = {(*shape.key(ordinal), pid, start) for pid, start in starts.items() if start >= 0}
+            assert still == {one for one in opened if one[:2] == shape.key(ordinal)}
+            assert {one.last_timestamp for one in p.active_producers if one.current_txn_start_offset == 100} == {
+                STARTED_AT_MS - HANGING_AGE_MS
+            }
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_listings_are_filtered_by_producer_id_and_state(version: int) -> None:
+    answers = answers_of(SHAPE)
+    one = next(SHAPE.all_transactional_ids())
+
+    def names(state_filters: list[str], producer_id_filters: list[int]) -> list[str]:
+        request = ListTransactionsRequest(state_filters=state_filters, producer_id_filters=producer_id_filters)
+        told = [answered(answers, b, request, ListTransactionsResponse, version) for b in SHAPE.broker_ids]
+        assert all(t.unknown_state_filters == [s for s in state_filters if s == "Odd"] for t in told)
+        return [s.transactional_id for t in told for s in t.transaction_states]
+
+    assert sorted(names([], [])) == sorted(each.name for each in SHAPE.all_transactional_ids())
+    assert names([], [one.producer_id, 5]) == [one.name]
+    assert names([], [one.producer_id, one.producer_id]) == [one.name]
+    assert len(names(["Ongoing", "Odd"], [])) == SHAPE.ongoing
+    assert names(["CompleteCommit"], [one.producer_id]) == names(["Odd"], []) == []
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_cluster_describes_its_brokers(version: int) -> None:
+    told = answered(answers_of(SHAPE), 1, DescribeClusterRequest(), DescribeClusterResponse, version)
+    assert [(b.broker_id, b.port) for b in told.brokers] == [(b, 9_000 + b) for b in SHAPE.broker_ids]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 5])
+def test_a_client_of_any_age_learns_what_is_offered(wired: WireCluster, version: int) -> None:
+    frame = struct.pack(">hhih", 18, version, 3, -1) + (b"\0\2x\2y\0" if version >= 3 else b"")
+    with socket.create_connection((HOST, wired.ports[2]), 10) as raw, raw.makefile("rb") as received:
+        raw.sendall(struct.pack(">i", len(frame)) + frame)
+        correlation_id, answer = read(received)
+    spoken = version if version <= 4 else 0
+    told = ApiVersionsResponse.decode(io.BytesIO(answer), version=spoken, header=False)
+    assert correlation_id == 3
+    assert told.error_code == (0 if version <= 4 else 35)
+    assert {k.api_key: (k.min_version, k.max_version) for k in told.api_keys} == {
+        int(api): (offered.first, offered.last) for api, offered in OFFERED.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">ihhih", 10, 3, 0, 1, -1),
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+        struct.pack(">ihhih", 10, 61, 0, 1, -1),
+        struct.pack(">ih", 2, 61),
+    ],
+    ids=["a negative length", "a huge length", "an old version", "an unknown API", "a cut request", "half a header"],
+)
+def test_a_request_that_cannot_be_understood_closes_its_connection_and_no_other(
+    wired: WireCluster, frame: bytes
+) -> None:
+    with socket.create_connection((HOST, wired.ports[1]), 10) as raw:
+        raw.sendall(frame)
+        with contextlib.suppress(ConnectionResetError):
+            assert raw.makefile("rb").read() == b""
+        assert producers(wired.ports[1], *SHAPE.key(0))
+
+
+def test_each_answer_names_any_broker_as_the_controller_and_is_the_same_otherwise() -> None:
+    answers = answers_of(SHAPE)
+    broker = ServedBroker(1, answers, Kept())
+    for request, api in ((MetadataRequest(topics=None), Api.Metadata), (DescribeClusterRequest(), Api.DescribeCluster)):
+        at = answers.controller_at(api, OFFERED[api].first)
+        assert at is not None
+        frame = framed(request, version=OFFERED[api].first)[4:]
+        told = {broker.body(api, OFFERED[api].first, frame) for _ in range(100)}
+        assert {int.from_bytes(body[at : at + 4]) for body in told} == {1, 2, 3}
+        assert len({body[:at] + body[at + 4 :] for body in told}) == 1
+
+
+# --- the transaction log ---
+
+
+def logged(shape: ClusterShape, k: int, bytes_max: int) -> list[LoggedTransaction]:
+    """All records of a partition of the log, read in pieces of this size; every whole batch has a right checksum."""
+    log = World(shape, STARTED_AT_MS, {}).state_log
+    found: list[LoggedTransaction] = []
+    offset = 0
+    while offset < log.end(k):
+        data = log.read(k, offset, bytes_max)
+        first = 12 + int.from_bytes(data[8:12])
+        assert first <= len(data) <= max(first, bytes_max)
+        for batch in MemoryRecords(data):
+            assert batch.validate_crc() and batch.base_offset >= offset
+            assert batch.magic == 2 and not batch.is_transactional
+            (record,) = batch
+            name = transactional_id(record.key)
+            assert name is not None
+            found.append(decode(record.offset, 0, name, record.value))
+            offset = record.offset + 1
+    return found
+
+
+LOGGED = [
+    ClusterShape.busy(3, 500, transactional_ids=90, log_records=2_000, transaction_state_partitions=3),
+    ClusterShape.busy(3, 500, transactional_ids=90, log_records=0, transaction_state_partitions=3),
+    ClusterShape(partitions=90, ongoing=20, partitions_per_transaction=3, transaction_state_partitions=3),
+    ClusterShape(transaction_state_partitions=3),
+]
+
+
+@pytest.mark.parametrize("shape", LOGGED, ids=["with a history", "cleaned", "nothing at rest", "empty"])
+def test_the_last_record_of_each_id_in_the_log_is_what_its_coordinator_says(shape: ClusterShape) -> None:
+    records = {k: logged(shape, k, 10_000) for k in range(3)}
+    assert sum(map(len, records.values())) >= shape.log_records
+    last = {record.transactional_id: (k, record) for k, each in records.items() for record in each}
+    ids = {one.name: one for one in shape.all_transactional_ids()}
+    assert last.keys() == ids.keys()
+    for name, (k, record) in last.items():
+        one = ids[name]
+        assert k == coordinator_partition(name, 3)
+        said = (record.producer_id, record.producer_epoch, record.state.value)
+        assert said == (one.producer_id, one.producer_epoch, one.state)
+        assert record.partitions == {shape.key(ordinal) for ordinal in one.held}
+        assert {*one.shown} <= {*one.held}
+        assert record.start_time_ms == (-1 if one.began_ago_ms is None else STARTED_AT_MS - one.began_ago_ms)
+    orphans = {t.producer_id for each in shape.open_transactions().values() for t in each if not t.transactional_id}
+    assert not orphans & {record.producer_id for each in records.values() for record in each}
+
+
+def test_each_record_of_the_log_follows_from_the_one_before() -> None:
+    order = {"Empty": {"Ongoing"}, "Ongoing": {"PrepareCommit", "PrepareAbort"}}
+    order |= {f"Prepare{end}": {f"Complete{end}"} for end in ("Commit", "Abort")}
+    order |= {f"Complete{end}": {"Ongoing", "Empty"} for end in ("Commit", "Abort")}
+    raised = {"PrepareCommit", "PrepareAbort"}
+    for k in range(3):
+        before: dict[str, LoggedTransaction] = {}
+        for record in logged(LOGGED[0], k, 1 << 20):
+            last = before.get(record.transactional_id)
+            if last is not None:
+                assert record.state.value in order[last.state.value]
+                anew = record.state.value == "Empty"
+                assert record.producer_epoch == last.producer_epoch + (anew or record.state.value in raised)
+                assert record.updated_ms >= last.updated_ms
+            before[record.transactional_id] = record
+
+
+@pytest.mark.parametrize("bytes_max", [1, 250, 700, 4_096])
+def test_the_log_is_the_same_in_pieces_of_any_size(bytes_max: int) -> None:
+    assert all(logged(LOGGED[0], k, bytes_max) == logged(LOGGED[0], k, 1 << 24) for k in range(3))
+
+
+def test_what_is_kept_of_the_log_is_bounded_and_what_is_made_again_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = World(LOGGED[0], STARTED_AT_MS, {}).state_log
+    kept = [log.read(k, 0, 1 << 24) for k in range(3)]
+    monkeypatch.setattr(state_log, "_ROWS_BYTES_MAX", 1)
+    again = [log.read(k, 0, 1 << 24) for k in range(3)]
+    assert again == kept and len(log._kept) == 1
+
+
+def test_markers_stand_at_the_end_of_a_partitions_log_and_before_them_what_is_open() -> None:
+    shape = ClusterShape(brokers=1, partitions=1, hanging=1)
+    world = World(shape, STARTED_AT_MS, {1: 9_001})
+    world.end(0, Written(1_000_000_000, 0, 7, True))
+    data = partition_log.read(world, 0, 0, 1 << 20, HIGH_WATERMARK + 1)
+    batches = [*MemoryRecords(data)]
+    assert all(batch.validate_crc() for batch in batches)
+    assert [b.base_offset for b in batches][1:] == [b.last_offset + 1 for b in batches][:-1]
+    (opened,) = (b for b in batches if b.is_transactional and not b.is_control_batch)
+    assert (opened.base_offset, opened.producer_id, opened.base_sequence) == (100, 1_000_000_000, 0)
+    assert batches[-1].is_control_batch and batches[-1].base_offset == HIGH_WATERMARK
+
+
+# --- shapes ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ClusterShape.busy()),
+        (["--brokers", "5", "--hanging", "7"], ClusterShape.busy(5, hanging=7)),
+        (["--live-share", "0.5", "--log-records", "0"], ClusterShape.busy(live_share=0.5, log_records=0)),
+        (["--ongoing", "3", "--prepared", "0"], ClusterShape.busy(ongoing=3, prepared=0)),
+        (["--quiet", "--partitions", "9", "--latency-ms", "3"], ClusterShape(partitions=9, latency_ms=3)),
+    ],
+)
+def test_by_hand_the_cluster_is_busy_unless_it_is_to_be_quiet(arguments: list[str], expected: ClusterShape) -> None:
+    assert by_hand.parsed(arguments)[0] == expected
+
+
+def test_each_number_of_a_shape_is_an_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        by_hand.parsed(["--help"])
+    told = capsys.readouterr().out
+    numbers = [one.name for one in fields(ClusterShape) if isinstance(one.default, int | float)]
+    assert all(f"--{name.replace('_', '-')} N" in told for name in (*numbers, "live_share"))
+    with pytest.raises(SystemExit):
+        by_hand.parsed(["--quiet", "--live-share", "0.1"])
+    assert "--live-share" in capsys.readouterr().err
+
+
+def test_a_live_transaction_is_on_partitions_of_different_topics_and_leaders() -> None:
+    shape = ClusterShape.busy(10, 10_000)
+    assert (shape.ongoing, shape.partitions_per_transaction, shape.prepared) == (50, 10, 1)
+    for number in range(shape.ongoing):
+        ordinals = shape.ongoing_ordinals(number)
+        assert len({shape.key(ordinal)[0] for ordinal in ordinals}) == len({*ordinals}) == 10
+        assert len({shape.leader(ordinal) for ordinal in ordinals}) > 3
+    assert len({ordinal for n in range(shape.ongoing) for ordinal in shape.ongoing_ordinals(n)}) == 500
+    states = Counter(one.state for one in shape.all_transactional_ids())
+    assert states == {
+        "Ongoing": 50,
+        "PrepareCommit": 1,
+        "Empty": 10_000,
+        "CompleteAbort": 5_000,
+        "CompleteCommit": 85_000,
+    }
+
+
+@pytest.mark.parametrize(("count", "brokers"), [(1, 3), (10, 3), (70, 7), (97, 5), (100, 5)])
+def test_open_transactions_are_spread_over_partitions_and_leaders(count: int, brokers: int) -> None:
+    shape = ClusterShape(brokers=brokers, partitions=100, partitions_per_topic=7, hanging=count, ongoing=count)
+    opened = shape.open_transactions()
+    assert {o for o, each in opened.items() for t in each if not t.transactional_id} == {
+        shape.hanging_ordinal(n) for n in range(count)
+    }
+    assert len({ordinal for n in range(count) for ordinal in shape.ongoing_ordinals(n)}) == count
+    leaders = Counter(shape.leader(shape.hanging_ordinal(n)) for n in range(count))
+    assert count < 70 or max(leaders.values()) < 2 * count / brokers
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_a_busy_broker_leads_its_share_and_the_others_share_the_rest(share: float) -> None:
+    shape = ClusterShape(brokers=5, partitions=1_000, busy_share=share)
+    led = Counter(map(shape.leader, range(1_000)))
+    assert led[1] == (round(1_000 * share) or 200)
+    rest = [led[b] for b in (2, 3, 4, 5)]
+    assert max(rest) - min(rest) <= 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"brokers": 0}, {"partitions": -1}, {"hanging": 1_001}, {"replication_factor": 4}, {"busy_share": 1.1}),
+        *({"ongoing": 101, "partitions_per_transaction": 10}, {"log_records": 1}),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ClusterShape(**wrong)
+
+
+def test_what_is_kept_of_answers_is_bounded_and_the_oldest_goes_first() -> None:
+    kept = Kept(bytes_max=10)
+    for name, size in ((b"a", 4), (b"b", 3), (b"c", 5), (b"d", 20)):
+        kept.keep((1, name), bytes(size))
+    assert [kept.get((1, name)) is not None for name in (b"a", b"b", b"c", b"d")] == [False, True, True, False]
+
+
+def test_the_same_request_is_answered_with_the_same_bytes_until_a_marker_is_written() -> None:
+    shape = ClusterShape(brokers=2, partitions=4, hanging=4)
+    broker = ServedBroker(1, answers_of(shape), Kept())
+    frame = framed(
+        DescribeProducersRequest(
+            topics=[DescribeProducersRequest.TopicRequest(name="topic-00000", partition_indexes=[0])]
+        )
+    )[4:]
+    first = broker.body(Api.DescribeProducers, 0, frame)
+    assert broker.body(Api.DescribeProducers, 0, frame) is first
+    marker = MarkerToWrite("topic-00000", 0, 1_000_000_000, 0, -1, True).request()
+    broker.body(Api.WriteTxnMarkers, 1, framed(marker, version=1)[4:])
+    assert broker.body(Api.DescribeProducers, 0, frame) != first
+
+
+# --- processes ---
+
+
+def test_by_hand_it_prints_where_it_is_and_its_processes_end_with_it() -> None:
+    size = ["--brokers", "2", "--partitions", "4", "--hanging", "1", "--transactional-ids", "50"]
+    command = [sys.executable, "-m", "txnscan.sim.wire", *size]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        servers = served.stdout.readline().strip()
+        found = find_hanging(ScanConfig(servers))
+        assert found.counts["hanging"] == 1
+        with socket.create_connection((HOST, int(servers.rsplit(":", 1)[1])), 10) as raw:
+            served.kill()
+            assert raw.recv(1) == b"", "its child has seen it end, and ends"
+
+
+def test_a_closed_cluster_answers_no_more() -> None:
+    cluster = WireCluster(ClusterShape(brokers=1, partitions=1))
+    cluster.close()
+    cluster.close()
+    with pytest.raises(RuntimeError):
+        cluster.stats()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((HOST, cluster.ports[1]), 10)
+
+
+class CountedHistory:
+    """A history of these incidents and of nothing else, which counts how often each half of it is waited for."""
+
+    def __init__(self, incidents: Iterable[TransactionKey]) -> None:
+        self.incidents = dict.fromkeys(incidents, Incident(1, None))
+        self.waited_for: Counter[str] = Counter()
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        return partial(self._wait, "unresolved", self.incidents)
+
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
+        return partial(self._wait, "last seen", {})
+
+    def _wait(self, half: str, seen: Any) -> Any:
+        self.waited_for[half] += 1
+        return seen
+
+
+def with_history(cluster: WireCluster, incidents: Iterable[TransactionKey]) -> tuple[Scan, CountedHistory]:
+    history = CountedHistory(incidents)
+    config = ScanConfig(cluster.bootstrap_servers)
+    servers = parse_bootstrap_servers(config.bootstrap_servers)
+    with Cluster(ClientFactory("history", ConnectionSettings(), servers)) as driver:
+        found = scan(
+            config,
+            driver,
+            ThreadsEngine(),
+            sweep_id="history",
+            now_ms=wall_clock_ms,
+            history=history,
+            progress=lambda stage, done, total: None,
+        )
+    return found, history
+
+
+def test_the_history_is_asked_for_once_however_much_is_open_and_for_no_more_than_is_needed() -> None:
+    with WireCluster(SHAPE) as cluster:
+        found, history = with_history(cluster, ())
+        assert len(found.transactions) == SHAPE.hanging + SHAPE.ongoing
+        assert history.waited_for == {"unresolved": 1, "last seen": 1}
+        again, history = with_history(cluster, (judged.observation.transaction_key for judged in found.transactions))
+    assert history.waited_for == {"unresolved": 1}, "all that is open is known already"
+    assert {judged.observation.first_seen_ms for judged in again.transactions} == {1}

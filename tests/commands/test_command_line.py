@@ -1,0 +1,733 @@
+"""The command line as a user meets it: each wrong word, each thing that is not there, with its sentence and its status.
+
+In one process through Typer's runner, and as processes of their own where streams, signals and start-up are what it is
+about.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import txnscan
+from tests.builders import plan, scan, stored
+from tests.process import ROOT, run
+from txnscan.cli import app, base
+from txnscan.cli.ending import errors_in_one_line
+from txnscan.clock import wall_clock_ms
+from txnscan.config import ConfigError
+from txnscan.demo.wait import wait_until
+from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
+from txnscan.engine.jvm import _listen
+from txnscan.report.progress import _STAGES, TerminalProgress
+from txnscan.resolve.apply import ApplyRunning
+from txnscan.resolve.plan import to_json
+
+
+class Listener:
+    """Counts the connections to a port where nobody answers."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.connections = 0
+        threading.Thread(target=self._count, daemon=True).start()
+
+    def _count(self) -> None:
+        try:
+            while True:
+                self._socket.accept()[0].close()
+                self.connections += 1
+        except OSError:
+            return
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener()
+    yield made
+    made.close()
+
+
+AT = ("--bootstrap-server", "{at}")
+FIND = ("find-hanging", *AT)
+SWEEP = ("sweep", *AT)
+CLUSTER = ("simulate", "--cluster")
+NO_ADDRESS = "is not host:port (an IPv6 address stands in brackets)"
+NO_DURATION = "is not a duration; write a number above 0 with a unit, such as 20m"
+NO_LOCATION = (
+    "is neither a path nor catalog.schema; write ./main.tx-scan for a directory, or main.`tx-scan` for a schema of a "
+    "catalog"
+)
+NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
+NO_MASTER = "is no Spark master; use local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+NO_STATE = "is not one of 'empty', 'ongoing', 'preparecommit', 'prepareabort', 'completecommit', 'completeabort'"
+BY_PRODUCER = "--producer-id, --producer-epoch and --coordinator-epoch"
+ABORT = ("abort", *AT, "--topic", "t", "--partition", "0")
+NO_PATTERN = "is not a regular expression: missing ), unterminated subpattern at position 0"
+
+# What stands behind "txnscan: ", whole. Nothing is sent, and the status is 2.
+USAGE = [
+    (("find-hanging",), "missing option '--bootstrap-server'; see txnscan find-hanging --help"),
+    (("find-hanging", "--bootstrap-server", ""), "--bootstrap-server: is empty; give host:port"),
+    (("find-hanging", "--bootstrap-server", "{at},"), f"--bootstrap-server: '' {NO_ADDRESS}"),
+    (("find-hanging", "--bootstrap-server", "localhost"), f"--bootstrap-server: 'localhost' {NO_ADDRESS}"),
+    (("find-hanging", "--bootstrap-server", "a:1:2"), f"--bootstrap-server: 'a:1:2' {NO_ADDRESS}"),
+    (("find-hanging", "--bootstrap-server", "[::1:9092"), f"--bootstrap-server: '[::1:9092' {NO_ADDRESS}"),
+    (("find-hanging", "--bootstrap-server", "a b:1"), f"--bootstrap-server: 'a b:1' {NO_ADDRESS}"),
+    (("find-hanging", "--bootstrap-server", "a:0"), "--bootstrap-server: port 0 is not between 1 and 65535"),
+    (("find-hanging", "--bootstrap-server", "a:65536"), "--bootstrap-server: port 65536 is not between 1 and 65535"),
+    ((*FIND, "--late-after", "15"), f"--late-after: '15' {NO_DURATION}"),
+    ((*FIND, "--late-after", "15x"), f"--late-after: '15x' {NO_DURATION}"),
+    ((*FIND, "--late-after", "0s"), f"--late-after: '0s' {NO_DURATION}"),
+    ((*FIND, "--late-after", "-1m"), f"--late-after: '-1m' {NO_DURATION}"),
+    ((*FIND, "--late-after", "NaN"), f"--late-after: 'NaN' {NO_DURATION}"),
+    ((*FIND, "--late-after", "999999999999d"), f"--late-after: '999999999999d' {NO_DURATION}"),
+    ((*FIND, "--late-after", "\x1b[31m"), f"--late-after: '\\x1b[31m' {NO_DURATION}"),
+    (
+        (*FIND, "--max-transaction-timeout", "0"),
+        "--max-transaction-timeout: 0 is out of range; use 1 to 2147483647 minutes",
+    ),
+    (
+        (*FIND, "--max-transaction-timeout", "99999999999999"),
+        "--max-transaction-timeout: 99999999999999 is out of range; use 1 to 2147483647 minutes",
+    ),
+    (
+        (*FIND, "--max-transaction-timeout", "9", "--late-after", "9m"),
+        "--max-transaction-timeout: is the same as --late-after; give one of them",
+    ),
+    ((*FIND, "--partition", "1"), "--partition: needs --topic to say of which topic"),
+    ((*FIND, "--topic", "t", "--partition", "-1"), "--partition: must be 0 or more"),
+    ((*FIND, "--partition", "x"), f"invalid value for '--partition': {NO_NUMBER}; see txnscan find-hanging --help"),
+    ((*FIND, "--broker-id", "x"), f"invalid value for '--broker-id': {NO_NUMBER}; see txnscan find-hanging --help"),
+    ((*FIND, "--topic", "a/b"), "--topic: 'a/b' is not a legal topic name"),
+    ((*FIND, "--topic", ".."), "--topic: '..' is not a legal topic name"),
+    ((*FIND, "--topic", "a\nb"), "--topic: 'a\\nb' is not a legal topic name"),
+    (
+        (*FIND, "--format", "xml"),
+        "invalid value for '--format': 'xml' is not one of 'table', 'json'; see txnscan find-hanging --help",
+    ),
+    (
+        (*FIND, "--fail-on", "late"),
+        "invalid value for '--fail-on': 'late' is not one of 'hanging', 'incomplete'; see txnscan find-hanging --help",
+    ),
+    ((*FIND, "--abort"), "no such option: --abort (Possible options: --format); see txnscan find-hanging --help"),
+    (
+        (*FIND, "--command-config", ""),
+        "--command-config: is empty; give a client.properties, or leave the option out",
+    ),
+    ((*FIND, "--broker-id", "-1"), "--broker-id: must be 0 or more"),
+    ((*FIND, "--topic", "a\udcff"), "--topic: 'a\\udcff' is not a legal topic name"),
+    ((*FIND, "--topic", "a\x1b[31m"), "--topic: 'a\\x1b[31m' is not a legal topic name"),
+    (("maintain", "--tables", "./t", "--keep", "-1d"), f"--keep: '-1d' {NO_DURATION}"),
+    (
+        ("report", "--tables", "./t", "--out", "/nowhere/x"),
+        "--out: /nowhere/x cannot be written; name a file in a folder that is there",
+    ),
+    (
+        ("views", "--tables", "t"),
+        "--tables: 't' is neither a path nor catalog.schema; write ./t for a directory, or catalog.schema",
+    ),
+    ((*SWEEP, "--topic", "("), f"--topic: '(' {NO_PATTERN}"),
+    ((*SWEEP, "--batch-size", "0"), "--batch-size: 0 is out of range; use 1 to 10000"),
+    ((*SWEEP, "--batch-size", "10001"), "--batch-size: 10001 is out of range; use 1 to 10000"),
+    ((*SWEEP, "--in-flight", "-1"), "--in-flight: -1 is out of range; use 1 to 64"),
+    ((*SWEEP, "--in-flight", "65"), "--in-flight: 65 is out of range; use 1 to 64"),
+    ((*SWEEP, "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
+    *(
+        ((*command, "--tables", "main.tx-scan"), f"--tables: 'main.tx-scan' {NO_LOCATION}")
+        for command in (
+            *(SWEEP, ("check", *AT), ("show",), ("history",), ("plan", "--out", "plan.json"), ("demo",)),
+            ("apply", "plan.json", *AT),
+        )
+    ),
+    (("show", "--tables", "./t", "--max-age", "15"), f"--max-age: '15' {NO_DURATION}"),
+    (("plan", "--tables", "./t", "--out", "plan.json", "--max-age", "x"), f"--max-age: 'x' {NO_DURATION}"),
+    (("history", "--tables", "./t", "--incident", "x'y"), "--incident: 'x'y' is no id of an incident"),
+    (
+        (*SWEEP, "--engine", "flink"),
+        "invalid value for '--engine': 'flink' is not one of 'spark', 'threads'; see txnscan sweep --help",
+    ),
+    (("show",), "missing option '--tables'; see txnscan show --help"),
+    (("plan", "--tables", "./t"), "missing option '--out'; see txnscan plan --help"),
+    (
+        ("plan", "--tables", "./t", "--out", "/nowhere/plan.json"),
+        "--out: /nowhere/plan.json cannot be written; name a file in a folder that is there",
+    ),
+    (("plan", "--tables", "./t", "--out", "plan.json", "--topic", "("), f"--topic: '(' {NO_PATTERN}"),
+    (
+        ("plan", "--tables", "./t", "--out", "plan.json", "--limit", "0"),
+        "invalid value for '--limit': Input should be greater than or equal to 1; see txnscan plan --help",
+    ),
+    ((*CLUSTER, "fifty"), "--cluster: 'fifty' is no size; use BROKERSxPARTITIONS, such as 50x100000"),
+    ((*CLUSTER, "0x10"), "--cluster: a cluster has brokers and partitions"),
+    ((*CLUSTER, "3x10", "--open", "11"), "--open: there are 10 partitions"),
+    ((*CLUSTER, "3x10", "--latency-ms", "nan"), "--latency-ms: must be 0 or more"),
+    ((*CLUSTER, "3x10", "--producers", "-1"), "--producers: must be 0 or more"),
+    (("apply", *AT, "--tables", "./t"), "missing argument 'PLAN'; see txnscan apply --help"),
+    (
+        ("apply", "/nowhere/plan.json", *AT, "--tables", "./t"),
+        "PLAN: /nowhere/plan.json cannot be read: No such file or directory",
+    ),
+    (("apply", "x", *AT, "--tables", "./t", "--max-plan-age", "1"), f"--max-plan-age: '1' {NO_DURATION}"),
+    (("check",), "missing option '--bootstrap-server'; see txnscan check --help"),
+    (("check", *AT, "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
+    (
+        ("demo", "--port", "80"),
+        "invalid value for '--port': Input should be greater than or equal to 1024; see txnscan demo --help",
+    ),
+    (("list", *AT, "--state", "open"), f"invalid value for '--state': 'open' {NO_STATE}; see txnscan list --help"),
+    (("list", *AT, "--producer-id", "-1"), "--producer-id: -1 is no producer id"),
+    (
+        ("list", *AT, "--format", "xml"),
+        "invalid value for '--format': 'xml' is not one of 'table', 'json', 'csv'; see txnscan list --help",
+    ),
+    (("describe", *AT), "missing option '--transactional-id'; see txnscan describe --help"),
+    (("describe", *AT, "--transactional-id", ""), "--transactional-id: is empty; give an id"),
+    (("describe-producers", *AT, "--partition", "0"), "--partition: needs --topic to say of which topic"),
+    (("describe-producers", *AT, "--topic", "a/b"), "--topic: 'a/b' is not a legal topic name"),
+    (("coordinator", *AT), "--transactional-id: give an id, or a group with --group"),
+    (("transaction-log", *AT), "--transactional-id: give an id, or a producer id with --producer-id"),
+    (("transaction-log", *AT, "--producer-id", "-1"), "--producer-id: must be 0 or more"),
+    (("abort", *AT, "--partition", "0"), "missing option '--topic'; see txnscan abort --help"),
+    (ABORT, f"--start-offset: is needed, or {BY_PRODUCER} for old brokers"),
+    (
+        (*ABORT, "--start-offset", "1", "--producer-id", "1"),
+        "--start-offset: says which transaction; leave out --producer-id and the epochs",
+    ),
+    ((*ABORT, "--producer-id", "1"), "--producer-epoch: is needed without --start-offset"),
+    ((*ABORT, "--start-offset", "-1"), "--start-offset: -1 is out of range; use 0 to 9223372036854775807"),
+    (
+        (*ABORT, "--producer-id", "1", "--producer-epoch", "32768", "--coordinator-epoch", "0"),
+        "--producer-epoch: 32768 is out of range; use 0 to 32767",
+    ),
+    ((*ABORT, "--start-offset", "1", "--force", " "), "--force: is empty; say why, for the journal"),
+    ((*ABORT, "--start-offset", "1", "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
+    (("force-terminate", *AT), "missing option '--transactional-id'; see txnscan force-terminate --help"),
+    (("force-terminate", *AT, "--transactional-id", ""), "--transactional-id: is empty; give an id"),
+    (("sweeep",), "no such command 'sweeep'. Did you mean 'sweep'; see txnscan --help"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), USAGE, ids=[" ".join(arguments) for arguments, _ in USAGE])
+def test_a_wrong_option_is_named_in_one_sentence_and_exits_with_2_before_anything_is_sent(
+    listener: Listener, arguments: tuple[str, ...], says: str
+) -> None:
+    ran = CliRunner().invoke(app, [word.format(at=listener.address) for word in arguments])
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"txnscan: {says}\n")
+    assert listener.connections == 0
+
+
+MADE = plan(stored(), stored(incident_id="incident-2", partition=1, reason="live_epoch"))
+FRESH = replace(MADE, planned_at_ms=wall_clock_ms())
+EXPIRED = "old, and at most 1 h is allowed; sweep and plan again"
+# A plan, more words, the status and what is said; nothing is sent and Spark does not start.
+REFUSED = [
+    ("nothing", (), 6, "plan: the file is not JSON; make one with `txnscan plan --out`"),
+    ("{}", (), 6, "plan: the file is not a plan of txnscan; make one with `txnscan plan --out`"),
+    (to_json(MADE), (), 6, EXPIRED),
+    (
+        to_json(FRESH).replace("ABORT", "COMMIT"),
+        (),
+        6,
+        "plan: it was edited since it was made, or cut short; plan again",
+    ),
+    (to_json(FRESH), ("--only", "p-9"), 2, "--only: 'p-9' is not among the markers of the plan: p-0"),
+    (to_json(FRESH), ("--only", "p-1"), 2, "--only: the plan refuses p-1 (live_owner): "),
+]
+
+
+@pytest.mark.parametrize(("text", "more", "status", "says"), REFUSED)
+def test_a_plan_that_is_not_to_be_done_is_refused_before_anything_starts(
+    listener: Listener, tmp_path: Path, text: str, more: tuple[str, ...], status: int, says: str
+) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    words = ["apply", str(tmp_path / "plan.json"), "--bootstrap-server", listener.address, "--tables", "./t", *more]
+    ran = CliRunner().invoke(app, words)
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (status, "", 1)
+    assert ran.stderr.startswith("txnscan: ") and says in ran.stderr
+    assert listener.connections == 0
+
+
+def test_another_apply_is_a_status_of_its_own() -> None:
+    with pytest.raises(typer.Exit) as ended, errors_in_one_line():
+        raise ApplyRunning("--tables", "another apply is under way")
+    assert ended.value.exit_code == 7
+
+
+LOGIN = "sasl.mechanism=PLAIN\nsasl.jaas.config=hunter2\n"
+# What stands behind "--command-config: <file>", whole. The secret in a file is hunter2.
+PROPERTIES = [
+    (None, " does not exist"),
+    ("", " holds no settings; leave the option out to connect without any"),
+    ("\ufeff", " holds no settings; leave the option out to connect without any"),
+    (b"\xff\xfes\x00", " cannot be read: it is not UTF-8 text"),
+    (
+        "security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n",
+        ": sasl.mechanism must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM",
+    ),
+    ("security.protocol=TLS\n", ": security.protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+    ("ssl.provider=hunter2\n", ": ssl.provider is not supported; remove it or connect another way"),
+    (
+        "security.protocol=SSL\nssl.truststore.location=/x.jks\n",
+        ": ssl.truststore.location names a file that cannot be read",
+    ),
+    (
+        f"security.protocol=SASL_PLAINTEXT\n{LOGIN}",
+        ': sasl.jaas.config must read: <login module> required username="..." password="...";',
+    ),
+    (LOGIN, ": sasl.jaas.config has no effect with security.protocol=PLAINTEXT; set security.protocol"),
+    # Mistyped, and so without effect in Kafka's own clients.
+    (
+        "securty.protocol=SSL\n",
+        ": securty.protocol is no setting of Kafka's clients; did you mean security.protocol?",
+    ),
+    (
+        "security_protocol=SSL\n",
+        ": security_protocol is no setting of Kafka's clients; did you mean security.protocol?",
+    ),
+    (
+        "admin.security.protocol=SSL\n",
+        ": admin.security.protocol is no setting of Kafka's clients; did you mean security.protocol?",
+    ),
+    (
+        "sasl.jaas.confg=hunter2\n",
+        ": sasl.jaas.confg is no setting of Kafka's clients; did you mean sasl.jaas.config?",
+    ),
+    ("request.timeout=1\n", ": request.timeout is no setting of Kafka's clients; did you mean request.timeout.ms?"),
+    # A byte-order mark before a setting that is refused for what it says: it was read.
+    (
+        "\ufeffsecurity.protocol=TLS\n",
+        ": security.protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+    ),
+    (
+        "a=1\nx\ufeffsecurity.protocol=SSL",
+        ": x\\ufeffsecurity.protocol is no setting of Kafka's clients; did you mean security.protocol?",
+    ),
+    (
+        "config.providers=file\nconfig.providers.file.class=x\n",
+        ": config.providers.file.class must be one of org.apache.kafka.common.config.provider.EnvVarConfigProvider, "
+        "org.apache.kafka.common.config.provider.FileConfigProvider, "
+        "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), PROPERTIES, ids=[says for _, says in PROPERTIES])
+def test_a_wrong_client_properties_names_the_key_and_never_the_value(
+    listener: Listener, tmp_path: Path, text: str | bytes | None, says: str
+) -> None:
+    path = tmp_path / "client.properties"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    ran = CliRunner().invoke(app, [*FIND[:1], "--bootstrap-server", listener.address, "--command-config", str(path)])
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"txnscan: --command-config: {path}{says}\n")
+    assert listener.connections == 0
+
+
+WARNED = [
+    ("acks=all\nmax.poll.records=5\nmetric.reporters=x\n", []),
+    (
+        "schema.registry.url=http://hunter2@x\n",
+        ["schema.registry.url is no setting of Kafka's clients and has no effect"],
+    ),
+    (
+        "acks=all\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\n",
+        [
+            "line 2 is no setting and has no effect (a value that goes on in the next line needs a backslash at the "
+            "end of its line)"
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "warnings"), WARNED, ids=["Kafka's own", "foreign", "a line of a key"])
+def test_a_setting_that_kafka_does_not_know_is_a_warning_without_its_value(
+    tmp_path: Path, text: str, warnings: list[str]
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(text)
+    ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", "127.0.0.1:1", "--command-config", str(path)])
+    said = ran.stderr.splitlines()
+    assert said[:-1] == [f"warning: --command-config: {path}: {warning}" for warning in warnings]
+    assert said[-1].startswith("txnscan: --bootstrap-server: ") and ran.exit_code == 1
+
+
+UNREACHED = [
+    ("127.0.0.1:{closed}", "nothing listens at that port; check host and port, and whether the broker is up"),
+    ("nosuch.invalid:9092", "the name nosuch.invalid does not resolve; check it, and the DNS of this machine"),
+]
+
+
+ASKING = [
+    ("list",),
+    ("describe", "--transactional-id", "a"),
+    ("describe-producers",),
+    ("coordinator", "--group", "g"),
+    ("transaction-log", "--transactional-id", "a"),
+    ("abort", "--topic", "t", "--partition", "0", "--start-offset", "1"),
+    ("force-terminate", "--transactional-id", "a"),
+]
+
+
+@pytest.mark.parametrize("command", ASKING, ids=[command[0] for command in ASKING])
+def test_every_command_says_that_no_broker_answers_in_one_sentence(command: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    ran = CliRunner().invoke(app, [*command, "--bootstrap-server", address])
+    said = f"the bootstrap server ({address}) cannot be reached: nothing listens at that port; check host and port, and"
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert ran.stderr.startswith(f"txnscan: --bootstrap-server: {said}")
+
+
+@pytest.mark.parametrize("command", ASKING, ids=[command[0] for command in ASKING])
+def test_ctrl_c_ends_every_command_at_once_with_one_sentence(command: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        process = started(*command, "--bootstrap-server", f"127.0.0.1:{mute.getsockname()[1]}")
+        mute.accept()
+        assert interrupted(process) == (130, "", "txnscan: interrupted\n")
+
+
+@pytest.mark.parametrize(("address", "why"), UNREACHED)
+def test_a_bootstrap_server_that_cannot_be_reached_is_one_sentence_and_exits_with_1(address: str, why: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = address.format(closed=closed.getsockname()[1])
+    ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", address])
+    said = f"txnscan: --bootstrap-server: the bootstrap server ({address}) cannot be reached: {why}\n"
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (1, "", said)
+
+
+def test_a_port_that_takes_connections_and_answers_nothing_is_called_that(tmp_path: Path) -> None:
+    settings = tmp_path / "client.properties"
+    settings.write_text("request.timeout.ms=300\nsocket.connection.setup.timeout.ms=300\n")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        options = ["--bootstrap-server", address, "--command-config", str(settings)]
+        ran = CliRunner().invoke(app, ["find-hanging", *options])
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (
+        1,
+        "",
+        f"txnscan: --bootstrap-server: the bootstrap server ({address}) takes connections and does not answer "
+        "within 300 ms; check that the port is a Kafka broker's, and that the broker is not stuck\n",
+    )
+
+
+def test_blanks_around_bootstrap_servers_are_no_part_of_them_as_in_kafka() -> None:
+    ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", "127.0.0.1:1, 127.0.0.1:2"])
+    assert ran.exit_code == 1 and "(127.0.0.1:1)" in ran.stderr and "(127.0.0.1:2)" in ran.stderr
+
+
+def test_one_bootstrap_server_that_answers_is_enough_to_say_what_the_others_did() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, other)]
+    ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", ",".join(addresses)])
+    assert all(address in ran.stderr for address in addresses)
+
+
+def test_a_table_location_that_cannot_be_written_is_one_line_before_anything_is_sent(
+    listener: Listener, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    tables = ("--tables", str(tmp_path / "file" / "tables"), "--engine", "threads")
+    ran = run("sweep", "--bootstrap-server", listener.address, *tables)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines()[-1].startswith("txnscan: --tables: ")
+    assert "Traceback" not in ran.stderr and listener.connections == 0
+
+
+def test_without_java_a_sweep_says_so_in_one_line(tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+    ran = run("sweep", "--bootstrap-server", "localhost:9092", environment=environment)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == (
+        f"txnscan: Java 17 or newer is needed, but JAVA_HOME is {tmp_path}, which has no bin/java; "
+        "install one or set JAVA_HOME\n"
+    )
+
+
+def test_an_old_java_is_named_with_its_version(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    ran = run("sweep", "--bootstrap-server", "localhost:9092", environment={"JAVA_HOME": str(tmp_path)})
+    assert ran.returncode == 1
+    assert f"{java} is Java 8" in ran.stderr and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("sweep", "--bootstrap-server", "localhost:9092"), ("demo",)])
+def test_without_spark_a_command_says_what_to_install_at_once(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ImportError('no pyspark here')")
+    ran = run(*command, environment={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"})
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert (
+        ran.stderr == "txnscan: Spark is not installed: install txnscan[spark], or use find-hanging, which needs none\n"
+    )
+
+
+def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path) -> None:
+    """An Ivy settings file that reaches nothing stands for a network without registries."""
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="none"/><resolvers><filesystem name="none">'
+        f'<artifact pattern="{tmp_path}/nowhere/[artifact].[ext]"/></filesystem></resolvers></ivysettings>'
+    )
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TXNSCAN_IVY_SETTINGS": str(settings)}
+    ran = run("sweep", "--bootstrap-server", "localhost:9092", environment=environment)
+    assert ran.returncode == 1
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("txnscan: Delta Lake 4.4.0 could not be downloaded: check the network")
+    assert Path(last.rsplit(" ", 1)[1]).is_file()
+    assert "Traceback" not in ran.stderr
+
+
+def test_what_an_executor_raised_is_one_line() -> None:
+    from txnscan.engine.session import in_one_line
+
+    worker = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
+    assert in_one_line(RuntimeError(worker + "ModuleNotFoundError: No module named 'somelib'\n\tat org.x")) == (
+        "ModuleNotFoundError: No module named 'somelib'"
+    )
+    java = "An error occurred while calling o48.sql.\n: org.apache.spark.DeltaIOException: [X] No file\n\tat y"
+    assert in_one_line(RuntimeError(java)) == "[X] No file"
+
+
+@pytest.mark.parametrize(
+    ("engine", "partitions", "advised"),
+    [
+        ("spark", EXECUTORS_PAY_FROM_PARTITIONS - 1, "--engine threads"),
+        ("spark", EXECUTORS_PAY_FROM_PARTITIONS, None),
+        ("threads", EXECUTORS_PAY_FROM_PARTITIONS - 1, None),
+        ("threads", EXECUTORS_PAY_FROM_PARTITIONS, "--engine spark"),
+    ],
+)
+def test_a_sweep_says_when_the_other_engine_would_be_quicker(engine: str, partitions: int, advised: str | None) -> None:
+    said = advice(engine, partitions)
+    assert said is None if advised is None else advised in said and f"{partitions:,} partitions" in said
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_which_engine_is_quicker_is_told_to_people_and_not_to_schedulers(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(base, "_stderr", lambda: Console(stderr=True, force_terminal=terminal))
+    base.advise("spark", scan())
+    assert capsys.readouterr().err.startswith("note: this sweep read 2 partitions") == terminal
+
+
+# --- streams, signals and the start of Spark --------------------------------------------------------------------------
+
+
+def shell(typed: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a shell, with `txnscan` for what would be installed."""
+    script = f'set -o pipefail; txnscan() {{ "{sys.executable}" -m txnscan "$@"; }}; {typed}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+
+
+STREAMS = [
+    ("txnscan simulate --transitions >/dev/full", 1, "txnscan: stdout cannot be written: no space left on device\n"),
+    ("txnscan --help >/dev/full", 1, "txnscan: stdout cannot be written: no space left on device\n"),
+    ("txnscan simulate --list >&-", 1, "txnscan: stdout is closed\n"),
+    ("txnscan simulate --transitions | head -1 >/dev/null", 0, ""),
+    ("txnscan find-hanging --bootstrap-server x 2>/dev/full", 2, ""),
+]
+
+
+@pytest.mark.parametrize(("command", "status", "said"), STREAMS, ids=[command for command, _, _ in STREAMS])
+def test_a_stream_that_is_full_closed_or_not_read_leaves_no_trace(command: str, status: int, said: str) -> None:
+    ran = shell(command)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (status, "", said)
+
+
+def java_that(directory: Path, does: str) -> dict[str, str]:
+    """The environment with a Java of version 17 that does this when Spark starts it."""
+    java = directory / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f'#!/bin/sh\n[ "$1" = -version ] && {{ echo \'openjdk version "17.0.1"\' >&2; exit; }}\n{does}\n')
+    java.chmod(0o755)
+    return {"JAVA_HOME": str(java.parent.parent)}
+
+
+def test_why_spark_does_not_start_is_one_sentence_and_not_its_trace(tmp_path: Path) -> None:
+    java = java_that(
+        tmp_path,
+        "echo 'WARNING: Using incubator modules: jdk.incubator.vector' >&2\n"
+        "echo 'Exception in thread \"main\" org.apache.spark.SparkException: HADOOP_CONF_DIR must be set.' >&2\n"
+        "printf '\\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1)\\n' >&2; exit 1",
+    )
+    ran = run("show", "--tables", str(tmp_path), "--master", "yarn", environment=java)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "txnscan: Spark could not start: HADOOP_CONF_DIR must be set\n"
+
+
+def test_a_master_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        master = f"spark://127.0.0.1:{closed.getsockname()[1]}"
+    ran = run("show", "--tables", str(tmp_path), "--master", master, environment=java_that(tmp_path, "exit 1"))
+    said = f"txnscan: no Spark master answers at {master} ({master[8:]}: connection refused); start it, or name another"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"{said} with --master\n")
+
+
+@pytest.mark.parametrize("variable", ["MASTER", "--master"])
+@pytest.mark.parametrize("master", ["foo", "local[x]", "sc://x:15002", "spark://x"])
+def test_a_master_that_spark_does_not_know_is_a_wrong_option(
+    variable: str, master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from txnscan.engine.session import _master
+
+    if variable == "MASTER":
+        monkeypatch.setenv("MASTER", master)
+    with pytest.raises(ConfigError) as error:
+        _master(None if variable == "MASTER" else master)
+    assert str(error.value) == f"{variable}: '{master}' {NO_MASTER}"
+
+
+def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    return process.returncode, stdout, stderr
+
+
+def started(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    command = [sys.executable, "-m", "txnscan", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def test_ctrl_c_while_the_jvm_starts_is_one_sentence_and_leaves_no_jvm(tmp_path: Path) -> None:
+    """Spark's launcher names the command of the JVM. Here it is one that does not notice the end of who started it, as
+    a JVM does not that is still starting.
+    """
+    there = tmp_path / "there"
+    jvm = f"echo $$ >{there}.part; echo Exception >&2; mv {there}.part {there}; exec sleep 60"
+    process = started(
+        "show",
+        "--tables",
+        str(tmp_path),
+        "--master",
+        "local[1]",
+        **java_that(tmp_path, f"printf '\\0\\nsh\\0-c\\0%s\\0' '{jvm}'"),
+    )
+    wait_until(there.exists, "Spark started its JVM")
+    assert interrupted(process) == (130, "", "txnscan: interrupted\n")
+    command = Path("/proc", there.read_text().strip(), "cmdline")
+    wait_until(lambda: not command.exists() or not command.read_bytes(), "the JVM was gone")
+
+
+def test_ctrl_c_while_a_broker_is_waited_for_is_one_sentence_and_exits_with_130() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        process = started("find-hanging", "--bootstrap-server", f"127.0.0.1:{mute.getsockname()[1]}")
+        mute.accept()
+        assert interrupted(process) == (130, "", "txnscan: interrupted\n")
+
+
+def test_ctrl_c_while_the_command_is_imported_says_nothing(tmp_path: Path) -> None:
+    """A module that waits stands for a slow disk."""
+    there = tmp_path / "there"
+    (tmp_path / "typer.py").write_text(f"open({str(there)!r}, 'w'); import time; time.sleep(60)")
+    process = started("find-hanging", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    wait_until(there.exists, "the command was being imported")
+    assert interrupted(process) == (130, "", "")
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_stage_of_a_command_is_said_in_words() -> None:
+    package = Path(txnscan.__file__).parent
+    files = [package / "scan.py", package / "api.py", *(package / "cli").glob("*.py")]
+    sources = [file.read_text("utf-8") for file in files]
+    stages = {stage for source in sources for stage in re.findall(r'progress\("([^"]+)"', source)}
+    assert len(stages) > 10
+    assert stages <= _STAGES.keys()
+
+
+def test_progress_is_one_line_that_fits_and_says_what_comes_after_a_stage_that_is_complete() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    seen = []
+    with TerminalProgress(console) as progress:
+        for stage, done, total in (
+            ("start Spark", 0, 1),
+            ("read every partition", 999_999, 1_000_000),
+            ("read every partition", 1_000_000, 1_000_000),
+        ):
+            progress(stage, done, total)
+            page = Console(file=io.StringIO(), width=80)
+            with page.capture() as captured:
+                page.print(progress._progress.make_tasks_table(progress._progress.tasks))
+            seen.append(captured.get().rstrip("\n"))
+    assert all("\n" not in line and len(line) <= 80 for line in seen)
+    for line, says in zip(
+        seen,
+        ("Starting Spark", "Reading every partition 999,999 of 1,000,000", "Reading what earlier sweeps left"),
+        strict=True,
+    ):
+        assert says in line
+    assert " of " not in seen[-1]
+
+
+def test_what_the_jvm_always_says_is_not_passed_on_and_what_matters_is() -> None:
+    heard: list[str] = []
+    begun = threading.Event()
+    begun.set()
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as jvm:
+        jvm.write(
+            "WARNING: Using incubator modules: jdk.incubator.vector\n"
+            'Setting default log level to "WARN".\n'
+            "Picked up JAVA_TOOL_OPTIONS: -Dproxy=hunter2\n"
+            "2026-11-22 08:00:00 ERROR Executor: no space left\n"
+            "\tat org.apache.spark.Executor.run(Executor.scala:1)\n"
+        )
+    _listen(reader, deque(), begun, heard.append)
+    assert heard == ["2026-11-22 08:00:00 ERROR Executor: no space left"]
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+COMMANDS = sorted(name for name, one in get_command(app).commands.items() if not one.hidden)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_no_types_of_python_and_ends_with_examples_that_are_understood(command: str) -> None:
+    ran = CliRunner().invoke(app, [command, "-h"], env={"COLUMNS": "80"})
+    assert (
+        ran.exit_code == 0 and ran.stdout == CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
+    )
+    assert not re.search(r"<(list|int|str|float|path|bool)|\{|\}", ran.stdout)
+    # Nothing is cut short; in the usage it says that there may be several.
+    assert not re.search(r"\.\.\.$", ran.stdout.partition("\n")[2], re.M)
+    shown = re.findall(r"^ +(?:MASTER=\S+ )?txnscan (\S.*)$", ran.stdout.partition("Examples:")[2], re.M)
+    assert shown
+    for line in shown:
+        name, *words = shlex.split(line)
+        get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined]
+
+
+def test_the_list_of_commands_has_each_summary_whole() -> None:
+    ran = CliRunner().invoke(app, ["-h"], env={"COLUMNS": "80"})
+    listed = ran.stdout.partition("Commands:")[2]
+    assert "..." not in listed and all(re.search(rf"^  {name} ", listed, re.M) for name in COMMANDS)

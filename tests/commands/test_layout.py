@@ -1,0 +1,267 @@
+"""Who may import what, and what a command loads that does not need it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.process import ROOT
+
+PACKAGE = ROOT / "txnscan"
+# No socket, no clock, no Spark: what they need of these is an argument.
+THEORY = ("model.py", "judge/rules.py", "judge/outcome.py", "judge/log_check.py", "judge/undelivered.py")
+PURE_BUT_FOR_SEND = tuple(
+    f"evidence/{name}.py" for name in ("agreement", "log_scan", "probe", "sieve", "snapshot", "visibility")
+)
+OFFLINE = tuple(
+    f"offline/{name}.py"
+    for name in ("cluster_metadata", "columns", "files", "judging", "model", "producers", "state_log", "walk")
+)
+PURE = (
+    *THEORY,
+    *OFFLINE,
+    *PURE_BUT_FOR_SEND,
+    *("evidence/batches.py", "evidence/observe.py", "evidence/transaction_log.py", "findings.py"),
+    "watch/memory.py",
+    *("resolve/apply.py", "store/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
+    *("ask/coordinator.py", "ask/timeline.py", "ask/transactions.py"),
+)
+IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
+# Inside txnscan: what opens connections, runs a clock or needs Spark.
+IMPURE_HOMES = (
+    *("scan", "api", "cli", "engine", "report", "store.tables", "store.history"),
+    *("evidence.cluster", "evidence.log_reads", "evidence.reads", "evidence.tasks"),
+    *("offline.disk", "offline.reading", "offline.replica"),
+)
+# What listens, for Prometheus.
+WATCHED = "watch/endpoint.py"
+JOURNAL = ("resolve/journal.py", "resolve/lock.py")
+SPARK_HOMES = (
+    *("engine/spark.py", "engine/daemon.py", "engine/nodes.py", "engine/session.py", "engine/jvm.py"),
+    "store/spark.py",
+)
+# What needs Arrow, which Spark and delta-rs bring.
+ARROW_HOMES = (
+    *(
+        "engine/",
+        "store/delta.py",
+        "store/delta_rs.py",
+        "store/history.py",
+        "store/maintain.py",
+        "store/spark.py",
+        "store/tables.py",
+    ),
+    *JOURNAL,
+)
+
+
+@dataclass(frozen=True)
+class Import:
+    """An imported module. `when` is "start", "call" (inside a function) or "typing" (under TYPE_CHECKING)."""
+
+    file: str
+    module: str
+    when: str
+
+    def is_of(self, *packages: str) -> bool:
+        return any(self.module == p or self.module.startswith(f"{p}.") for p in packages)
+
+
+def files() -> list[str]:
+    return sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+def parsed(file: str) -> ast.Module:
+    return ast.parse((PACKAGE / file).read_text("utf-8"))
+
+
+def walk(node: ast.AST, file: str, when: str = "start") -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(file, name.name, when) for name in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"{file}: imports are absolute"
+            yield from (Import(file, f"{child.module}.{name.name}", when) for name in child.names)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from walk(child, file, "typing")
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from walk(child, file, "call" if when == "start" else when)
+        else:
+            yield from walk(child, file, when)
+
+
+def imports() -> list[Import]:
+    found = [one for file in files() for one in walk(parsed(file), file)]
+    assert len(found) > 100 and {"typing", "call", "start"} == {one.when for one in found}, "the walk sees nothing"
+    return found
+
+
+def offenders(*packages: str, allowed: tuple[str, ...], unless: tuple[str, ...] = ()) -> list[Import]:
+    """Imports of these packages outside the files and folders allowed, but for the moments in `unless`."""
+    return [
+        one for one in imports() if one.is_of(*packages) and not one.file.startswith(allowed) and one.when not in unless
+    ]
+
+
+@pytest.mark.parametrize("file", [*PURE, "config.py"])
+def test_the_files_that_these_rules_name_are_there(file: str) -> None:
+    assert file in files()
+
+
+@pytest.mark.parametrize("file", PURE)
+def test_the_pure_part_imports_no_socket_no_clock_no_spark_and_nothing_that_does(file: str) -> None:
+    outside = (*IMPURE_MODULES, "pyspark", "pyarrow", "kafka", "delta", *(f"txnscan.{home}" for home in IMPURE_HOMES))
+    assert [one for one in walk(parsed(file), file) if one.is_of(*outside)] == []
+
+
+@pytest.mark.parametrize("file", PURE)
+def test_the_pure_part_reads_no_clock_and_prints_nothing(file: str) -> None:
+    called = {ast.unparse(node.func) for node in ast.walk(parsed(file)) if isinstance(node, ast.Call)}
+    assert not {name for name in called if name.endswith((".now", ".utcnow", ".today"))}
+    assert not called & {"print", "open", "input"}
+
+
+@pytest.mark.parametrize("file", [*THEORY, "evidence/batches.py", "evidence/observe.py"])
+def test_the_theory_needs_nothing_but_the_standard_library_and_the_model(file: str) -> None:
+    needed = {one.module.split(".")[0] for one in walk(parsed(file), file)} - set(sys.stdlib_module_names)
+    assert needed <= {"txnscan"}
+    ours = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan")}
+    assert {module for module in ours if not module.startswith(("txnscan.model.", "txnscan.judge."))} == set()
+
+
+@pytest.mark.parametrize("file", PURE_BUT_FOR_SEND)
+def test_what_is_pure_but_for_send_takes_only_its_type_from_the_client(file: str) -> None:
+    from_client = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan.kafka.client")}
+    assert from_client == {"txnscan.kafka.client.Send"}
+
+
+def test_only_the_kafka_folder_the_demo_and_the_simulators_encoder_import_the_kafka_library() -> None:
+    assert offenders("kafka", allowed=("kafka/", "demo/", "sim/encode.py")) == []
+
+
+def test_only_the_client_opens_connections_to_brokers() -> None:
+    assert (
+        offenders("kafka.net", "kafka.client", "kafka.conn", allowed=("kafka/client.py", "kafka/oauth.py", "demo/"))
+        == []
+    )
+    # And what looks at a port to say why there is none; Spark's master is no broker.
+    assert (
+        offenders(
+            "socket", "ssl", allowed=("kafka/connection.py", "kafka/listener.py", "engine/jvm.py", "demo/", WATCHED)
+        )
+        == []
+    )
+
+
+def test_pyspark_is_imported_only_where_spark_is_used_and_elsewhere_for_types_alone() -> None:
+    assert offenders("pyspark", "delta", allowed=SPARK_HOMES, unless=("typing",)) == []
+
+
+def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() -> None:
+    stores = ("txnscan.store.spark", "txnscan.store.delta_rs", "txnscan.store.tables", "txnscan.store.history")
+    heavy = (*stores, "txnscan.engine.spark", "txnscan.engine.rows", "pyarrow", "pandas", "deltalake")
+    assert offenders(*heavy, allowed=ARROW_HOMES, unless=("call", "typing")) == []
+    # numpy is no part of the base installation.
+    assert offenders("numpy", allowed=("offline/columns.py",)) == []
+    assert offenders("txnscan.offline.columns", allowed=(), unless=("call",)) == []
+    journal = ("txnscan.resolve.journal", "txnscan.resolve.lock")
+    assert offenders(*journal, allowed=JOURNAL, unless=("call", "typing")) == []
+
+
+def test_delta_rs_is_imported_by_its_own_store_alone() -> None:
+    assert offenders("deltalake", allowed=("store/delta_rs.py",)) == []
+
+
+def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:
+    assert (
+        offenders(
+            "txnscan.kafka.write_txn_markers", allowed=("resolve/apply.py", "resolve/brokers.py", "sim/applying.py")
+        )
+        == []
+    )
+    senders = [file for file in files() if "write(marker_for(" in ast.unparse(parsed(file))]
+    assert senders == ["resolve/apply.py"]
+
+
+def test_only_resolve_can_fence_an_id() -> None:
+    assert offenders("txnscan.kafka.init_producer_id", allowed=("resolve/",)) == []
+
+
+def test_what_watches_for_ever_cannot_resolve() -> None:
+    watching = ("watch/", "cli/watching.py", "report/notifications.py", "report/metrics.py")
+    imported = [one for file in files() if file.startswith(watching) for one in walk(parsed(file), file)]
+    assert imported and [one for one in imported if one.is_of("txnscan.resolve")] == []
+
+
+def test_what_extras_bring_is_imported_only_where_it_is_needed() -> None:
+    watching = ("watch/", "report/metrics.py", "report/notifications.py")
+    assert offenders("prometheus_client", "txnscan.watch", allowed=watching, unless=("call", "typing")) == []
+    assert offenders("jinja2", allowed=(*watching, "report/html.py"), unless=("call", "typing")) == []
+    drawing = ("report/charts.py", "report/html.py")
+    charts = ("altair", "vl_convert", "txnscan.report.charts", "txnscan.report.html")
+    assert offenders(*charts, allowed=drawing, unless=("call", "typing")) == []
+
+
+def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs() -> None:
+    strangers = offenders("txnscan.demo", allowed=("demo/",), unless=("typing",))
+    assert {(one.file, one.when) for one in strangers} <= {("cli/trying.py", "call")}
+
+
+def test_nothing_but_the_simulator_imports_it_except_its_command_when_it_runs() -> None:
+    strangers = offenders("txnscan.sim", allowed=("sim/",), unless=("typing",))
+    assert {(one.file, one.when) for one in strangers} <= {("cli/trying.py", "call")}
+
+
+def test_the_simulator_needs_neither_brokers_nor_spark_nor_a_clock() -> None:
+    simulated = [one for file in files() if file.startswith("sim/") for one in walk(parsed(file), file)]
+    outside = ("pyspark", "pyarrow", "delta", "socket", "time", "txnscan.demo", "txnscan.store.tables")
+    assert simulated and [one for one in simulated if one.is_of(*outside)] == []
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["find-hanging", "--help"], ["--help"], ["find-hanging", "--bootstrap-server", "127.0.0.1:0"]),
+        *(["segments", "--help"], ["transaction-log", "/absent"]),
+        ["watch", "--bootstrap-server", "127.0.0.1:1", "--listen", "256.0.0.0:0"],
+    ],
+)
+def test_a_command_that_needs_no_spark_loads_none(arguments: list[str]) -> None:
+    script = f"""
+import sys
+from txnscan.cli import main
+try:
+    main({arguments!r})
+except SystemExit:
+    pass
+loaded = sorted(set(sys.modules) & {{"pyspark", "pyarrow", "pandas", "delta", "numpy", "txnscan.demo.brokers"}})
+sys.exit(f"loaded {{loaded}}" if loaded else 0)
+"""
+    ran = python("-c", script)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_find_hanging_tells_of_its_options() -> None:
+    ran = python("-m", "txnscan", "find-hanging", "--help")
+    assert ran.returncode == 0
+    assert all(
+        option in ran.stdout for option in ("--bootstrap-server", "--command-config", "--late-after", "--format")
+    )
+
+
+def test_importing_the_package_loads_neither_the_client_nor_spark() -> None:
+    ran = python("-c", "import sys, txnscan; sys.exit(bool({'kafka', 'pyspark', 'pyarrow'} & set(sys.modules)))")
+    assert ran.returncode == 0

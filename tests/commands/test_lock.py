@@ -1,0 +1,174 @@
+"""One apply at a time: across processes on a local path, and not at all where commits are not exclusive."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conftest import Opens
+from tests.process import ROOT
+from txnscan import ScanConfig
+from txnscan.config import ConfigError
+from txnscan.resolve.lock import ApplyRunning, Lock, check_exclusive, location_of
+from txnscan.resolve.plan import Plan
+from txnscan.resolve.run import apply_to
+from txnscan.store.open import open_tables
+from txnscan.store.schema import APPLY_LOCKS
+
+CLUSTER = "a cluster/with a name of its own"
+# A lease that has run out as soon as it is taken: what excludes then is the operating system's lock alone.
+NO_LEASE_MS = 0
+
+OTHER_PROCESS = """
+import sys
+from txnscan.engine.session import spark_session
+from txnscan.resolve.lock import ApplyRunning, Lock
+from txnscan.store.open import open_tables
+
+store, location, cluster = sys.argv[1:]
+tables = open_tables(location, spark_session("local[1]") if store == "spark" else None)
+try:
+    with Lock(tables, cluster, lease_ms=0):
+        print("taken", flush=True)
+except ApplyRunning as running:
+    print(running, flush=True)
+sys.stdin.readline()
+with Lock(tables, cluster, lease_ms=0):
+    print("taken", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("store", ["spark", "delta-rs"])
+def test_of_two_processes_on_a_local_path_one_has_the_lock_until_it_ends_or_is_killed(
+    tmp_path: Path, store: str
+) -> None:
+    """Whichever of them goes through Spark."""
+    location = str(tmp_path / "tables of two")
+    tables = open_tables(location, None)
+    tables.create()
+    child = subprocess.Popen(
+        [sys.executable, "-c", OTHER_PROCESS, store, location, CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert child.stdin is not None and child.stdout is not None
+    try:
+        with Lock(tables, CLUSTER, lease_ms=NO_LEASE_MS):
+            said = child.stdout.readline()
+            assert "another apply is under way on this cluster" in said and f"process {os.getpid()}" in said
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "taken\n"
+        with (
+            pytest.raises(ApplyRunning, match=f"under way on this cluster .*process {child.pid}.*: wait for it"),
+            Lock(tables, CLUSTER, lease_ms=NO_LEASE_MS),
+        ):
+            pass
+        with Lock(tables, "another cluster", lease_ms=NO_LEASE_MS):
+            pass
+    finally:
+        child.kill()
+        child.communicate()
+    with Lock(tables, CLUSTER, lease_ms=NO_LEASE_MS):
+        pass
+
+
+def test_a_lock_that_was_refused_leaves_nothing_locked(opens: Opens, location: str) -> None:
+    tables = opens(location)
+    tables.create()
+    with Lock(tables, CLUSTER):
+        (file,) = Path(location, "apply_locks").glob("_*.lock")
+        file.rename(file.with_suffix(".moved"))
+        # The lease in the table refuses now, after the file was locked.
+        with pytest.raises(ApplyRunning, match="or, where it is dead, 300 s"), Lock(tables, CLUSTER):
+            pass
+    with Lock(tables, CLUSTER):
+        pass
+
+
+def test_where_the_file_cannot_be_locked_the_apply_says_so(opens: Opens, location: str) -> None:
+    tables = opens(location)
+    tables.create()
+    with Lock(tables, CLUSTER):
+        (file,) = Path(location, "apply_locks").glob("_*.lock")
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigError, match="cannot be locked: Is a directory"), Lock(tables, CLUSTER):
+        pass
+
+
+class Untouched:
+    """A session whose tables nobody may look at."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._settings = settings
+
+    @property
+    def sparkContext(self) -> Any:
+        return self
+
+    def getConf(self) -> dict[str, str]:
+        return self._settings
+
+
+def test_an_apply_refuses_s3_without_a_look_at_it_or_at_the_cluster() -> None:
+    config = ScanConfig("127.0.0.1:1", tables="s3a://bucket/txnscan")
+    with pytest.raises(
+        ConfigError, match=r"--execute refuses s3a://bucket/txnscan: .*spark\.delta\.logStore\.s3a\.impl"
+    ):
+        apply_to(cast(SparkSession, Untouched({})), config, cast(Plan, None), execute=True)
+
+
+def test_s3_with_a_log_store_that_excludes_others_is_not_refused() -> None:
+    settings = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
+    location = "s3a://bucket/txnscan"
+    check_exclusive(open_tables(location, cast(SparkSession, Untouched(settings))), location)
+
+
+def test_what_a_session_sets_does_not_count_because_delta_does_not_read_it(spark: SparkSession) -> None:
+    location, name = "s3a://bucket/txnscan", "spark.delta.logStore.s3a.impl"
+    spark.conf.set(name, "io.delta.storage.S3DynamoDBLogStore")
+    try:
+        with pytest.raises(ConfigError, match="excludes no other process"):
+            check_exclusive(open_tables(location, spark), location)
+    finally:
+        spark.conf.unset(name)
+
+
+def test_tables_of_a_catalog_are_where_their_files_are(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark.sql("CREATE SCHEMA IF NOT EXISTS spark_catalog.locked")
+    # The schema is of spark_catalog, which is the default catalog.
+    tables = open_tables("spark_catalog.locked", spark)
+    tables.create()
+    location = location_of(tables, APPLY_LOCKS)
+    assert location.startswith("file:/") and location.endswith("/locked.db/apply_locks")
+    check_exclusive(tables, "spark_catalog.locked")
+    with Lock(tables, CLUSTER):
+        assert list(Path(location.removeprefix("file:")).glob("_*.lock"))
+    monkeypatch.setattr("txnscan.resolve.lock.location_of", lambda tables, table: f"s3a://bucket/{table.name}")
+    with pytest.raises(ConfigError, match=r"refuses spark_catalog\.locked: .*for s3a"):
+        check_exclusive(tables, "spark_catalog.locked")
+
+
+def test_a_location_without_tables_is_said_to_have_none(opens: Opens, location: str) -> None:
+    with pytest.raises(ConfigError, match="there is no table resolutions of txnscan"):
+        check_exclusive(opens(location), location)
+
+
+def test_delta_rs_puts_a_commit_only_where_there_is_none_unless_it_is_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    location = "s3://bucket/txnscan"
+    check_exclusive(open_tables(location, None), location)
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+    with pytest.raises(ConfigError, match="AWS_S3_ALLOW_UNSAFE_RENAME is set; take it away"):
+        check_exclusive(open_tables(location, None), location)

@@ -1,0 +1,334 @@
+"""Stored sweeps: which one counts, how old it may be, and what show, plan and history say of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.builders import MINUTE_MS, NOW_MS, context, known, observation, scan, view
+from tests.process import ROOT
+from txnscan import api
+from txnscan.cli import app
+from txnscan.config import ConfigError
+from txnscan.findings import Scan
+from txnscan.judge.outcome import with_outcome
+from txnscan.judge.rules import judge_observation
+from txnscan.model import Judged, ScanError
+from txnscan.resolve.plan import from_json
+from txnscan.store.delta_rs import DeltaRs
+from txnscan.store.open import open_tables
+from txnscan.store.selection import choose, stale
+from txnscan.store.tables import Tables
+
+# --- which one counts -------------------------------------------------------------------------------------------------
+
+
+def row(number: int, scope: str = "all", cluster_id: str = "c1") -> dict[str, Any]:
+    started = datetime.fromtimestamp(NOW_MS / 1_000 + 60 * number, UTC)
+    return {"sweep_id": f"s{number}", "cluster_id": cluster_id, "scope": scope, "started_at": started}
+
+
+ONE, ALL = row(2, "topic=x"), row(1)
+LATER = "a later sweep of topic=x alone is stored; --sweep-id s2 chooses it"
+NARROW = "no sweep of everything is stored; this one is of topic=x alone"
+OTHERS = "the tables hold sweeps of other clusters too (c2); --cluster-id chooses one"
+CHOICES = [
+    ([ALL], "s1", ()),
+    ([ALL, ONE], "s1", (LATER,)),
+    ([ONE, ALL], "s1", (LATER,)),
+    ([row(0, "topic=x"), ALL], "s1", ()),
+    ([ONE], "s2", (NARROW,)),
+    ([ALL, row(0, cluster_id="c2")], "s1", (OTHERS,)),
+    ([ALL, row(3, "topic=y", "c2")], "s1", (OTHERS,)),
+    ([row(0, "topic=z"), ONE, row(1, "topic=y", "c2")], "s2", (NARROW, OTHERS)),
+]
+
+
+@pytest.mark.parametrize(("sweeps", "chosen", "notes"), CHOICES)
+def test_the_last_sweep_of_everything_counts_and_what_else_is_there_is_said(
+    sweeps: list[dict[str, Any]], chosen: str, notes: tuple[str, ...]
+) -> None:
+    found = choose(sweeps)
+    assert (found.sweep["sweep_id"], found.notes) == (chosen, notes)
+
+
+def test_where_there_is_none_the_option_is_named() -> None:
+    with pytest.raises(ConfigError, match="--tables: no finished sweep is in the tables"):
+        choose([])
+    with pytest.raises(ConfigError, match="--cluster-id: no finished sweep of cluster c9 is in the tables"):
+        choose([], "c9")
+
+
+def test_what_is_older_than_allowed_is_stale_and_says_how_old_it_is() -> None:
+    now_ms = NOW_MS + 60_000 + 20 * MINUTE_MS
+    assert stale(ALL, None, now_ms) is stale(ALL, 20 * MINUTE_MS, now_ms) is None
+    assert stale(ALL, 15 * MINUTE_MS, now_ms) == (
+        "--max-age: sweep s1 began 20 min ago, and at most 15 min is allowed; sweep again, or see why sweeps have "
+        "stopped"
+    )
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+# The second sweep is of 2 days and 12 and a half hours ago: how long these tests take changes no word.
+SINCE_MS = int(datetime.now(UTC).timestamp() * 1_000) - (60 * 60 + 30 + 20) * MINUTE_MS
+
+
+def hanging(**changes: Any) -> Judged:
+    """Hanging for an hour before the first sweep."""
+    o = observation(first_seen_ms=SINCE_MS - 60 * MINUTE_MS, **changes)
+    found = judge_observation(o, (view("Empty", 9),), context(now_ms=SINCE_MS))
+    return with_outcome(found, known())
+
+
+def swept(number: int, *transactions: Judged, **changes: Any) -> Scan:
+    at_ms = SINCE_MS + number * 10 * MINUTE_MS
+    times = {"started_at_ms": at_ms, "finished_at_ms": at_ms + 500}
+    return scan(*transactions, sweep_id=f"sweep-{number}", **{**times, **changes})
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two sweeps of everything that found one thing, and a later one of a topic where nothing hangs."""
+    location = str(tmp_path_factory.mktemp("stored") / "tables")
+    tables = open_tables(location, None)
+    tables.create()
+    tables.write(swept(1, hanging()))
+    tables.write(swept(2, hanging(), warnings=("a broker is old",)))
+    tables.write(swept(3, scope="topic=backfill", proven={}))
+    return location
+
+
+@pytest.fixture
+def damaged(written: str, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the tables, to be damaged."""
+    shutil.copytree(written, tmp_path / "tables")
+    yield tmp_path / "tables"
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    ran = CliRunner().invoke(app, list(arguments))
+    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return ran.exit_code, ran.stdout, ran.stderr
+
+
+LATER_NOTE = "note: a later sweep of topic=backfill alone is stored; --sweep-id sweep-3 chooses it\n"
+
+
+def test_a_narrow_sweep_never_stands_for_the_cluster(written: str) -> None:
+    status, out, said = invoke("show", "--tables", written, "--fail-on", "hanging", "--fail-on", "incomplete")
+    assert (status, said) == (3, LATER_NOTE)
+    first, *_ = out.splitlines()
+    assert first.startswith("Sweep sweep-2 of everything, begun 20") and first.endswith(" UTC, 2 d 12 h ago.")
+    assert "1 hanging, of which 1 late" in out and "warning: a broker is old" in out
+
+
+def test_a_narrow_sweep_that_is_named_says_what_it_is_of(written: str) -> None:
+    status, out, said = invoke("show", "--tables", written, "--sweep-id", "sweep-3", "--fail-on", "incomplete")
+    assert (status, said) == (0, "")
+    assert out.splitlines()[0].startswith("Sweep sweep-3 of topic=backfill alone, begun ")
+    assert "Cluster cluster-1, topic=backfill alone: 2 of 2 partitions answered" in out
+    assert "Nothing hangs in this scope; all else was not looked at." in out
+
+
+def test_json_has_the_scope_the_times_and_the_stored_warnings(written: str) -> None:
+    status, out, said = invoke("show", "--tables", written, "--format", "json")
+    sweep = json.loads(out)["sweep"]
+    assert (status, sweep["sweep_id"], sweep["scope"], sweep["warnings"]) == (0, "sweep-2", "all", ["a broker is old"])
+    assert said == f"{LATER_NOTE}warning: a broker is old\n"
+
+
+OLD = "began 2 d 12 h ago, and at most 15 min is allowed; sweep again, or see why sweeps have stopped\n"
+
+
+@pytest.mark.parametrize(("fail_on", "expected"), [((), 4), (("--fail-on", "hanging"), 3)])
+def test_stale_data_fails_and_is_shown_all_the_same(written: str, fail_on: tuple[str, ...], expected: int) -> None:
+    status, out, said = invoke("show", "--tables", written, "--max-age", "15m", *fail_on)
+    assert (status, said) == (expected, f"{LATER_NOTE}txnscan: --max-age: sweep sweep-2 {OLD}")
+    assert "1 hanging" in out
+    assert invoke("show", "--tables", written, "--max-age", "3d")[0] == 0
+
+
+def test_nothing_is_planned_of_stale_data(written: str, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    status, printed, said = invoke("plan", "--tables", written, "--out", str(out), "--max-age", "15m")
+    assert (status, printed, out.exists()) == (4, "", False)
+    assert said == f"{LATER_NOTE}txnscan: --max-age: sweep sweep-2 {OLD}"
+
+
+def test_a_plan_is_of_the_last_sweep_of_everything_and_json_is_what_apply_takes(written: str, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    status, printed, said = invoke("plan", "--tables", written, "--out", str(out), "--format", "json")
+    assert (status, said) == (0, LATER_NOTE)
+    assert printed == out.read_text()
+    made = from_json(printed)
+    assert (made.sweep_id, made.scope, made.warnings) == ("sweep-2", "all", ("a broker is old",))
+    assert [action.where for action in made.actions] == ["p-0"]
+
+
+def test_a_plan_of_a_narrow_sweep_says_that_all_else_was_not_looked_at(written: str, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    status, printed, _ = invoke("plan", "--tables", written, "--out", str(out), "--sweep-id", "sweep-3")
+    assert status == 0
+    assert "of sweep sweep-3 of topic=backfill alone, cluster cluster-1 (the sweep begun " in printed
+    assert "nothing is to be done in this scope; all else was not looked at." in printed
+
+
+@pytest.mark.parametrize("command", [("show",), ("plan", "--out", "{out}")])
+def test_a_sweep_that_is_not_there_is_a_usage_error(written: str, tmp_path: Path, command: tuple[str, ...]) -> None:
+    words = [word.format(out=tmp_path / "plan.json") for word in command]
+    status, out, said = invoke(*words, "--tables", written, "--sweep-id", "nosuch")
+    assert (status, out) == (2, "")
+    assert said == "txnscan: --sweep-id: no finished sweep 'nosuch' is in the tables\n"
+    status, _, said = invoke(*words, "--tables", written, "--sweep-id", "sweep-1", "--cluster-id", "x")
+    assert (status, said) == (2, "txnscan: --cluster-id: sweep sweep-1 is of cluster cluster-1, not of x\n")
+
+
+# --- what was not observed --------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_complete_beside_what_was_not_observed() -> None:
+    assert scan().complete and not scan(errors=(ScanError("config", "denied", 1),)).complete
+
+
+# --- damaged tables ---------------------------------------------------------------------------------------------------
+
+SWEEP = ("sweep", "--bootstrap-server", "127.0.0.1:1", "--tables")
+
+
+def test_a_table_that_is_gone_is_not_made_anew_in_silence(damaged: Path) -> None:
+    shutil.rmtree(damaged / "open_transactions" / "_delta_log")
+    said = (
+        f"txnscan: --tables: open_transactions of {damaged} is gone or without a _delta_log, though other tables are "
+        "there; restore what is missing, or name another location\n"
+    )
+    assert invoke(*SWEEP, str(damaged)) == (2, "", said)
+    assert invoke("show", "--tables", str(damaged), "--sweep-id", "sweep-2") == (2, "", said)
+    assert not (damaged / "open_transactions" / "_delta_log").exists()
+
+
+@pytest.mark.parametrize("command", [SWEEP, ("show", "--tables")])
+def test_a_commit_that_is_damaged_is_named_before_anything_is_asked(damaged: Path, command: tuple[str, ...]) -> None:
+    last = max((damaged / "sweeps" / "_delta_log").glob("*.json"))
+    last.write_text('{"add":{"pa')
+    assert invoke(*command, str(damaged)) == (
+        2,
+        "",
+        f"txnscan: --tables: the table sweeps cannot be read: the file {last} is damaged; restore it from a backup, or "
+        "name another location\n",
+    )
+
+
+# --- findings survive storage -----------------------------------------------------------------------------------------
+
+STORED = [((), 1), (("--fail-on", "hanging"), 3), (("--fail-on", "incomplete"), 1)]
+
+
+@pytest.mark.parametrize("format", ["table", "json"])
+@pytest.mark.parametrize(("fail_on", "expected"), STORED)
+def test_what_was_found_is_printed_whatever_becomes_of_the_tables(
+    damaged: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format: str,
+    fail_on: tuple[str, ...],
+    expected: int,
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(api, "_scan", lambda *_: swept(9, hanging()))
+    monkeypatch.setattr(DeltaRs, "append", full)
+    options = ("--engine", "threads", "--format", format)
+    status, out, said = invoke(*SWEEP, str(damaged), *options, *fail_on)
+    assert status == expected
+    assert "1 hanging" in out if format == "table" else json.loads(out)["sweep"]["candidates"] == 1
+    assert said == (
+        f"txnscan: --tables: the sweep was not stored, as {damaged} cannot be written: there is no space left; make "
+        "room\n"
+    )
+
+
+def test_what_was_found_is_printed_though_ctrl_c_comes_while_it_is_stored(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(api, "_scan", lambda *_: swept(9, hanging()))
+    monkeypatch.setattr(Tables, "write", interrupted)
+    status, out, said = invoke(*SWEEP, str(damaged), "--engine", "threads", "--format", "json")
+    assert (status, json.loads(out)["sweep"]["candidates"]) == (130, 1)
+    assert said == "txnscan: --tables: the sweep was not stored, as it was interrupted\ntxnscan: interrupted\n"
+
+
+def test_in_python_the_error_has_the_result(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(api, "_scan", lambda *_: swept(9, hanging()))
+    monkeypatch.setattr(DeltaRs, "append", denied)
+    from txnscan import NotStored, ScanConfig, sweep
+
+    with pytest.raises(NotStored, match="this user may not write there") as raised:
+        sweep(None, ScanConfig("127.0.0.1:1", tables=str(damaged), engine="threads"))
+    assert raised.value.result.summary["candidates"] == raised.value.result.candidates.num_rows == 1
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def test_history_lists_sweeps_incidents_and_the_journal(written: str) -> None:
+    status, out, said = invoke("history", "--tables", written)
+    assert (status, said) == (0, "")
+    sweeps, incidents = out.index("Sweeps:"), out.index("Incidents:")
+    assert sweeps < out.index("sweep-3  cluster cluster-1, topic=backfill alone: 0 hanging") < out.index("sweep-2  ")
+    assert incidents < out.index("p-0  stale_epoch, producer id 7, epoch 3, from offset 100: first seen ")
+    assert "in 2 sweeps; open" in out and "Journal of apply:" in out
+
+
+def test_an_incident_has_a_life(written: str) -> None:
+    found = json.loads(invoke("history", "--tables", written, "--format", "json", "--limit", "2")[1])
+    assert [sweep["sweep_id"] for sweep in found["sweeps"]] == ["sweep-3", "sweep-2"]
+    (incident,) = found["incidents"]
+    status, out, said = invoke("history", "--tables", written, "--incident", incident["incident_id"][:6])
+    assert (status, said) == (0, "")
+    assert out.index("sweep-1  hanging (stale_epoch), late, outcome not committed") < out.index("sweep-2  hanging")
+    told = json.loads(
+        invoke("history", "--tables", written, "--incident", incident["incident_id"], "--format", "json")[1]
+    )
+    assert (told["incident"], [seen["sweep_id"] for seen in told["seen"]]) == (incident, ["sweep-1", "sweep-2"])
+
+
+def test_an_incident_that_is_none_is_a_usage_error(written: str) -> None:
+    assert invoke("history", "--tables", written, "--incident", "nosuch") == (
+        2,
+        "",
+        "txnscan: --incident: 'nosuch' is none; `txnscan history` lists them\n",
+    )
+
+
+def test_a_program_that_calls_a_command_can_go_on_with_pandas(written: str) -> None:
+    """A command's own process leaves it out, as Arrow would import it for nothing."""
+    script = f"""
+import sys
+from typer.testing import CliRunner
+from txnscan.cli import app
+assert CliRunner().invoke(app, ["show", "--tables", {written!r}]).exit_code == 0
+import pandas, pyarrow
+pyarrow.table({{"a": [1]}}).to_pandas()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == 0, ran.stderr

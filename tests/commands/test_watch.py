@@ -1,0 +1,666 @@
+"""`txnscan watch`: its file, its endpoint, and that no cluster waits for another, nor a scrape for a sweep."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from tests.brokers.test_wire_cluster import ask
+from tests.builders import judged, scan, view
+from tests.process import ROOT
+from tests.unit.test_notifications import SECRET, Hook
+from txnscan.cli import app
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.demo.wait import wait_until
+from txnscan.evidence.cluster import ClusterUnreachable
+from txnscan.evidence.tasks import _CLIENTS_MAX, ClientFactory
+from txnscan.findings import History, Incident, Incidents, News, Scan, Sighting, Sightings
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.store.open import open_tables
+from txnscan.store.schema import INCIDENTS
+from txnscan.watch.clusters import ClustersError, read_clusters
+from txnscan.watch.endpoint import Access, Endpoint, Tls, parse_listen, parse_users
+from txnscan.watch.sweeping import Claims, ClusterWatch, Store
+
+STALE = view("Empty", epoch=9)
+HANGING = judged(STALE)
+WHERE = HANGING.observation.transaction_key
+CONFIG = ScanConfig("127.0.0.1:1", engine="threads")
+
+# --- the file
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "clusters.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def complaints(tmp_path: Path, text: str, **environment: str) -> list[str]:
+    path = written(tmp_path, text)
+    with pytest.raises(ClustersError) as refused:
+        read_clusters(path, environment)
+    return [one.removeprefix(f"--config: {path}: ") for one in refused.value.complaints]
+
+
+GOOD = """
+[clusters.orders]
+bootstrap-server = "kafka1:9092,kafka2:9092"
+command-config = "orders.properties"
+topic = ["orders-.*", "payments"]
+late-after = "20m"
+in-flight = 1
+
+[clusters."logs (eu)"]
+bootstrap-server = "kafka3:9092"
+topic = "logs-.*"
+
+[[notify]]
+url-file = "slack.url"
+as = "slack"
+
+[[notify]]
+url = "https://events.example/v2/enqueue"
+as = "pagerduty"
+"""
+
+
+def test_keys_are_the_options_and_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "orders.properties").write_text("request.timeout.ms=5000\n", "utf-8")
+    (tmp_path / "slack.url").write_text("https://hooks.example/x\n", "utf-8")
+    found = read_clusters(written(tmp_path, GOOD), {"TXNSCAN_PAGERDUTY_ROUTING_KEY": "key"})
+    orders = found.clusters["orders"]
+    assert list(found.clusters) == ["orders", "logs (eu)"]
+    assert (orders.topic, orders.late_after, orders.lanes_per_leader) == (("orders-.*", "payments"), "20m", 1)
+    assert orders.connection().request_timeout_ms == 5_000
+    assert found.clusters["logs (eu)"].topic == ("logs-.*",)
+    assert [target.url for target in found.targets] == ["https://hooks.example/x", "https://events.example/v2/enqueue"]
+    assert found.targets[1].routing_key == "key"
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    found = complaints(
+        tmp_path,
+        """
+        interval = "60s"
+        [clusters.a]
+        bootstrap-servers = "h:9092"
+        late-after = "20"
+        batch-size = true
+        topic = ["(", 3]
+        [clusters.b]
+        bootstrap-server = "h:9092"
+        command-config = "nowhere.properties"
+        [clusters.c]
+        bootstrap-server = "other:9092,h:9092"
+        [[notify]]
+        url = "https://h/x"
+        url-file = "x"
+        [[notify]]
+        url = "https://h/x"
+        as = "slak"
+        [[notify]]
+        url = "https://h/x"
+        as = "pagerduty"
+        """,
+    )
+    expected = [
+        "interval is unknown; known are clusters, notify",
+        "clusters.a: bootstrap-servers is unknown; did you mean bootstrap-server?",
+        'clusters.a: bootstrap-server is missing; write bootstrap-server = "host:port"',
+        "clusters.a: topic is no text, or list of texts",
+        "clusters.a: late-after: '20' is not a duration; write a number above 0 with a unit, such as 20m",
+        "clusters.a: batch-size is no whole number",
+        f"clusters.b: command-config: {tmp_path / 'nowhere.properties'} does not exist",
+        "clusters.c: h:9092 is a bootstrap server of 'b' too",
+        "notify 1: give either url or url-file",
+        "notify 2: as: 'slak' is unknown; use one of json, slack, pagerduty, alertmanager",
+        "notify 3: as: pagerduty needs a routing key; set TXNSCAN_PAGERDUTY_ROUTING_KEY",
+    ]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "there is no cluster"),
+        ("clusters = 3", "there is no cluster"),
+        ("[clusters]\na = 3", "clusters.a: is no table"),
+        ("[clusters.a\n", "is not TOML"),
+        ('[clusters.a]\nbootstrap-server = "h"', "clusters.a: bootstrap-server: 'h' is not host:port"),
+        ('[clusters.a]\nbootstrap-server = "h:1"\n[notify]\nurl = "x"', "notify is not a list of tables"),
+        ('[clusters."a\\nb"]\nbootstrap-server = "h:1"', "characters that can be printed"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, says: str) -> None:
+    (complaint,) = complaints(tmp_path, text)
+    assert says in complaint
+
+
+# --- the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "--config: give either a file with clusters, or one cluster's --bootstrap-server"),
+        (["--config", "x", "--bootstrap-server", "h:1"], "--config: give either"),
+        (["--config", "x", "--topic", "t"], "--topic: stands in the file of --config"),
+        (["--bootstrap-server", "h:1", "--interval", "60"], "--interval: '60' is not a duration"),
+        (["--bootstrap-server", "h:1", "--listen", "9464"], "--listen: '9464' is not host:port"),
+        (["--bootstrap-server", "h:1", "--listen", "h:99999"], "--listen: 'h:99999' is not host:port"),
+        (["--bootstrap-server", "h:1", "--notify", SECRET], "--notify: is no URL"),
+        (["--bootstrap-server", "h:1", "--notify", "@nowhere"], "--notify: nowhere cannot be read"),
+        (["--bootstrap-server", "h:1", "--notify-as", "slack"], "--notify: is missing"),
+        (["--bootstrap-server", "h:1", "--notify", "http://h", "--notify-as", "x"], "--notify-as: 'x' is unknown"),
+        (["--bootstrap-server", "h:1", "--tls-cert", "x"], "--tls-cert: and --tls-key belong together"),
+        (["--bootstrap-server", "h:1", "--tls-client-ca", "x"], "--tls-client-ca: needs --tls-cert"),
+        (["--bootstrap-server", "h:1", "--basic-auth-file", "nowhere"], "--basic-auth-file: nowhere cannot be read"),
+        (["--bootstrap-server", "h:1", "--tables", "plain"], "--tables: 'plain' is neither"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_status_2(arguments: list[str], says: str) -> None:
+    ran = CliRunner().invoke(app, ["watch", *arguments])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"txnscan: {says}") and ran.stderr.count("\n") == 1 and SECRET not in ran.stderr
+
+
+# --- one cluster
+
+
+class Sweeps:
+    """Sweeps that give these, one after the other; an exception is raised."""
+
+    def __init__(self, *given: Scan | Exception) -> None:
+        self._given = list(given)
+        self.histories: list[tuple[Incidents, Sightings]] = []
+
+    def __call__(self, config: ScanConfig, history: History) -> Scan:
+        found = self._given.pop(0)
+        cluster_id = found.cluster_id if isinstance(found, Scan) else "cluster-1"
+        self.histories.append((history.unresolved(cluster_id)(), history.last_seen(cluster_id)()))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def watching(
+    *given: Scan | Exception, store: Store | None = None, claims: Claims | None = None, name: str = "c"
+) -> tuple[ClusterWatch, Sweeps, list[News], list[str]]:
+    news: list[News] = []
+    said: list[str] = []
+    sweeps = Sweeps(*given)
+    watch = ClusterWatch(
+        name, CONFIG, sweep=sweeps, claims=claims or Claims(), tell=news.extend, say=said.append, store=store
+    )
+    for _ in given:
+        watch.once()
+    return watch, sweeps, news, said
+
+
+DOWN = ClusterUnreachable("the bootstrap server (h:1) cannot be reached")
+
+
+def test_a_failed_sweep_keeps_the_last_values_and_says_that_it_is_down() -> None:
+    found = scan(HANGING)
+    watch, _, _, _ = watching(found, DOWN)
+    assert (watch.watched.scan, watch.watched.up) == (found, False)
+    assert watch.watched.last_complete_ms == found.finished_at_ms
+    assert watch.watched.sweeps == {"done": 1, "failed": 1}
+
+
+def test_a_cluster_was_tried_once_a_sweep_of_it_has_ended_and_not_before() -> None:
+    """Which makes the process ready: one that cannot be swept must not keep the others from being scraped."""
+    assert not watching()[0].attempted
+    assert watching(DOWN)[0].attempted and watching(scan())[0].attempted
+
+
+def test_an_incomplete_sweep_is_shown_and_the_last_complete_one_stays_the_last_complete_one() -> None:
+    later = scan(partitions_failed=1, finished_at_ms=scan().finished_at_ms + 1)
+    watch, _, _, _ = watching(scan(), later)
+    assert (watch.watched.scan, watch.watched.last_complete_ms) == (later, scan().finished_at_ms)
+
+
+def test_what_a_sweep_left_is_the_history_of_the_next_one() -> None:
+    _, sweeps, _, _ = watching(scan(HANGING), DOWN, scan(HANGING))
+    seen = HANGING.observation.first_seen_ms
+    assert sweeps.histories == [
+        ({}, {}),
+        *[({WHERE: Incident(seen, None)}, {WHERE: Sighting(seen, 3)})] * 2,
+    ]
+
+
+def test_the_same_is_said_once_until_it_changes() -> None:
+    _, _, _, said = watching(
+        scan(), scan(), DOWN, DOWN, scan(), scan(warnings=("for 5 min",)), scan(warnings=("for 6 min",))
+    )
+    assert said == [
+        "c: cluster cluster-1 is swept: 3 brokers, 2 partitions, in 500 ms",
+        "c: everything is observed",
+        "c: this sweep failed: the bootstrap server (h:1) cannot be reached",
+        "c: cluster cluster-1 is swept: 3 brokers, 2 partitions, in 500 ms",
+        "c: warning: for 5 min",
+    ]
+
+
+def test_an_error_that_nobody_foresaw_is_a_failed_sweep_and_the_next_one_comes() -> None:
+    watch, _, _, said = watching(RuntimeError("what\nis this"), scan())
+    assert said[0] == "c: this sweep failed: RuntimeError: what is this"
+    assert watch.watched.up
+
+
+def test_two_names_of_one_cluster_do_not_sweep_it_twice() -> None:
+    claims = Claims()
+    watching(scan(), claims=claims, name="a")
+    watch, sweeps, _, said = watching(scan(), claims=claims, name="b")
+    assert said == ["b: this sweep failed: this is the cluster that 'a' watches already; keep one of the two"]
+    assert not watch.watched.up and sweeps.histories == []
+
+
+def test_a_name_that_is_led_to_another_cluster_leaves_the_first_to_others() -> None:
+    claims = Claims()
+    watching(scan(), scan(cluster_id="cluster-2"), claims=claims, name="a")
+    watch, _, _, _ = watching(scan(), claims=claims, name="b")
+    assert watch.watched.up
+
+
+class Stored:
+    """A store whose parts can be broken."""
+
+    def __init__(self, incidents: Incidents, sightings: Sightings) -> None:
+        self.incidents, self.sightings = incidents, sightings
+        self.written: list[Scan] = []
+        self.broken: set[str] = set()
+
+    def _given(self, what: str, value: Any) -> Callable[[], Any]:
+        def read() -> Any:
+            if what in self.broken:
+                raise ConfigError("--tables", "x cannot be read: no space")
+            return value
+
+        return read
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        return self._given("read", self.incidents)
+
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
+        return self._given("read", self.sightings)
+
+    def write(self, found: Scan) -> None:
+        self._given("write", None)()
+        self.written.append(found)
+
+
+def test_what_a_store_has_is_the_history_of_the_first_sweep_and_every_sweep_is_written() -> None:
+    stored = Stored({WHERE: Incident(5, None)}, {WHERE: Sighting(5, 3)})
+    first = scan(judged(STALE, first_seen_ms=5))
+    watch, sweeps, news, _ = watching(first, scan(), store=Store(stored, stored.write))
+    assert sweeps.histories[0] == ({WHERE: Incident(5, None)}, {WHERE: Sighting(5, 3)})
+    assert stored.written == [first, scan()] and watch.watched.writes == {"done": 2, "failed": 0}
+    assert [(one.kind.value, one.first_seen_ms) for one in news] == [("opened", 5), ("closed", 5)]
+
+
+@pytest.mark.parametrize("broken", ["read", "write"])
+def test_a_store_that_fails_costs_no_sweep_and_is_said_once(broken: str) -> None:
+    stored = Stored({}, {})
+    stored.broken = {broken}
+    watch, _, news, said = watching(scan(HANGING), scan(HANGING), store=Store(stored, stored.write))
+    assert watch.watched.up and len(news) == 1
+    assert len([one for one in said if "no space" in one]) == 1
+    assert watch.watched.writes == ({"done": 0, "failed": 2} if broken == "write" else {"done": 2, "failed": 0})
+
+
+# --- the endpoint
+
+
+class Server:
+    """An endpoint that is up."""
+
+    def __init__(self, **access: Any) -> None:
+        self.alive = self.ready = True
+        self.endpoint = Endpoint(
+            Access("127.0.0.1", 0, **access),
+            CollectorRegistry(),
+            alive=lambda: self.alive,
+            ready=lambda: self.ready,
+        )
+        self.endpoint.start()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.endpoint.close()
+
+    def get(self, path: str, context: ssl.SSLContext | None = None, **headers: str) -> tuple[int, str]:
+        return get(self.endpoint.url + path, context, **headers)
+
+
+def get(url: str, context: ssl.SSLContext | None = None, **headers: str) -> tuple[int, str]:
+    """Status and body."""
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=30, context=context
+        ) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def basic(user: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
+
+
+def test_the_probes_say_whether_it_lives_and_whether_each_cluster_was_tried() -> None:
+    with Server() as server:
+        assert [server.get(path)[0] for path in ("/healthz", "/readyz", "/metrics", "/")] == [200, 200, 200, 404]
+        server.alive = server.ready = False
+        assert [server.get(path)[0] for path in ("/healthz", "/readyz", "/metrics")] == [503, 503, 200]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        (basic("me:right"), 200),
+        (basic("you:also:right"), 200),
+        (basic("me:wrong"), 401),
+        (basic("nobody:right"), 401),
+        (basic("nobody:"), 401),
+        (basic("me"), 401),
+        ({"Authorization": "Basic %%%"}, 401),
+        ({"Authorization": "Bearer " + base64.b64encode(b"me:right").decode()}, 401),
+    ],
+)
+def test_metrics_are_for_those_who_know_a_password_and_probes_for_all(headers: dict[str, str], status: int) -> None:
+    with Server(users={"me": "right", "you": "also:right"}) as server:
+        assert server.get("/metrics", **headers)[0] == status
+        assert server.get("/healthz")[0] == server.get("/readyz")[0] == 200
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> trustme.CA:
+    made = trustme.CA()
+    issued = made.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    with (tmp_path / "cert.pem").open("wb") as file:
+        file.write(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    made.cert_pem.write_to_path(tmp_path / "ca.pem")
+    return made
+
+
+def trusting(authority: trustme.CA, *, client: bool = False) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    if client:
+        authority.issue_cert("client").configure_cert(context)
+    return context
+
+
+def test_tls_is_served_and_one_client_that_says_nothing_holds_up_no_other(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    with Server(tls=Tls(tmp_path / "cert.pem", tmp_path / "key.pem")) as server:
+        port = int(server.endpoint.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)):
+            assert server.get("/healthz", trusting(authority)) == (200, "ok\n")
+
+
+def test_clients_without_a_certificate_are_refused_where_they_must_have_one(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    with Server(tls=Tls(tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "ca.pem")) as server:
+        assert server.get("/healthz", trusting(authority, client=True))[0] == 200
+        with pytest.raises((urllib.error.URLError, OSError)):
+            server.get("/healthz", trusting(authority))
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key"), [("nowhere", "key.pem"), ("cert.pem", "cert.pem"), ("ca.pem", "key.pem")]
+)
+def test_a_certificate_that_cannot_be_used_is_said(
+    tmp_path: Path, authority: trustme.CA, certificate: str, key: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"--tls-cert: .* cannot be used"):
+        Server(tls=Tls(tmp_path / certificate, tmp_path / key))
+
+
+def test_an_address_that_is_taken_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match=r"--listen: .* in use"):
+        Endpoint(
+            Access("127.0.0.1", taken.getsockname()[1]), CollectorRegistry(), alive=lambda: True, ready=lambda: True
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(":9464", ("", 9464)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:1", ("::1", 1)), ("h:1", ("h", 1))],
+)
+def test_an_address_to_listen_at_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
+    assert parse_listen(text) == expected
+
+
+def test_names_and_passwords_are_lines_and_none_is_repeated_in_an_error() -> None:
+    assert parse_users("a:b:c\n\nd:e f\n", "x") == {"a": "b:c", "d": "e f"}
+    for text in (f"{SECRET}\n", "", f"a:b\n:{SECRET}"):
+        with pytest.raises(ConfigError) as refused:
+            parse_users(text, "--basic-auth-file")
+        assert SECRET not in str(refused.value)
+
+
+# --- the process
+
+
+class Process:
+    """`txnscan watch` as a process of its own."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.lines: list[str] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "txnscan", "watch", "--listen", "127.0.0.1:0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def url(self) -> str:
+        found = re.search(r"metrics are at (\S+)/metrics", self.said)
+        return found[1] if found else ""
+
+    def metrics(self, **headers: str) -> dict[tuple[str, ...], float]:
+        """Values by name and labels' values."""
+        status, text = get(f"{self.url}/metrics", **headers)
+        assert status == 200
+        return {
+            (one.name, *one.labels.values()): one.value
+            for f in text_string_to_metric_families(text)
+            for one in f.samples
+        }
+
+    def until(self, condition: Callable[[dict[tuple[str, ...], float]], bool], what: str) -> None:
+        wait_until(lambda: bool(self.url), "it listened", 60)
+        wait_until(lambda: condition(self.metrics()), what, 60)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """The exit status; fails where it takes longer than it may."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        try:
+            status = self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+        self._reader.join(10)
+        return status
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+@pytest.fixture(scope="module")
+def wired() -> Iterator[WireCluster]:
+    with WireCluster(ClusterShape(brokers=2, partitions=20, hanging=2)) as cluster:
+        yield cluster
+
+
+def test_it_sweeps_serves_tells_and_ends_with_0_on_sigterm(wired: WireCluster) -> None:
+    with Process("--bootstrap-server", wired.bootstrap_servers, "--interval", "1s") as process:
+        name = wired.bootstrap_servers
+        process.until(lambda found: found.get(("txnscan_sweeps_total", name, "done"), 0) >= 2, "it had swept twice")
+        assert process.metrics()["txnscan_candidates", name] == 2
+        assert process.end() == 0
+        assert process.said.count("opened: ") == 2 and "Traceback" not in process.said
+
+
+def test_ctrl_c_is_status_130(wired: WireCluster) -> None:
+    with Process("--bootstrap-server", wired.bootstrap_servers) as process:
+        process.until(lambda found: found["txnscan_up", wired.bootstrap_servers] == 1, "it had swept")
+        assert process.end(signal.SIGINT) == 130
+        assert "Traceback" not in process.said
+
+
+def end(cluster: WireCluster, incident: dict[str, Any]) -> None:
+    """Ends the transaction as its coordinator would: with a marker to the partition's leader."""
+    topic, index, producer_id = (incident[name] for name in ("topic", "partition", "producer_id"))
+    ordinals = (cluster.shape.hanging_ordinal(n) for n in range(cluster.shape.hanging))
+    (leader,) = {cluster.shape.leader(one) for one in ordinals if cluster.shape.key(one) == (topic, index)}
+    marker = MarkerToWrite(topic, index, producer_id, incident["producer_epoch"], 0, commit=False)
+    answer = ask(cluster.ports[leader], marker.request(), WriteTxnMarkersResponse, 1)
+    assert marker.answered(answer) == ErrorCode.NONE
+
+
+def test_clusters_that_are_dead_or_mute_silence_no_other_and_do_not_delay_the_end(
+    wired: WireCluster, tmp_path: Path
+) -> None:
+    """Sweeps of those that take connections and answer nothing are under way all the time."""
+    with contextlib.ExitStack() as stack:
+        other = stack.enter_context(WireCluster(ClusterShape(brokers=2, partitions=20)))
+        ports = [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(3)]
+        addresses = {
+            **{f"mute{number}": f"127.0.0.1:{port}" for number, port in enumerate(ports)},
+            "dead": "127.0.0.1:1",
+            "good": wired.bootstrap_servers,
+            "same": other.bootstrap_servers,
+        }
+        text = "".join(f'[clusters.{name}]\nbootstrap-server = "{at}"\n' for name, at in addresses.items())
+        process = stack.enter_context(Process("--config", str(written(tmp_path, text)), "--interval", "1s"))
+        process.until(
+            lambda found: max(found.get(("txnscan_sweeps_total", one, "done"), 0) for one in ("good", "same")) >= 3,
+            "one of the clusters that answer was swept",
+        )
+        found = process.metrics()
+        assert [found["txnscan_up", name] for name in ("dead", "mute0")] == [0, 0]
+        assert process.end() == 0
+    # All wire clusters have one id, and of two names of one cluster one alone sweeps it.
+    assert process.said.count("watches already; keep one of the two") == 1
+    assert process.said.count("dead: this sweep failed") == 1, "what stays is not said again"
+
+
+def test_more_sweeps_than_a_process_keeps_clients_of_do_not_close_each_others() -> None:
+    factories = [ClientFactory(f"many-{n}", ConnectionSettings(), ()) for n in range(3 * _CLIENTS_MAX)]
+    with contextlib.ExitStack() as stack:
+        for factory in factories:
+            stack.callback(factory.close)
+            stack.enter_context(factory.driven())
+        clients = [factory.client() for factory in factories]
+        assert [factory.client() for factory in factories] == clients
+
+
+def test_clients_of_sweeps_that_nobody_ends_are_closed_when_there_are_too_many() -> None:
+    """As on an executor, which is not told when a sweep ends."""
+    factories = [ClientFactory(f"few-{n}", ConnectionSettings(), ()) for n in range(_CLIENTS_MAX + 1)]
+    clients = [factory.client() for factory in factories]
+    assert factories[-1].client() is clients[-1]
+    assert factories[0].client() is not clients[0]
+    for factory in factories:
+        factory.close()
+
+
+def test_with_tables_each_sweep_is_stored_and_an_incident_goes_on_over_a_restart(tmp_path: Path) -> None:
+    location = str(tmp_path / "tables")
+    with WireCluster(ClusterShape(brokers=2, partitions=20, hanging=1)) as cluster:
+        arguments = ("--bootstrap-server", cluster.bootstrap_servers, "--interval", "1s", "--tables", location)
+        for _ in range(2):
+            with Process(*arguments) as process:
+                name = cluster.bootstrap_servers
+                process.until(
+                    lambda found, name=name: found["txnscan_table_writes_total", name, "done"] >= 1,  # type: ignore[misc]
+                    "a sweep was stored",
+                )
+                assert process.end() == 0
+                assert "Traceback" not in process.said
+    (incident,) = open_tables(location, None).rows(INCIDENTS)
+    assert incident["sweeps"] >= 2 and incident["resolved_at"] is None
+
+
+def test_an_incident_is_told_when_it_opens_and_when_it_closes(tmp_path: Path) -> None:
+    hook = Hook()
+    (tmp_path / "hook").write_text(f"{hook.url}/{SECRET}", "utf-8")
+    shape = ClusterShape(brokers=2, partitions=20, hanging=1)
+    try:
+        with (
+            WireCluster(shape) as cluster,
+            Process(
+                *("--bootstrap-server", cluster.bootstrap_servers, "--interval", "1s"),
+                *("--notify", f"@{tmp_path / 'hook'}"),
+            ) as process,
+        ):
+            wait_until(lambda: len(hook.received) == 1, "the opening was told", 60)
+            (opened,) = hook.received[0][2]["events"]
+            end(cluster, opened)
+            wait_until(lambda: len(hook.received) == 2, "the closing was told", 60)
+            (closed,) = hook.received[1][2]["events"]
+            process.until(
+                lambda found: found["txnscan_candidates", cluster.bootstrap_servers] == 0, "the metrics say so"
+            )
+            assert process.end() == 0
+            assert (opened["event"], closed["event"]) == ("opened", "closed")
+            assert opened["incident_id"] == closed["incident_id"] and closed["resolved_how"] == "ended"
+            assert len(hook.received) == 2 and SECRET not in process.said
+    finally:
+        hook.close()

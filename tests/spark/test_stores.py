@@ -1,0 +1,130 @@
+"""Spark and delta-rs on the same tables, in turns; and what is left where a process is killed between two commits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
+from tests.process import ROOT
+from txnscan.judge.outcome import with_outcome
+from txnscan.model import Siblings
+from txnscan.resolve.guard import Limits
+from txnscan.resolve.journal import TablesJournal, stored_hanging
+from txnscan.resolve.lock import ApplyRunning, Lock
+from txnscan.resolve.plan import make_plan
+from txnscan.store.history import life
+from txnscan.store.open import open_tables
+from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
+
+COMMITTED = known("committed", "it committed", siblings=Siblings(("q-0",), (4,), NOW_MS), evidence=("offset 1",))
+ORPHAN = with_outcome(judged(), COMMITTED)
+STALE = judged(view("Empty", 5), partition=1)
+
+
+def sweep(number: int, *transactions: object) -> object:
+    at_ms = NOW_MS + number * 10 * MINUTE_MS
+    return scan(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500)
+
+
+def test_what_one_writes_the_other_goes_on_with(spark: SparkSession, location: str) -> None:
+    by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
+    by_rust.create()
+    by_spark.create()
+    by_spark.write(sweep(1, ORPHAN, STALE))
+    by_rust.write(sweep(2, ORPHAN, STALE))
+    by_spark.write(sweep(3, ORPHAN))
+    by_rust.write(sweep(4, ORPHAN))
+    for tables in (by_spark, by_rust):
+        assert [row["sweep_id"] for row in tables.last_sweeps()] == ["sweep-4"]
+        (unresolved,) = tables.unresolved("cluster-1")().values()
+        assert unresolved.known == COMMITTED
+        counted = {row["incident_id"]: (row["sweeps"], row["resolved_how"]) for row in tables.rows(INCIDENTS)}
+        assert counted == {incident_id("cluster-1", ORPHAN): (4, None), incident_id("cluster-1", STALE): (2, "ended")}
+        assert [row["sweep_id"] for row in life(tables, incident_id("cluster-1", STALE)).seen] == ["sweep-1", "sweep-2"]
+    assert by_spark.rows(OPEN_TRANSACTIONS, order=()) and sorted(
+        by_spark.rows(SWEEPS), key=lambda row: row["sweep_id"]
+    ) == sorted(by_rust.rows(SWEEPS), key=lambda row: row["sweep_id"])
+
+
+def test_a_plan_of_one_is_known_to_the_other_and_so_is_who_applies_it(spark: SparkSession, location: str) -> None:
+    by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
+    by_spark.create()
+    for number in (1, 2):
+        by_spark.write(sweep(number, ORPHAN))
+    stored = stored_hanging(by_rust, "sweep-2")
+    assert stored == stored_hanging(by_spark, "sweep-2")
+    times = {"swept_at_ms": NOW_MS, "planned_at_ms": NOW_MS}
+    plan = make_plan(stored, Limits(), cluster_id="cluster-1", sweep_id="sweep-2", scope="all", version="1", **times)
+    assert [action.marker for action in plan.actions] == ["COMMIT"]
+    TablesJournal(by_rust).planned(plan)
+    TablesJournal(by_spark).planned(plan)
+    TablesJournal(by_spark).check_planned(plan)
+    with (
+        Lock(by_spark, "cluster-1"),
+        pytest.raises(ApplyRunning, match="under way on this cluster"),
+        Lock(by_rust, "cluster-1"),
+    ):
+        pass
+    with Lock(by_rust, "cluster-1") as lock:
+        attempt_id = TablesJournal(by_rust, lock).intend(plan, plan.actions[0], None)
+        (attempt,) = TablesJournal(by_spark).attempts("cluster-1")
+    assert (attempt.attempt_id, attempt.status, attempt.action.incident_id) == (
+        attempt_id,
+        None,
+        incident_id("cluster-1", ORPHAN),
+    )
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.spark.test_stores import ORPHAN, STALE, sweep
+from txnscan.store.delta_rs import DeltaRs
+from txnscan.store.open import open_tables
+
+location, number = sys.argv[1], int(sys.argv[2])
+commits = 0
+
+def mortal(write):
+    def writes(*arguments, **options):
+        global commits
+        commits += 1
+        if commits == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(*arguments, **options)
+    return writes
+
+for name in ("append", "replace", "merge", "create"):
+    setattr(DeltaRs, name, mortal(getattr(DeltaRs, name)))
+tables = open_tables(location, None)
+tables.create()
+tables.write(sweep(1, ORPHAN, STALE))
+"""
+
+
+@pytest.mark.parametrize("commit", range(1, len(TABLES) + 7))
+def test_a_process_that_is_killed_before_any_of_its_writes_leaves_tables_that_go_on(location: str, commit: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, "-c", KILLED, location, str(commit)], env=environment, check=False)
+    # Eight tables, four appends of which one has nothing to append, ages and incidents.
+    finished = commit > len(TABLES) + 5
+    assert ran.returncode == (0 if finished else -signal.SIGKILL)
+    tables = open_tables(location, None)
+    tables.create()
+    for table in TABLES:
+        has = DeltaTable(f"{location}/{table.name}").metadata().configuration
+        assert {f"delta.constraints.{check}" for check, _ in table.checks} <= has.keys()
+    visible = tables.last_sweep()
+    assert (visible is not None) == finished
+    assert len(tables.read(OPEN_TRANSACTIONS, "sweep-1")) == (2 if finished else 0)
+    tables.write(sweep(2, ORPHAN))
+    counted = {row["start_offset"]: row["sweeps"] for row in tables.rows(INCIDENTS)}
+    assert counted[ORPHAN.observation.start_offset] in (1, 2)
+    assert len(tables.read(OPEN_TRANSACTIONS, "sweep-2")) == 1

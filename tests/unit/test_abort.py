@@ -1,0 +1,310 @@
+"""The expert's commands: what they refuse, and that no reason stands for the proof that the transaction is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW_MS, P, judged, known, scan, view
+from tests.fakes import FakeCluster, FakePartition
+from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
+from txnscan.ask.transactions import Transaction
+from txnscan.config import ScanConfig
+from txnscan.evidence.agreement import read_agreement
+from txnscan.judge.outcome import with_outcome
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.init_producer_id import Fenced
+from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.model import Judged, ScanError
+from txnscan.resolve import terminate as fencing
+from txnscan.resolve.abort import (
+    AbortRefused,
+    NothingOpen,
+    Target,
+    Unread,
+    Unreadable,
+    action_for,
+    cannot_be_asked,
+    plan_of,
+    refusal,
+    target_in,
+    unread_action,
+    with_earlier,
+)
+from txnscan.resolve.apply import FORCE_TERMINATE, Result, Status, apply_plan, settle_interrupted
+from txnscan.resolve.brokers import LiveBrokers
+
+STALE = (view("Empty", 9),)
+
+
+def hangs(*views: Any, outcome: str = "not_committed", **changes: Any) -> Judged:
+    return with_outcome(judged(*views, **changes), known(outcome))
+
+
+def test_what_is_proven_to_hang_and_not_to_have_committed_is_refused_by_nothing() -> None:
+    assert refusal(hangs(*STALE), accept_unknown=False) is None
+
+
+YOUNG = {"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS}
+REFUSED = [
+    ("live", judged(view("Ongoing", 3, (P,))), "it is live (ongoing), and its coordinator ends it"),
+    ("decided", judged(view("PrepareCommit", 3, (P,))), "it is not proven to hang: it is pending_marker"),
+    ("unproven", judged(first_error="NOT_LEADER_OR_FOLLOWER"), "it is not proven to hang: it is indeterminate"),
+    ("an owner at its epoch", hangs(view("Empty", 3)), "its owner is still at epoch 3 and can write here"),
+    ("young", hangs(*STALE, **YOUNG), "it is not late yet"),
+    ("committed", hangs(*STALE, outcome="committed"), "it committed, and an abort would delete its data"),
+    ("maybe committed", hangs(*STALE, outcome="maybe_committed"), "its data may be committed"),
+    ("unknown", hangs(*STALE, outcome="unknown"), "nobody knows whether it committed"),
+    ("not looked for", judged(*STALE), "the transaction log could not be held against it: it was not looked for"),
+    (
+        "a log that was not read",
+        with_outcome(judged(*STALE), known("not_committed", log_error="away")),
+        "the transaction log could not be held against it: away",
+    ),
+    (
+        "an owner that was seen to have committed",
+        with_outcome(judged(*STALE), known("unknown", owner_committed=True)),
+        "its data may be committed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "says"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_all_else_is_refused_with_why(found: Judged, says: str) -> None:
+    assert str(refusal(found, accept_unknown=False)).startswith(says)
+
+
+def test_an_unknown_outcome_can_be_accepted_and_no_other() -> None:
+    accepted = {name: refusal(found, accept_unknown=True) is None for name, found, _ in REFUSED}
+    assert [name for name, is_accepted in accepted.items() if is_accepted] == ["unknown"]
+
+
+def test_what_any_sweep_has_known_of_a_commit_counts_against_an_abort() -> None:
+    found = with_earlier(hangs(*STALE, outcome="unknown"), known("committed", "'X' committed"))
+    assert "it committed" in str(refusal(found, accept_unknown=True))
+
+
+def test_the_transaction_is_found_by_its_offset_or_its_producer_and_not_by_others() -> None:
+    found = scan(hangs(*STALE), hangs(*STALE, producer_id=8, start_offset=200, second_start_offset=200))
+    assert target_in(Target("p", 0, 200), found).observation.producer_id == 8
+    by_producer = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=0)
+    assert target_in(by_producer, found).observation.start_offset == 100
+    with pytest.raises(NothingOpen, match=r"open there: offset 100 \(producer id 7\), offset 200 \(producer id 8\)"):
+        target_in(Target("p", 0, 150), found)
+    with pytest.raises(AbortRefused, match="--producer-epoch: 4 is not what the partition shows, which is 3"):
+        target_in(replace(by_producer, producer_epoch=4), found)
+    with pytest.raises(NothingOpen, match="nothing is open there"):
+        target_in(Target("p", 0, 100), scan(hangs(*STALE, second_start_offset=None)))
+
+
+def test_brokers_that_cannot_be_asked_are_told_from_those_that_did_not_answer() -> None:
+    assert cannot_be_asked(scan()) is None
+    lacks = ScanError("read", "broker 1 does not support it", 1, "p", 0, lacks_api="DescribeProducers")
+    refused = ScanError("configs", "broker 1 does not say its timeout", 1)
+    assert cannot_be_asked(scan(partitions_failed=1, errors=(refused, lacks))) == lacks.error
+    with pytest.raises(Unreadable, match="away"):
+        cannot_be_asked(scan(partitions_failed=1, errors=(ScanError("read", "away", 1, "p", 0),)))
+
+
+# --- against the guards -----------------------------------------------------------------------------------------------
+
+LIVE = now(view("Ongoing", 3, (P,)), outcome=None)
+OF_LIVE = action_for("cluster-1", LIVE)
+
+
+def forced(brokers: FakeBrokers, journal: FakeJournal, action: Any = OF_LIVE, why: str | None = "it blocks") -> Result:
+    plan = plan_of(action, scan(), NOW_MS)
+    (result,) = apply_plan(plan, brokers, journal, execute=True, options=(), sleep=lambda s: None, forced=why)
+    return result
+
+
+def test_a_reason_sends_what_is_refused_without_one() -> None:
+    assert forced(FakeBrokers(proof=LIVE), FakeJournal(), why=None).status is Status.REFUSED
+    brokers = FakeBrokers(proof=LIVE)
+    assert forced(brokers, FakeJournal()).status is Status.RESOLVED
+    ((leader, marker),) = brokers.written
+    assert (leader, marker.producer_epoch, marker.commit) == (1, 3, False)
+
+
+NEVER = [
+    ("another transaction", now(start_offset=101, second_start_offset=101), "another transaction is open there now"),
+    ("another epoch", now(producer_epoch=4), "another transaction is open there now"),
+    ("a first read without proof", now(first_error="moved"), "the partition cannot be read with proof: moved"),
+    ("a second read without proof", now(second_error="moved"), "the partition cannot be read with proof: moved"),
+    ("nothing there", None, "the transaction is not open any more"),
+]
+
+
+@pytest.mark.parametrize(("found", "says"), [case[1:] for case in NEVER], ids=[case[0] for case in NEVER])
+@pytest.mark.parametrize("at", ["the proof", "the last look"])
+def test_no_reason_stands_for_the_proof_that_this_transaction_is_open_at_its_leader(
+    at: str, found: Judged | None, says: str
+) -> None:
+    brokers = FakeBrokers(proof=found) if at == "the proof" else FakeBrokers(proof=LIVE, looks=(found,))
+    assert forced(brokers, FakeJournal()).detail.startswith(says)
+    assert brokers.written == []
+
+
+def test_a_plan_of_a_file_is_never_forced() -> None:
+    brokers = FakeBrokers(proof=LIVE)
+    (result,) = apply_plan(PLAN, brokers, FakeJournal(), execute=True, options=(), sleep=lambda s: None)
+    assert result.status is Status.REFUSED and brokers.written == []
+
+
+# --- brokers that cannot be asked -------------------------------------------------------------------------------------
+
+
+class Old(Unread):
+    """Brokers without DescribeProducers, from data. moves_to: where the last stable offset is after a marker."""
+
+    def __init__(self, moves_to: int) -> None:
+        super().__init__(LiveBrokers(ScanConfig("h:1")))
+        self.fake = FakeCluster()
+        self.fake.partitions["p", 0] = FakePartition(last_stable=100, high_watermark=200)
+        self.moves_to = moves_to
+        self.written: list[MarkerToWrite] = []
+
+    @contextmanager
+    def _cluster(self) -> Iterator[Any]:  # type: ignore[override]
+        ask = lambda call, ids: [call(one) for one in ids]  # noqa: E731
+        cluster = SimpleNamespace(
+            send=self.fake.send,
+            view=lambda topics: None,
+            agreement=lambda topics: read_agreement(self.fake.send, (1, 2, 3), topics, ask, lambda brokers: None),
+            clients=SimpleNamespace(brokers=()),
+        )
+        yield cluster
+
+    @contextmanager
+    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+        def write(marker: MarkerToWrite) -> int:
+            self.written.append(marker)
+            self.fake.partitions["p", 0].last_stable = self.moves_to
+            return 0
+
+        yield write
+
+
+UNASKED = [
+    (200, Status.RESOLVED, "the last stable offset went from 100 to 200"),
+    (150, Status.RESOLVED, "from 100 to 150, held by another transaction below the high watermark 200"),
+    (100, Status.UNKNOWN, "these brokers do not say what is open, and the last stable offset has not moved"),
+]
+
+
+@pytest.mark.parametrize(("moves_to", "status", "says"), UNASKED)
+def test_what_a_marker_did_on_old_brokers_shows_in_the_last_stable_offset_alone(
+    moves_to: int, status: Status, says: str
+) -> None:
+    target = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
+    old = Old(moves_to)
+    result = forced(old, FakeJournal(), unread_action(target, "cluster-1"))  # type: ignore[arg-type]
+    assert result.status is status and says in result.detail
+    ((marker),) = old.written
+    assert (marker.producer_id, marker.producer_epoch, marker.commit) == (7, 3, False)
+
+
+# --- fencing ----------------------------------------------------------------------------------------------------------
+
+BEFORE = Transaction("X", 2, 7, "Ongoing", 3, NOW_MS, 60_000, 5_000, ("p-0", "p-1"), 4)
+AFTER = replace(BEFORE, state="Empty", producer_epoch=5, partitions=(), start_time_ms=None, age_ms=None)
+OF_ID = fencing.action_for(BEFORE, 6)
+
+
+@dataclass
+class FakeCoordinators:
+    answers: Sequence[Fenced | RequestFailed]
+    after: Transaction | RequestFailed = AFTER
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    principal: str = "User:ops"
+
+    def describe(self, transactional_id: str) -> Transaction:
+        if isinstance(self.after, RequestFailed):
+            raise self.after
+        return self.after
+
+    def fence(self, transactional_id: str, timeout_ms: int) -> Fenced:
+        self.asked.append((transactional_id, timeout_ms))
+        answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        if isinstance(answer, RequestFailed):
+            raise answer
+        return answer
+
+
+def fence(coordinators: FakeCoordinators, before: Transaction = BEFORE, journal: FakeJournal | None = None) -> Result:
+    plan = fencing.plan_of(OF_ID, "cluster-1", NOW_MS)
+    kept = journal or FakeJournal()
+    return fencing.terminate(plan, OF_ID, before, coordinators, kept, timeout_ms=30_000, sleep=lambda s: None).result
+
+
+FENCED = [
+    ("at once", (Fenced(0, 7, 5),), AFTER, Status.RESOLVED, 1),
+    ("after its coordinator has ended it", (Fenced(51, -1, -1), Fenced(14, -1, -1), Fenced(0, 7, 5)), AFTER, "", 3),
+    ("refused for want of an ACL", (Fenced(53, -1, -1),), AFTER, Status.FAILED, 1),
+    ("never ended", (Fenced(51, -1, -1),), BEFORE, Status.UNKNOWN, fencing.TRIES_MAX),
+    (
+        "not sent again, once it was under way",
+        (Fenced(51, -1, -1), RequestFailed("away", sent=False)),
+        BEFORE,
+        Status.NOT_RESOLVED,
+        2,
+    ),
+    ("not sent", (RequestFailed("away", sent=False),), AFTER, Status.FAILED, 1),
+    ("not answered, and done", (RequestFailed("away"),), AFTER, Status.UNKNOWN, 1),
+    ("not answered, and not done", (RequestFailed("away"),), BEFORE, Status.NOT_RESOLVED, 1),
+    ("not answered, nor described", (RequestFailed("away"),), RequestFailed("away"), Status.UNKNOWN, 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("answers", "after", "status", "asked"), [case[1:] for case in FENCED], ids=[case[0] for case in FENCED]
+)
+def test_an_id_is_fenced_once_and_asked_for_again_only_where_its_coordinator_says_so(
+    answers: Any, after: Any, status: Any, asked: int
+) -> None:
+    coordinators = FakeCoordinators(answers, after)
+    result = fence(coordinators)
+    assert result.status is (status or Status.RESOLVED)
+    assert len(coordinators.asked) == asked
+
+
+def test_what_was_ended_and_who_is_fenced_is_said_and_to_sweep_again() -> None:
+    detail = fence(FakeCoordinators((Fenced(0, 7, 5),))).detail
+    assert detail.startswith(
+        "its transaction was aborted on 2 partitions; whoever produces at epoch 3 of producer id 7"
+    )
+    assert detail.endswith("Sweep again")
+
+
+def test_an_id_keeps_its_timeout_and_one_without_any_gets_that_of_a_request() -> None:
+    own, none = FakeCoordinators((Fenced(0, 7, 5),)), FakeCoordinators((Fenced(0, 7, 5),))
+    fence(own)
+    fence(none, replace(BEFORE, timeout_ms=2**31 - 1))
+    assert (own.asked, none.asked) == ([("X", 60_000)], [("X", 30_000)])
+
+
+def test_an_id_of_two_phase_commit_needs_a_reason() -> None:
+    assert fencing.refusal(BEFORE) is None
+    assert "two-phase commit" in str(fencing.refusal(replace(BEFORE, timeout_ms=2**31 - 1)))
+
+
+def test_the_intent_to_fence_is_in_the_journal_before_and_what_came_of_it_after() -> None:
+    journal = FakeJournal()
+    coordinators = FakeCoordinators((Fenced(0, 7, 5),))
+    fence(coordinators, journal=journal)
+    assert journal.calls[:2] == ["hold", "intend"] and journal.calls[-1] == "conclude"
+    (attempt,) = journal.kept
+    assert (attempt.action.reason, attempt.status) == (FORCE_TERMINATE, Status.RESOLVED)
+
+
+def test_a_fence_that_was_interrupted_is_settled_as_unknown_without_looking_at_a_partition() -> None:
+    journal, brokers = FakeJournal(), FakeBrokers()
+    journal.intend(PLAN, OF_ID, "fence 'X'")
+    (result,) = settle_interrupted("cluster-1", PLAN, brokers, journal)
+    assert result.status is Status.UNKNOWN and "describe it, and sweep again" in result.detail
+    assert brokers.calls == [] and ACTION.incident_id != OF_ID.incident_id

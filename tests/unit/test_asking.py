@@ -1,0 +1,331 @@
+"""What brokers say, as it is shown: a broker that fails is a line and not the end, ids are whole, memory is bounded."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fakes import FakeCluster, FakeId, FakePartition, producer
+from tests.unit.test_log_scan import LOG, log_of
+from txnscan.ask.coordinator import coordinator_of
+from txnscan.ask.producers import PartitionProducers, Share, read_share, shares
+from txnscan.ask.streamed import streamed
+from txnscan.ask.timeline import Checker, timeline, to_read
+from txnscan.ask.transactions import Transaction, describe, list_on, located
+from txnscan.evidence.agreement import read_agreement
+from txnscan.evidence.transaction_log import transactional_id_key
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.list_transactions import ListingFilter
+from txnscan.kafka.metadata import read_metadata
+from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, ScanError, State
+from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
+from txnscan.sim.encode import batch, transaction_log_value
+from txnscan.sim.records import TransactionMetadata
+
+NOW_MS = 1_700_000_600_000
+BEGUN_MS = 1_700_000_000_000
+
+
+def cluster_of(**ids: FakeId) -> FakeCluster:
+    """Three brokers; each id is at its coordinator, by its hash."""
+    cluster = FakeCluster()
+    cluster.lead(TRANSACTION_STATE_TOPIC, (1, 2, 3))
+    for name, held in ids.items():
+        cluster.ids.setdefault(coordinator_partition(name, 3) + 1, {})[name] = held
+    return cluster
+
+
+def view(cluster: FakeCluster) -> Any:
+    return lambda topics: read_metadata(cluster.send, 1, topics)
+
+
+# --- streaming --------------------------------------------------------------------------------------------------------
+
+
+def test_answers_are_given_as_they_come_and_not_when_all_are_there() -> None:
+    gate = threading.Event()
+
+    def call(item: str) -> Iterator[str]:
+        if item == "slow":
+            assert gate.wait(30)
+        yield item
+
+    given = streamed(call, ["slow", "quick"])
+    assert next(given) == "quick"
+    gate.set()
+    assert list(given) == ["slow"]
+
+
+def test_no_more_is_read_than_a_reader_takes() -> None:
+    made = 0
+
+    def call(item: int) -> Iterator[int]:
+        nonlocal made
+        for number in range(10_000):
+            made += 1
+            yield number
+
+    given = streamed(call, [1])
+    assert [next(given) for _ in range(3)] == [0, 1, 2]
+    assert made < 100
+    given.close()  # type: ignore[attr-defined]
+
+
+def test_what_a_call_raises_ends_it_all() -> None:
+    def call(item: int) -> Iterator[int]:
+        raise ValueError("broken")
+        yield 1
+
+    with pytest.raises(ValueError, match="broken"):
+        list(streamed(call, [1, 2]))
+
+
+# --- listing and describing -------------------------------------------------------------------------------------------
+
+
+def test_ids_in_a_transaction_are_listed_with_their_times_and_others_without() -> None:
+    cluster = cluster_of(busy=FakeId(1, 0, "Ongoing", start_time_ms=BEGUN_MS), idle=FakeId(2, 0, "Empty"))
+    rows = [
+        row
+        for broker in (1, 2, 3)
+        for some in list_on(cluster.send, broker, ListingFilter(), lambda: NOW_MS)
+        for row in ([some] if isinstance(some, ScanError) else some)
+    ]
+    by_id = {row.transactional_id: row for row in rows if isinstance(row, Transaction)}
+    assert (by_id["busy"].age_ms, by_id["busy"].start_time_ms) == (600_000, BEGUN_MS)
+    assert (by_id["idle"].age_ms, by_id["idle"].timeout_ms) == (None, None)
+
+
+def test_an_id_that_went_on_while_it_was_looked_at_is_listed_as_it_was_without_times() -> None:
+    cluster = cluster_of(moved=FakeId(5, 0, "Ongoing", listed_producer_id=4))
+    asked = coordinator_partition("moved", 3) + 1
+    ((row,),) = list_on(cluster.send, asked, ListingFilter(), lambda: NOW_MS)
+    assert isinstance(row, Transaction) and (row.producer_id, row.age_ms) == (4, None)
+
+
+def test_a_broker_that_fails_is_one_error_of_that_broker() -> None:
+    cluster = cluster_of()
+    cluster.unreachable = {2}
+    (error,) = list_on(cluster.send, 2, ListingFilter(), lambda: NOW_MS)
+    assert isinstance(error, ScanError) and error.broker == 2
+
+
+FILTERS = [
+    (ListingFilter(longer_than_ms=0), "broker 1 cannot filter by duration, which brokers can from Kafka 3.8 on"),
+    (ListingFilter(pattern="a.*"), "broker 1 cannot filter by a pattern of ids, which brokers can from Kafka 4.1 on"),
+    (ListingFilter(), "broker 1 lacks an API of Kafka 3.0 and newer"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "says"), FILTERS, ids=["duration", "pattern", "none"])
+def test_a_filter_that_a_broker_does_not_know_is_an_error_and_never_passed_over(
+    wanted: ListingFilter, says: str
+) -> None:
+    def send(broker_id: int, request: Any) -> Any:
+        raise RequestFailed.unsupported("broker 1", "ListTransactions")
+
+    (error,) = list_on(send, 1, wanted, lambda: NOW_MS)
+    assert isinstance(error, ScanError) and error.error.startswith(says)
+
+
+def described(cluster: FakeCluster, *names: str) -> tuple[Sequence[Transaction], Sequence[ScanError]]:
+    return describe(cluster.send, names, view(cluster), lambda: NOW_MS, lambda seconds: None)
+
+
+def test_ids_are_described_by_their_own_coordinators_in_the_order_given() -> None:
+    cluster = cluster_of(**{name: FakeId(n, 1, "Ongoing") for n, name in enumerate("abcdef")})
+    found, errors = described(cluster, *"fedcba")
+    assert [one.transactional_id for one in found] == list("fedcba") and not errors
+    assert all(one.coordinator == coordinator_partition(one.transactional_id, 3) + 1 for one in found)
+    # One request to each coordinator.
+    assert sum(name == "DescribeTransactions" for _, name in cluster.asked) == len({one.coordinator for one in found})
+
+
+def test_a_coordinator_that_loads_is_asked_again_and_one_that_does_not_know_an_id_is_not() -> None:
+    loading = FakeId(2, error=14)
+    cluster = cluster_of(a=FakeId(1), b=loading)
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            loading.error = 0
+
+    found, errors = describe(cluster.send, ["a", "b", "nobody"], view(cluster), lambda: NOW_MS, sleep)
+    assert [one.transactional_id for one in found] == ["a", "b"] and len(waits) == 2
+    assert [error.error for error in errors] == [
+        "'nobody': its coordinator knows no such id (it never was, or expired)"
+    ]
+
+
+def test_where_the_log_is_hidden_every_broker_is_asked_and_where_it_is_missing_none() -> None:
+    shown = read_metadata(cluster_of().send, 1, [TRANSACTION_STATE_TOPIC])
+    hidden = replace(shown, topics=(), topic_errors=((TRANSACTION_STATE_TOPIC, "TOPIC_AUTHORIZATION_FAILED"),))
+    by_broker, unserved = located(["a"], hidden)
+    assert (by_broker, unserved) == ({1: ["a"], 2: ["a"], 3: ["a"]}, {})
+    missing = replace(shown, topics=(), topic_errors=((TRANSACTION_STATE_TOPIC, "UNKNOWN_TOPIC_OR_PARTITION"),))
+    by_broker, unserved = located(["a"], missing)
+    assert by_broker == {} and "no id was ever used" in unserved["a"].error
+
+
+# --- producers --------------------------------------------------------------------------------------------------------
+
+
+def test_producers_without_a_transaction_are_shown_too_and_offsets_beside_open_ones() -> None:
+    cluster = FakeCluster()
+    cluster.partitions["t", 0] = FakePartition(producers=[producer(7, 100), producer(8, -1)], high_watermark=200)
+    cluster.partitions["t", 1] = FakePartition(producers=[producer(9, -1)])
+    seen = read_metadata(cluster.send, 1, ["t"])
+    (share,), errors = shares(seen.topics, None)
+    first, second = read_share(cluster.send, share, seen)
+    assert not errors and isinstance(first, PartitionProducers) and isinstance(second, PartitionProducers)
+    assert [(p.producer_id, p.start_offset) for p in first.producers] == [(7, 100), (8, -1)]
+    assert first.offsets is not None and (first.offsets.last_stable_offset, first.offsets.high_watermark) == (100, 200)
+    assert (second.offsets, second.of_leader) == (None, True)
+
+
+def test_a_partition_without_a_leader_is_an_error_unless_a_broker_was_named() -> None:
+    cluster = FakeCluster()
+    cluster.partitions["t", 0] = FakePartition(leader=-1)
+    topics = read_metadata(cluster.send, 1, ["t"]).topics
+    assert shares(topics, None) == ([], [ScanError("read", "it has no leader", None, "t", 0)])
+    (share,), errors = shares(topics, 2)
+    assert (share.broker_id, errors) == (2, [])
+
+
+def test_a_broker_that_cannot_be_asked_is_an_error_of_each_partition() -> None:
+    cluster = FakeCluster()
+    cluster.partitions["t", 0] = cluster.partitions["t", 1] = FakePartition()
+    seen = read_metadata(cluster.send, 2, ["t"])
+    cluster.unreachable = {1}
+    found = list(read_share(cluster.send, Share(1, seen.partitions), seen))
+    assert [(one.topic, one.partition) for one in found if isinstance(one, ScanError)] == [("t", 0), ("t", 1)]
+
+
+# --- coordinators -----------------------------------------------------------------------------------------------------
+
+
+def test_a_coordinator_that_brokers_disagree_on_is_not_named() -> None:
+    cluster = cluster_of()
+    ask = lambda: read_agreement(  # noqa: E731
+        cluster.send, (1, 2, 3), [TRANSACTION_STATE_TOPIC], lambda call, items: [call(one) for one in items], print
+    )
+    known = coordinator_of("transactional_id", "a", ask())
+    assert known.broker is not None and known.broker.broker_id == coordinator_partition("a", 3) + 1
+    cluster.unreachable = {2}
+    unknown = coordinator_of("transactional_id", "a", ask())
+    assert unknown.broker is None and "not every broker said who leads it" in str(unknown.error)
+
+
+# --- the transaction log ----------------------------------------------------------------------------------------------
+
+
+def logged(offset: int, state: State, epoch: int = 3, whole_from: int = 0, **changes: Any) -> LoggedTransaction:
+    base = LoggedTransaction(offset, whole_from, "X", 7, epoch, state, frozenset({("p", 0)}), 0, 5, 9)
+    return replace(base, **changes)
+
+
+STEPS = [
+    ("a commit", [logged(0, State.ONGOING), logged(1, State.PREPARE_COMMIT), logged(2, State.COMPLETE_COMMIT)], None),
+    ("no decision", [logged(0, State.ONGOING), logged(1, State.COMPLETE_COMMIT)], "impossible"),
+    ("an epoch that falls", [logged(0, State.EMPTY), logged(1, State.EMPTY, 2)], "impossible"),
+    (
+        "records that are gone",
+        [logged(0, State.ONGOING), logged(9, State.COMPLETE_COMMIT, whole_from=9)],
+        "does not follow from the record before; records between them are missing",
+    ),
+    (
+        "a decision that did not count",
+        [logged(0, State.ONGOING), logged(1, State.PREPARE_COMMIT), logged(2, State.PREPARE_ABORT)],
+        "follows from an earlier record",
+    ),
+]
+
+
+@pytest.mark.parametrize(("records", "says"), [case[1:] for case in STEPS], ids=[case[0] for case in STEPS])
+def test_a_step_that_no_coordinator_makes_is_marked_where_nothing_is_missing(
+    records: Sequence[LoggedTransaction], says: str | None
+) -> None:
+    checker = Checker(0)
+    *_, last = [checker.step(record) for record in records]
+    assert last.impossible == (says == "impossible")
+    assert last.note is None if says is None else str(last.note).startswith(says)
+
+
+def record(name: str, producer_id: int, state: str) -> tuple[bytes, bytes]:
+    metadata = TransactionMetadata(producer_id, 3, state, frozenset({("p", 0)}))
+    return transactional_id_key(name), transaction_log_value(metadata, BEGUN_MS)
+
+
+def test_only_the_records_of_the_ids_in_question_are_shown_also_by_a_producer_id_they_once_had() -> None:
+    cluster = log_of(
+        batch(0, [record("X", 7, "Empty")]),
+        batch(1, [record("Y", 8, "Empty")]),
+        batch(2, [record("X", 9, "Ongoing")]),
+        batch(3, [(transactional_id_key("X"), None)]),
+    )
+    by_id = [one for one in timeline(cluster.send, LOG, names=["X"]) if not isinstance(one, ScanError)]
+    assert [(one.record.offset, one.record.state) for one in by_id] == [
+        (0, State.EMPTY),
+        (2, State.ONGOING),
+        (3, State.DEAD),
+    ]
+    assert list(timeline(cluster.send, LOG, producer_ids=[7])) == by_id
+    assert list(timeline(cluster.send, LOG, producer_ids=[1])) == []
+
+
+def test_a_log_that_cannot_be_read_is_an_error_with_what_to_grant() -> None:
+    cluster = log_of()
+    cluster.unreachable = {1}
+    (error,) = timeline(cluster.send, LOG, names=["X"])
+    assert isinstance(error, ScanError) and error.error.startswith(f"{TRANSACTION_STATE_TOPIC}-0: ")
+
+
+def test_an_id_is_looked_for_on_its_own_partition_and_a_producer_id_on_all() -> None:
+    seen = read_metadata(cluster_of().send, 1, [TRANSACTION_STATE_TOPIC])
+    (share,), _ = to_read(seen, ["a"], [])
+    assert (share.partition.partition, share.names) == (coordinator_partition("a", 3), ("a",))
+    assert len(to_read(seen, [], [7])[0]) == 3
+    assert to_read(replace(seen, topics=()), ["a"], [])[0] == []
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+ROWS = [{"id": "=a,\x1b", "n": 1, "list": ["p-0", "q-1"]}, {"id": "x" * 90, "n": None, "list": []}]
+ERROR = ScanError("list", "it is away", 2)
+
+
+def written(rows: Any, capsys: pytest.CaptureFixture[str], *some: Any) -> str:
+    for one in some:
+        rows.write(one)
+    rows.end([ERROR])
+    return capsys.readouterr().out
+
+
+def test_rows_in_pieces_are_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(written(JsonRows("rows"), capsys, ROWS[:1], [], ROWS[1:]))
+    assert (found["rows"], [error["error"] for error in found["errors"]]) == (ROWS, ["it is away"])
+    assert json.loads(written(JsonRows("rows"), capsys)) == {
+        "rows": [],
+        "errors": [{"stage": "list", "error": "it is away", "broker": 2, "topic": None, "partition": None}],
+    }
+
+
+def test_csv_escapes_what_is_not_printable_and_what_a_spreadsheet_would_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert written(CsvRows(("id", "n", "list")), capsys, ROWS[:1], ROWS[1:]) == (
+        f'id,n,list\n"\'=a,\\x1b",1,p-0 q-1\n{"x" * 90},,\n'
+    )
+    assert written(CsvRows(("id",)), capsys) == "id\n"
+
+
+def test_a_table_never_cuts_or_wraps(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (Column("N", 3, lambda row: row["n"], right=True), Column("Id", 0, lambda row: row["id"]))
+    assert written(TableRows(columns), capsys, ROWS[:1], ROWS[1:]) == f"  N  Id\n  1  =a,\\x1b\n  -  {'x' * 90}\n"

@@ -1,0 +1,86 @@
+"""What an apply tells while it works, and what it has told when it breaks off."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tests.builders import plan, stored
+from tests.unit.test_apply import FakeBrokers, FakeJournal
+from txnscan.report.progress import TerminalProgress
+from txnscan.report.resolution import LiveReport
+from txnscan.resolve.apply import Status, apply_plan
+from txnscan.resolve.plan import Action
+
+TWO = plan(stored(), stored(incident_id="incident-2", partition=1))
+DONE = (
+    "resolved  ABORT p-{}\n"
+    "  the marker was written and the transaction is gone: the last stable offset went from 100 to 105.\n"
+)
+
+
+def applied(breaks_at: tuple[str, int] | None, *, execute: bool = True) -> tuple[LiveReport, str]:
+    """An apply of two markers that is interrupted at this step of this partition, and what it printed."""
+    out = io.StringIO()
+    with TerminalProgress(Console(file=io.StringIO())) as progress:
+        report = LiveReport(len(TWO.actions), progress, Console(file=out, width=200))
+
+        def on_step(step: str, action: Action) -> None:
+            report.on_step(step, action)
+            if (step, action.partition) == breaks_at:
+                raise KeyboardInterrupt
+
+        try:
+            apply_plan(
+                TWO,
+                FakeBrokers(),
+                FakeJournal(),
+                execute=execute,
+                options=(),
+                sleep=lambda seconds: None,
+                on_step=on_step,
+                on_result=report.on_result,
+            )
+        except KeyboardInterrupt:
+            assert breaks_at is not None
+    return report, out.getvalue()
+
+
+def test_each_result_is_a_line_as_soon_as_it_is_known() -> None:
+    report, out = applied(None)
+    assert out == DONE.format(0) + DONE.format(1)
+    assert [result.status for result in report.results] == [Status.RESOLVED] * 2
+
+
+NOTHING, FIRST = "0 of 2 markers gone through, 0 done", "1 of 2 markers gone through, 1 done"
+SO_FAR = [
+    ("intend", 0, f"{NOTHING}; ABORT p-0 was under way: its marker was not sent; 1 not begun"),
+    ("prove", 0, f"{NOTHING}; ABORT p-0 was under way: its marker was not sent; 1 not begun"),
+    (
+        "send",
+        0,
+        f"{NOTHING}; ABORT p-0 was under way: its marker may have been sent, and the next apply --execute looks at it "
+        "first; 1 not begun",
+    ),
+    (
+        "conclude",
+        0,
+        f"{FIRST}; what came of ABORT p-0 may not be in the journal, and the next apply --execute looks at it; "
+        "1 not begun",
+    ),
+    ("look", 1, f"{FIRST}; ABORT p-1 was under way: its marker was not sent; 0 not begun"),
+]
+
+
+@pytest.mark.parametrize(("step", "partition", "says"), SO_FAR)
+def test_an_apply_that_breaks_off_says_what_was_done_so_far(step: str, partition: int, says: str) -> None:
+    report, out = applied((step, partition))
+    assert report.has_begun and report.so_far(executed=True) == says
+    assert out == (DONE.format(0) if says.startswith(FIRST) else "")
+
+
+def test_a_rehearsal_that_breaks_off_has_sent_nothing() -> None:
+    report, _ = applied(("prove", 1), execute=False)
+    assert report.so_far(executed=False) == f"{FIRST}; nothing was sent"

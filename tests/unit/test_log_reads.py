@@ -1,0 +1,715 @@
+"""Reading what was decided: which logs are read, how far, and what becomes of a log that cannot be read to its end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from tests.builders import judged, view
+from tests.fakes import FakeCluster, FakeId, FakePartition, broker, no_progress, partition
+from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
+from txnscan.engine.threads import ThreadsEngine
+from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.log_reads import read_outcomes
+from txnscan.evidence.tasks import ClientFactory
+from txnscan.evidence.transaction_log import transactional_id_key
+from txnscan.judge.outcome import OutcomeEvidence
+from txnscan.judge.rules import judge
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.frames import api_name
+from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
+from txnscan.model import Broker, Judged, Key, KnownOutcome, Outcome, Reason, State, TransactionKey, Verdict
+from txnscan.scan import with_outcomes
+from txnscan.sim.encode import batch, transaction_log_value
+from txnscan.sim.records import TransactionMetadata
+
+LEADERS = (1, 2, 3)
+ENGINE, LANES = ThreadsEngine(1), 1
+P = ("p", 0)
+Record = tuple[bytes | None, bytes | None]
+
+
+@dataclass(frozen=True)
+class ConnectToFake:
+    """Stands in for Connect."""
+
+    fake: FakeCluster
+    brokers: tuple[Broker, ...] = (broker(1),)
+    settings: ConnectionSettings = field(default_factory=ConnectionSettings)
+
+    def client(self) -> FakeCluster:
+        return self.fake
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class FakeLogs(FakeCluster):
+    """Three partitions of `__transaction_state`, and p-0 where producer id 7 is open from offset 100 at epoch 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lead(STATE, LEADERS)
+        self.lead("p", [1])
+        self.partitions[P].log_start = 90
+        self.partitions[P].write(batch(100, [(None, b"x")] * 5, producer_id=7, producer_epoch=3))
+        for k in range(len(LEADERS)):
+            self.log(k).high_watermark = 0
+
+    def learn(self, brokers: Sequence[Broker]) -> None:
+        """Where its brokers are does not matter."""
+
+    def log(self, k: int) -> FakePartition:
+        return self.partitions[STATE, k]
+
+    def write(self, k: int, *records: Record, offset: int | None = None) -> None:
+        """Each in a batch of its own, as coordinators do."""
+        for one in records:
+            log = self.log(k)
+            log.write(batch(log.high_watermark if offset is None else offset, [one]))
+            offset = None
+
+    def reads_of(self, topic: str) -> list[tuple[int, int, int]]:
+        """Every Fetch of a topic: whom it went to, the partition and the offset."""
+        return [
+            (broker_id, asked.partition, asked.fetch_offset)
+            for (broker_id, name), request in zip(self.asked, self.requests, strict=True)
+            if name == "Fetch" and request.topics[0].topic == topic
+            for asked in request.topics[0].partitions
+        ]
+
+
+@pytest.fixture
+def cluster() -> FakeLogs:
+    return FakeLogs()
+
+
+def id_for(k: int, prefix: str = "app") -> str:
+    """A transactional id that partition k of three serves."""
+    return next(name for n in itertools.count() if coordinator_partition(name := f"{prefix}-{n}", len(LEADERS)) == k)
+
+
+def record(name: str, state: State, epoch: int = 3, producer_id: int = 7, partitions: tuple[Key, ...] = ()) -> Record:
+    metadata = TransactionMetadata(producer_id, epoch, state.value, frozenset(partitions))
+    return transactional_id_key(name), transaction_log_value(metadata, 1_700_000_000_000)
+
+
+def history(name: str, producer_id: int = 7) -> list[Record]:
+    return [
+        record(name, State.EMPTY, 3, producer_id),
+        record(name, State.ONGOING, 3, producer_id, (P,)),
+        record(name, State.PREPARE_COMMIT, 3, producer_id, (P,)),
+        record(name, State.COMPLETE_COMMIT, 3, producer_id),
+    ]
+
+
+STATES = [State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT]
+
+
+def owned(k: int, state: str = "CompleteCommit", epoch: int = 3, name: str | None = None, **changes: Any) -> Judged:
+    """A hanging transaction whose id is known, and served by this partition of the log, which ends as described."""
+    producer_id = changes.get("producer_id", 7)
+    return judged(view(state, epoch, transactional_id=name or id_for(k), producer_id=producer_id), **changes)
+
+
+def read_all(
+    fake: FakeLogs, *hanging: Judged, on_progress: Callable[[int, int], None] = no_progress
+) -> list[OutcomeEvidence]:
+    with Cluster(cast(ClientFactory, ConnectToFake(fake)), threads=0) as cluster:
+        cluster.view()
+        return read_outcomes(cluster, ENGINE, LANES, hanging, on_progress)
+
+
+def read(fake: FakeLogs, hanging: Judged | None = None) -> OutcomeEvidence:
+    (found,) = read_all(fake, owned(1) if hanging is None else hanging)
+    return found
+
+
+def states(found: OutcomeEvidence) -> list[tuple[int, State]]:
+    return [(one.offset, one.state) for one in found.logged]
+
+
+def numbered(*offsets: int) -> list[tuple[int, State]]:
+    return list(zip(offsets, STATES, strict=True))
+
+
+# --- which logs, and how far ------------------------------------------------------------------------------------------
+
+
+def test_the_log_of_a_known_id_is_read_and_no_other(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    found = read(cluster)
+    assert (states(found), found.log_error) == (numbered(0, 1, 2, 3), None)
+    assert {k for _, k, _ in cluster.reads_of(STATE)} == {1}
+    assert (found.owner_epoch, found.first_epoch, found.batch_error) == (3, 3, None)
+    assert found.contradiction is None
+
+
+def test_an_orphans_id_is_looked_for_in_all_logs(cluster: FakeLogs) -> None:
+    cluster.write(0, *history(id_for(0), producer_id=8))
+    cluster.write(2, *history(id_for(2)))
+    found = read(cluster, judged())
+    assert {k for _, k, _ in cluster.reads_of(STATE)} == {0, 1, 2}
+    assert {one.transactional_id for one in found.logged} == {id_for(2)}
+    assert (states(found), found.owner_epoch, found.log_error) == (numbered(0, 1, 2, 3), None, None)
+
+
+def test_nothing_is_asked_where_nothing_hangs(cluster: FakeLogs) -> None:
+    with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
+        assert read_outcomes(asking, ENGINE, LANES, [], no_progress) == []
+    assert cluster.asked == []
+
+
+def test_each_log_is_read_once_for_all_that_hangs_and_the_evidence_comes_in_order(cluster: FakeLogs) -> None:
+    other = id_for(1, "other")
+    cluster.write(1, *history(id_for(1)), *history(other, producer_id=8))
+    cluster.write(2, *history(id_for(2), producer_id=9))
+    shown: list[tuple[int, int]] = []
+    hanging = [owned(2, producer_id=9), owned(1), owned(1, name=other, producer_id=8), owned(1)]
+    found = read_all(cluster, *hanging, on_progress=lambda *progress: shown.append(progress))
+    assert [one.observation for one in found] == [one.observation for one in hanging]
+    assert [{r.transactional_id for r in one.logged} for one in found] == [
+        {id_for(2)},
+        {id_for(1)},
+        {other},
+        {id_for(1)},
+    ]
+    assert sorted(cluster.reads_of(STATE)) == [(2, 1, 0), (2, 1, 0), (3, 2, 0), (3, 2, 0)], (
+        "for its keys, and once more"
+    )
+    assert shown == [(0, 2), (1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("bytes_max", [1, 100, 200, 300, 1 << 20])
+def test_a_log_is_read_from_its_start_to_its_high_watermark_in_as_many_pieces_as_it_takes(
+    cluster: FakeLogs, bytes_max: int
+) -> None:
+    cluster.write(1, *history("someone", producer_id=8), *history(id_for(1)))
+    del cluster.log(1).log[:2]
+    cluster.log(1).log_start = 2
+    cluster.fetch_max_bytes = bytes_max
+    found = read(cluster)
+    assert (states(found), found.log_error) == (numbered(4, 5, 6, 7), None)
+    offsets = [offset for _, _, offset in cluster.reads_of(STATE)]
+    keys, records = offsets[: len(offsets) // 2], offsets[len(offsets) // 2 :]
+    assert keys[0] == 2 and keys == records == sorted(set(keys)), "once for its keys, and once for the records"
+    assert len(keys) == {1: 6, 1 << 20: 1}.get(bytes_max, len(keys))
+
+
+def test_what_is_not_replicated_is_not_read(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    cluster.log(1).high_watermark = 3
+    assert states(read(cluster)) == numbered(0, 1, 2, 3)[:3]
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+def test_offsets_that_compaction_took_are_passed_over(cluster: FakeLogs, bytes_max: int) -> None:
+    name = id_for(1)
+    one, two, three, four = history(name)
+    cluster.write(1, one, offset=10)
+    cluster.write(1, two, offset=20)
+    cluster.log(1).write(compacted(batch(30, [three]), 5))
+    cluster.write(1, four, offset=50)
+    cluster.fetch_max_bytes = bytes_max
+    found = read(cluster)
+    assert (states(found), found.log_error) == (numbered(10, 20, 30, 50), None)
+
+
+def test_a_record_from_before_the_logs_start_is_not_read_though_its_batch_is_given(cluster: FakeLogs) -> None:
+    cluster.log(1).write(batch(0, history(id_for(1))))
+    cluster.log(1).log_start = 2
+    assert states(read(cluster)) == numbered(0, 1, 2, 3)[2:]
+
+
+def test_a_log_that_is_empty_holds_nothing(cluster: FakeLogs) -> None:
+    found = read(cluster)
+    assert (found.logged, found.log_error) == ((), None)
+
+
+def test_a_log_that_begins_and_ends_at_one_offset_holds_nothing(cluster: FakeLogs) -> None:
+    cluster.log(1).log_start = cluster.log(1).high_watermark = 17
+    found = read(cluster)
+    assert (found.logged, found.log_error) == ((), None)
+
+
+# --- which records ----------------------------------------------------------------------------------------------------
+
+
+def test_of_an_id_are_kept_all_records_from_its_first_with_the_producer_id_and_the_one_before(
+    cluster: FakeLogs,
+) -> None:
+    name = id_for(1)
+    cluster.write(1, *history(name, producer_id=5), *history("other", 5), *history(name), *history(name, producer_id=9))
+    assert [(one.offset, one.producer_id) for one in read(cluster).logged] == [
+        (3, 5),
+        *((offset, 7) for offset in range(8, 12)),
+        *((offset, 9) for offset in range(12, 16)),
+    ]
+
+
+def test_every_id_that_ever_had_the_producer_id_is_kept(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)), record("another", State.EMPTY))
+    assert {one.transactional_id for one in read(cluster).logged} == {id_for(1), "another"}
+
+
+def test_what_is_kept_for_another_producer_id_is_no_evidence_of_this_one(cluster: FakeLogs) -> None:
+    cluster.write(1, *history("other", producer_id=8), *history(id_for(1)))
+    one, two = read_all(cluster, owned(1), owned(1, producer_id=8))
+    assert {r.transactional_id for r in one.logged} == {id_for(1)}
+    assert {r.transactional_id for r in two.logged} == {"other"}
+
+
+@pytest.mark.parametrize(
+    "passed",
+    [
+        batch(4, [(None, b"a value without a key")]),
+        batch(4, [(b"\x00\x01a later key", b"\x7f\xff")]),
+        control(4, 7, 3),
+    ],
+    ids=["no key", "a key of another kind", "a control batch"],
+)
+def test_what_is_no_record_of_an_id_is_passed_over(cluster: FakeLogs, passed: bytes) -> None:
+    cluster.write(1, *history(id_for(1)))
+    cluster.log(1).write(passed)
+    found = read(cluster)
+    assert (states(found), found.log_error) == (numbered(0, 1, 2, 3), None)
+
+
+def test_a_tombstone_of_an_id_that_is_kept_is_its_last_record(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)), (transactional_id_key(id_for(1)), None))
+    found = read(cluster, judged())
+    assert states(found) == [*numbered(0, 1, 2, 3), (4, State.DEAD)]
+
+
+def test_the_tombstone_of_an_id_is_no_record_of_who_has_the_name_after_it(cluster: FakeLogs) -> None:
+    name = id_for(1)
+    cluster.write(1, *history(name, producer_id=5), (transactional_id_key(name), None), *history(name))
+    assert [(one.offset, one.producer_id) for one in read(cluster).logged] == [(offset, 7) for offset in range(5, 9)]
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+def test_each_record_says_from_where_on_no_offset_is_missing_before_it(cluster: FakeLogs, bytes_max: int) -> None:
+    one, two, three, four = history(id_for(1))
+    cluster.write(1, one, offset=10)
+    cluster.write(1, record("someone", State.EMPTY, producer_id=8), offset=11)
+    cluster.write(1, two, offset=12)
+    cluster.log(1).write(compacted(batch(20, [three]), 5))
+    cluster.write(1, four, offset=26)
+    cluster.fetch_max_bytes = bytes_max
+    assert [(one.offset, one.whole_from) for one in read(cluster).logged] == [(10, 10), (12, 10), (20, 20), (26, 26)]
+
+
+# --- what the log says of the coordinators ----------------------------------------------------------------------------
+
+
+def test_an_owner_that_is_where_its_log_is_is_not_asked_again(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    assert read(cluster).contradiction is None
+    assert "DescribeTransactions" not in {name for _, name in cluster.asked}
+
+
+@pytest.mark.parametrize(
+    ("described", "ends", "said"),
+    [
+        ((3, "Empty"), (3, State.COMPLETE_COMMIT), "is CompleteCommit at epoch 3, and broker 2 describes it as"),
+        ((4, "Empty"), (5, State.EMPTY), "is Empty at epoch 5, and broker 2 describes it as Empty at epoch 4"),
+        ((5, "Ongoing"), (4, State.ONGOING), "is Ongoing at epoch 4, and broker 2 describes it as Ongoing at epoch 5"),
+    ],
+    ids=["a state before", "an epoch before", "an epoch that was raised in memory alone"],
+)
+def test_an_owner_that_is_not_where_its_log_is_contradicts_it(
+    cluster: FakeLogs, described: tuple[int, str], ends: tuple[int, State], said: str
+) -> None:
+    epoch, state = described
+    cluster.write(1, record(id_for(1), ends[1], ends[0], partitions=(("q", 0),)))
+    cluster.ids[2] = {id_for(1): FakeId(7, epoch, state)}
+    hanging = judged(view("Empty", 9, transactional_id=id_for(1)))
+    hanging = replace(
+        hanging,
+        evidence=replace(hanging.evidence, coordinators=(view(state, epoch, transactional_id=id_for(1)),)),
+    )
+    found = read(cluster, hanging)
+    assert found.contradiction is not None and said in found.contradiction
+
+
+def test_an_owner_that_has_gone_on_meanwhile_is_described_once_more(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)), record(id_for(1), State.EMPTY, 4))
+    cluster.ids[2] = {id_for(1): FakeId(7, 4, "Empty")}
+    assert read(cluster).contradiction is None
+    assert [name for _, name in cluster.asked].count("DescribeTransactions") == 1
+
+
+def test_an_owner_that_goes_on_all_the_time_is_found_in_what_is_appended(cluster: FakeLogs) -> None:
+    name = id_for(1)
+    cluster.write(1, *history(name), record(name, State.EMPTY, 4))
+
+    def goes_on(broker_id: int, answer: Any) -> Any:
+        # It has begun a transaction since its log was read, and another one is under way when it is described.
+        cluster.write(1, record(name, State.ONGOING, 4, partitions=(("q", 0),)), record(name, State.COMPLETE_ABORT, 5))
+        return answer
+
+    cluster.ids[2] = {name: FakeId(7, 4, "Ongoing")}
+    cluster.edit["DescribeTransactions"] = goes_on
+    assert read(cluster).contradiction is None
+
+
+def test_an_owner_that_takes_the_partition_meanwhile_contradicts_that_it_hangs(cluster: FakeLogs) -> None:
+    name = id_for(1)
+    cluster.write(1, *history(name), record(name, State.ONGOING, 3, partitions=(P,)))
+    cluster.ids[2] = {name: FakeId(7, 3, "Ongoing", (P,))}
+    found = read(cluster)
+    assert found.contradiction is not None and "is Ongoing with this partition" in found.contradiction
+
+
+def test_an_owner_of_whom_the_log_holds_nothing_contradicts_it(cluster: FakeLogs) -> None:
+    cluster.write(1, record("someone", State.EMPTY, producer_id=8))
+    cluster.ids[2] = {id_for(1): FakeId(7, 3, "CompleteCommit")}
+    assert read(cluster).contradiction == (
+        f"it holds nothing of '{id_for(1)}', and broker 2 describes it as CompleteCommit at epoch 3"
+    )
+
+
+def test_an_orphan_whose_producer_id_the_log_gives_to_an_id_is_none(cluster: FakeLogs) -> None:
+    cluster.write(2, *history("hidden"))
+    assert read(cluster, judged()).contradiction == (
+        "its last record of 'hidden' has producer id 7, and no coordinator shows that id"
+    )
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        (transactional_id_key("hidden"), None),
+        record("hidden", State.EMPTY, 0, producer_id=8),
+    ],
+    ids=["expired", "has another producer id"],
+)
+def test_an_orphan_whose_id_has_gone_on_without_it_is_one(cluster: FakeLogs, after: Record) -> None:
+    cluster.write(2, *history("hidden"), after)
+    assert read(cluster, judged()).contradiction is None
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
+def test_a_log_that_cannot_be_read_contradicts_nothing_and_is_an_error(cluster: FakeLogs, known: bool) -> None:
+    cluster.write(1, *history("hidden"))
+    cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    found = read(cluster, owned(1) if known else judged())
+    assert found.contradiction is None and found.log_error is not None
+
+
+LATER = b"\x00\x02" + history("x")[0][1][2:]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        (transactional_id_key(id_for(1)), LATER, "a value of version 2 is not known"),
+        (transactional_id_key("another"), LATER, "a value of version 2 is not known"),
+        (transactional_id_key(id_for(1)), b"\x00\x01", "a record is cut short"),
+        (transactional_id_key(id_for(1)), history("x")[1][1], None),
+        (transactional_id_key(id_for(1)), history("x")[1][1][:-1], "a record is cut short"),  # type: ignore[index]
+        (b"\x00\x00\x00\x09x", history("x")[0][1], "a record is cut short"),
+        (b"\x00", history("x")[0][1], "a record is cut short"),
+    ],
+    ids=["later", "later, of another id", "cut short", "sound", "cut at its end", "its key cut short", "half a key"],
+)
+@pytest.mark.parametrize("when", ["first", "last"])
+def test_a_record_that_cannot_be_read_makes_the_log_unreadable_and_is_never_skipped(
+    cluster: FakeLogs, key: bytes, value: bytes, error: str | None, when: str
+) -> None:
+    sound = history(id_for(1))
+    cluster.write(1, *([(key, value), *sound] if when == "first" else [*sound, (key, value)]))
+    found = read(cluster)
+    assert found.log_error == (None if error is None else f"{STATE}-1: {error}")
+    assert (found.logged == ()) is (error is not None)
+
+
+# --- what goes wrong with a log ---------------------------------------------------------------------------------------
+
+
+def damage(fake: FakeLogs) -> None:
+    log = fake.log(1)
+    log.log[2] = log.log[2][:-1] + bytes([log.log[2][-1] ^ 1])
+
+
+def fail_second_fetch(fake: FakeLogs) -> None:
+    fake.fetch_max_bytes = 1
+    fake.fail_when = lambda _, request, asked: api_name(request) == "Fetch" and len(fake.reads_of(STATE)) == 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (damage, "the batch at offset 2 fails its checksum"),
+        (lambda c: c.log(1).errors.update({"fetch": 6}), "NOT_LEADER_OR_FOLLOWER"),
+        (lambda c: c.log(1).errors.update({"fetch": 74}), "FENCED_LEADER_EPOCH"),
+        (lambda c: c.log(1).errors.update({"fetch": 29}), "TOPIC_AUTHORIZATION_FAILED"),
+        (lambda c: c.log(1).errors.update({"log start": 74}), "FENCED_LEADER_EPOCH"),
+        (lambda c: c.log(1).log.pop(), "it gave no records at offset 3, before its end at 4"),
+        (lambda c: c.log(1).log.clear(), "it gave no records at offset 0, before its end at 4"),
+        (fail_second_fetch, "broker 2 cannot be reached"),
+        (lambda c: setattr(c.log(1), "leader", -1), f"{STATE}-1 has no leader"),
+    ],
+    ids=[
+        "a wrong checksum",
+        "not the leader",
+        "a later leader epoch",
+        "no permission",
+        "its start is not told",
+        "no records before its end",
+        "no records at all",
+        "cut off in the midst",
+        "no leader",
+    ],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
+def test_a_log_that_cannot_be_read_to_its_end_is_an_error_and_gives_nothing(
+    cluster: FakeLogs, spoil: Callable[[FakeLogs], object], error: str, known: bool
+) -> None:
+    cluster.write(1, *history(id_for(1)))
+    spoil(cluster)
+    found = read(cluster, owned(1) if known else judged())
+    assert found.log_error is not None and found.log_error.startswith(f"{STATE}-1: ") and error in found.log_error
+    assert found.logged == ()
+
+
+def test_an_orphans_log_error_leaves_what_the_other_logs_hold(cluster: FakeLogs) -> None:
+    cluster.write(0, *history(id_for(0)))
+    cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    found = read(cluster, judged())
+    assert (states(found), found.log_error) == (numbered(0, 1, 2, 3), f"{STATE}-1: NOT_LEADER_OR_FOLLOWER")
+
+
+def test_an_error_of_a_log_is_no_error_of_who_is_served_by_another(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    cluster.log(2).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    one, two = read_all(cluster, owned(1), owned(2))
+    assert (one.log_error, two.log_error) == (None, f"{STATE}-2: NOT_LEADER_OR_FOLLOWER")
+
+
+def after_the_read(fake: FakeLogs, change: Callable[[], object], passes: int = 2) -> None:
+    """Something changes once a log of one piece has been read this often. The second time is the last, before the
+    brokers are asked again who leads it.
+    """
+    reads = itertools.count(1)
+
+    def edit(broker_id: int, answer: Any) -> Any:
+        if answer.responses[0].topic == STATE and next(reads) == passes:
+            change()
+        return answer
+
+    fake.edit["Fetch"] = edit
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda c: setattr(c.log(1), "epoch", 6), f"{STATE}-1 moved while it was read"),
+        (lambda c: setattr(c.log(1), "leader", 3), f"{STATE}-1 moved while it was read"),
+        (lambda c: setattr(c.log(1), "leader", -1), f"{STATE}-1 has no leader"),
+        (lambda c: c.unreachable.add(3), "not every broker said who leads it: broker 3 cannot be reached"),
+        (lambda c: c.topic_errors.update({STATE: 3}), f"{STATE}: UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+    ids=["a later epoch", "another leader", "no leader", "a broker is gone", "it is gone"],
+)
+def test_a_log_whose_leader_is_not_the_same_before_and_after_gives_nothing(
+    cluster: FakeLogs, change: Callable[[FakeLogs], object], error: str
+) -> None:
+    cluster.write(1, *history(id_for(1)))
+    after_the_read(cluster, lambda: change(cluster))
+    found = read(cluster)
+    assert found.log_error is not None and error in found.log_error
+    assert found.logged == ()
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20], ids=["two pieces", "two passes"])
+def test_a_leader_that_is_deposed_between_two_reads_gives_nothing(cluster: FakeLogs, bytes_max: int) -> None:
+    cluster.write(1, *history(id_for(1)))
+    cluster.fetch_max_bytes = bytes_max
+    after_the_read(cluster, lambda: setattr(cluster.log(1), "epoch", 6), passes=1)
+    found = read(cluster)
+    assert found.log_error is not None and found.logged == ()
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+def test_what_is_appended_between_the_two_passes_is_read_once_when_the_log_is_read_on(
+    cluster: FakeLogs, bytes_max: int
+) -> None:
+    """The owner went on before its log was read, and what it wrote follows from what stood there."""
+    name = id_for(1)
+    *before, last = history(name)
+    cluster.write(1, *before)
+    cluster.ids[2] = {name: FakeId(7, 3, "CompleteCommit")}
+    cluster.fetch_max_bytes = bytes_max
+    after_the_read(cluster, lambda: cluster.write(1, last), passes=3 if bytes_max == 1 else 1)
+    found = read(cluster)
+    assert (states(found), found.log_error, found.contradiction) == (numbered(0, 1, 2, 3), None, None)
+    assert {one.whole_from for one in found.logged} == {0}
+
+
+def lose_the_topic(fake: FakeLogs) -> None:
+    for k in range(len(LEADERS)):
+        del fake.partitions[STATE, k]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
+def test_without_a_transaction_state_topic_nothing_is_known(cluster: FakeLogs, known: bool) -> None:
+    hanging = owned(1) if known else judged()
+    lose_the_topic(cluster)
+    found = read(cluster, hanging)
+    assert (found.logged, found.log_error) == ((), f"{STATE} is not there")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
+def test_nor_is_it_where_no_broker_answers_any_more(cluster: FakeLogs, known: bool) -> None:
+    hanging = owned(1) if known else judged()
+    with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
+        asking.view()
+        cluster.unreachable |= {1, 2, 3}
+        (found,) = read_outcomes(asking, ENGINE, LANES, [hanging], no_progress)
+    assert found.logged == () and found.log_error is not None
+    assert found.first_epoch is None and found.batch_error is not None
+
+
+# --- the first batch --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_batch_is_read_from_its_leader_and_it_alone(cluster: FakeLogs) -> None:
+    cluster.partitions[P].write(batch(105, [(None, b"y")], producer_id=7, producer_epoch=4))
+    assert read(cluster).first_epoch == 3
+    assert cluster.reads_of("p") == [(1, 0, 100)]
+
+
+def test_the_epoch_of_the_first_batch_is_told_as_it_stands(cluster: FakeLogs) -> None:
+    cluster.partitions[P].log[0] = batch(100, [(None, b"x")], producer_id=7, producer_epoch=2)
+    assert read(cluster).first_epoch == 2
+
+
+GONE = "at offset 100 there is no record of producer id 7 any more"
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ([], GONE),
+        ([batch(103, [(None, b"x")], producer_id=7, producer_epoch=3)], GONE),
+        ([batch(98, [(None, b"x")] * 9, producer_id=7, producer_epoch=3)], GONE),
+        ([batch(100, [(None, b"x")], producer_id=8, producer_epoch=3)], GONE),
+        ([batch(100, [(None, b"x")])], GONE),
+        ([patched(batch(100, [(None, b"x")], producer_id=7, producer_epoch=3), ATTRIBUTES_AT, ">h", 0)], GONE),
+        ([batch(100, [(None, b"x")], producer_id=7, producer_epoch=3)[:-1] + b"!"], "fails its checksum"),
+    ],
+    ids=[
+        "empty",
+        "a gap",
+        "a batch around it",
+        "another producer",
+        "no producer",
+        "no transaction",
+        "a wrong checksum",
+    ],
+)
+def test_a_first_batch_that_is_not_there_any_more_is_not_known(cluster: FakeLogs, log: list[bytes], error: str) -> None:
+    cluster.partitions[P].log = log
+    found = read(cluster)
+    assert found.first_epoch is None and found.batch_error is not None and error in found.batch_error
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda p: setattr(p, "log_start", 101), "OFFSET_OUT_OF_RANGE"),
+        (lambda p: p.errors.update({"fetch": 6}), "NOT_LEADER_OR_FOLLOWER"),
+        (lambda p: p.errors.update({"fetch": 74}), "FENCED_LEADER_EPOCH"),
+        (lambda p: p.errors.update({"fetch": 29}), "TOPIC_AUTHORIZATION_FAILED"),
+        (lambda p: setattr(p, "leader", -1), "p-0 has no leader"),
+    ],
+    ids=["its records are deleted", "not the leader", "a later leader epoch", "no permission", "no leader"],
+)
+def test_a_first_batch_that_cannot_be_read_is_not_known_and_the_log_is_all_the_same(
+    cluster: FakeLogs, spoil: Callable[[FakePartition], object], error: str
+) -> None:
+    cluster.write(1, *history(id_for(1)))
+    spoil(cluster.partitions[P])
+    found = read(cluster)
+    assert found.first_epoch is None and found.batch_error is not None and error in found.batch_error
+    assert (states(found), found.log_error) == (numbered(0, 1, 2, 3), None)
+
+
+def test_a_control_batch_at_the_start_offset_is_no_data(cluster: FakeLogs) -> None:
+    cluster.partitions[P].log = [control(100, 7, 3)]
+    assert read(cluster).batch_error == GONE
+
+
+def test_the_partition_is_read_at_the_leader_epoch_that_all_brokers_name_now(cluster: FakeLogs) -> None:
+    cluster.partitions[P] = FakePartition(leader=2, epoch=8, log=cluster.partitions[P].log)
+    assert partition("p", 0).leader_epoch != 8
+    assert read(cluster).first_epoch == 3
+    assert cluster.reads_of("p") == [(2, 0, 100)]
+
+
+# --- a sweep --------------------------------------------------------------------------------------------------------
+
+
+def swept(
+    fake: FakeLogs, *transactions: Judged, earlier: Mapping[TransactionKey, KnownOutcome | None] | None = None
+) -> list[Judged]:
+    """What a sweep makes of what it has judged."""
+    with Cluster(cast(ClientFactory, ConnectToFake(fake)), threads=0) as cluster:
+        cluster.view()
+        return with_outcomes(
+            lambda unsettled: read_outcomes(cluster, ENGINE, LANES, unsettled, no_progress), transactions, earlier or {}
+        )
+
+
+COMMITTED = KnownOutcome(Outcome.COMMITTED, "it was proven", settled=True)
+
+
+def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    healthy = judged(view("Ongoing", 3, ("p-0",)))
+    hanging, same = swept(cluster, owned(1), healthy)
+    assert same is healthy
+    assert hanging.known is not None and hanging.known.settled is False  # its owner is still at this epoch
+    assert (hanging.judgement.outcome, hanging.known.outcome) == ("maybe_committed", Outcome.MAYBE_COMMITTED)
+    assert hanging.known.owner_committed, "its owner is in CompleteCommit at this epoch"
+
+
+def test_what_is_settled_is_not_read_again(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    one = owned(1)
+    (found,) = swept(cluster, one, earlier={one.observation.transaction_key: COMMITTED})
+    assert (found.judgement.outcome, found.judgement.outcome_reason) == ("committed", "it was proven")
+    assert cluster.asked == [] or {name for _, name in cluster.asked} == {"Metadata"}
+
+
+@pytest.mark.parametrize("earlier", [None, replace(COMMITTED, settled=False)], ids=["nothing", "something"])
+def test_what_is_not_settled_is_read_again_and_the_best_is_kept(
+    cluster: FakeLogs, earlier: KnownOutcome | None
+) -> None:
+    cluster.write(1, *history(id_for(1)))
+    one = owned(1)
+    (found,) = swept(cluster, one, earlier={one.observation.transaction_key: earlier})
+    assert found.judgement.outcome == ("maybe_committed" if earlier is None else "committed")
+    assert cluster.reads_of(STATE)
+
+
+def test_what_the_log_contradicts_does_not_hang(cluster: FakeLogs) -> None:
+    cluster.write(2, *history("hidden"))
+    (found,) = swept(cluster, judged())
+    assert (found.judgement.verdict, found.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
+    assert found.known is None and found.evidence.log_contradiction is not None
+    assert judge(found.evidence) == found.judgement
+
+
+def test_what_hangs_says_so_where_the_log_could_not_be_read(cluster: FakeLogs) -> None:
+    cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    (found,) = swept(cluster, owned(1))
+    assert found.judgement.verdict is Verdict.HANGING and found.known is not None
+    assert found.known.log_error == f"{STATE}-1: NOT_LEADER_OR_FOLLOWER"

@@ -1,0 +1,583 @@
+"""Reading one partition of `__transaction_state` in bounded memory: what is decoded, what is kept, and what is said of
+the offsets that are missing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import pickle
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record._crc32c import crc as crc32c_py
+from kafka.record.util import calc_crc32c
+
+import txnscan.evidence.log_scan
+from tests.fakes import FakeCluster, FakePartition, partition
+from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
+from txnscan.evidence.log_scan import Records, of_ids, of_producers, pieces, read_log
+from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
+from txnscan.kafka import fetch as fetching
+from txnscan.kafka import records as decoding
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.fetch import fetch
+from txnscan.kafka.record_batch import Batch
+from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
+from txnscan.model import LogBatch, LogRow, RawRecord
+from txnscan.sim.encode import batch, transaction_log_value
+from txnscan.sim.records import TransactionMetadata
+
+RECORDS_COUNT_AT = 57
+Record = tuple[bytes | None, bytes | None]
+WANTED = 0x0102030405060708
+OTHER = 0x1112131415161718
+LOG = partition(STATE, 0)
+
+
+def record(name: str, producer_id: int = WANTED, state: str = "Ongoing") -> Record:
+    metadata = TransactionMetadata(producer_id, 3, state, frozenset({("p", 0)}))
+    return transactional_id_key(name), transaction_log_value(metadata, 1_700_000_000_000)
+
+
+def tombstone(name: str) -> Record:
+    return transactional_id_key(name), None
+
+
+def compressed(data: bytes) -> bytes:
+    """The batch with its records compressed."""
+    packed = data[:HEADER_BYTES] + gzip.compress(data[HEADER_BYTES:], mtime=0)
+    packed = patched(packed, LENGTH_AT, ">i", len(packed) - 12)
+    return patched(packed, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", packed, ATTRIBUTES_AT)[0] | GZIP)
+
+
+def log_of(*batches: bytes, **changes: Any) -> FakeCluster:
+    """A cluster with these batches in the log."""
+    cluster = FakeCluster()
+    cluster.partitions[STATE, 0] = kept = FakePartition(**{"high_watermark": 0, **changes})
+    for one in batches:
+        kept.write(one)
+    return cluster
+
+
+def row_of(cluster: FakeCluster, *producer_ids: int) -> LogRow:
+    (row,) = read_log(LogBatch(0, 1, (LOG,), producer_ids or (WANTED,)), cluster.send)
+    return row
+
+
+def kept(row: LogRow) -> list[tuple[int, str]]:
+    assert row.error is None
+    return [(one.offset, one.transactional_id) for one in row.records]
+
+
+def offsets_asked(cluster: FakeCluster) -> list[int]:
+    asked = zip(cluster.asked, cluster.requests, strict=True)
+    return [r.topics[0].partitions[0].fetch_offset for (_, name), r in asked if name == "Fetch"]
+
+
+def numbered(*records: Iterable[Record]) -> list[bytes]:
+    """A batch for each, one offset after the other."""
+    at, batches = 0, []
+    for held in records:
+        content = list(held)
+        batches.append(batch(at, content))
+        at += len(content)
+    return batches
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The base offsets of the batches whose records were decoded, in order."""
+    seen: list[int] = []
+    real = decoding._batch
+
+    def counted(one: Any, records: bool) -> Batch:
+        seen.append(one.base_offset)
+        return real(one, records)
+
+    monkeypatch.setattr(decoding, "_batch", counted)
+    return seen
+
+
+# --- what is decoded --------------------------------------------------------------------------------------------------
+
+
+def test_where_no_id_ever_had_a_wanted_producer_id_nothing_is_decoded_and_the_log_is_read_once(
+    decoded: list[int],
+) -> None:
+    cluster = log_of(*numbered(*([record(f"id-{n}", OTHER)] for n in range(50))))
+    row = row_of(cluster)
+    assert (row.error, row.records, row.reached) == (None, (), 50)
+    assert decoded == [] and offsets_asked(cluster) == [0]
+
+
+def test_batches_without_a_wanted_id_are_never_decoded(decoded: list[int]) -> None:
+    others = [[record(f"id-{n}", OTHER)] for n in range(9)]
+    row = row_of(log_of(*numbered(*others[:4], [record("X")], *others[4:], [record("X", OTHER)])))
+    assert kept(row) == [(4, "X"), (10, "X")]
+    assert decoded == [4, 4, 10], "for its producer id, and then once more for its records"
+
+
+def test_a_log_is_read_for_its_keys_and_then_once_more_where_there_is_an_id(decoded: list[int]) -> None:
+    cluster = log_of(*numbered([record("X", OTHER)], [record("X")]), log_start=0)
+    assert kept(row_of(cluster)) == [(0, "X"), (1, "X")]
+    assert offsets_asked(cluster) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("in another id's name", [(transactional_id_key("\x01\x02\x03\x04\x05\x06\x07\x08"), record("", OTHER)[1])]),
+        ("in a key of another kind", [(struct.pack(">h", 9) + producer_id_bytes(WANTED), b"")]),
+        ("across a key and a value", [(b"\x00\x09" + producer_id_bytes(WANTED)[:5], producer_id_bytes(WANTED)[5:])]),
+    ],
+)
+def test_a_number_that_stands_elsewhere_is_no_producer_id(name: str, data: list[Record]) -> None:
+    cluster = log_of(batch(0, data))
+    assert kept(row_of(cluster)) == [], name
+    assert offsets_asked(cluster) == [0], "there is no id to read it once more for"
+
+
+def test_compressed_batches_are_decoded_whatever_their_bytes_hold(decoded: list[int]) -> None:
+    one, two, three = numbered([record("X")], [record("Y", OTHER)], [record("X", OTHER)])
+    row = row_of(log_of(compressed(one), compressed(two), three))
+    assert producer_id_bytes(WANTED) not in compressed(one)
+    assert kept(row) == [(0, "X"), (2, "X")]
+    assert decoded == [0, 1, 0, 1, 2]
+
+
+def test_a_tombstone_is_found_by_its_key() -> None:
+    assert kept(row_of(log_of(*numbered([record("X")], [tombstone("Y")], [tombstone("X")])))) == [(0, "X"), (2, "X")]
+
+
+def test_an_id_whose_name_begins_with_anothers_is_not_taken_for_it() -> None:
+    row = row_of(log_of(*numbered([record("X")], [record("X1", OTHER), record("X", OTHER)], [record("X1", OTHER)])))
+    assert kept(row) == [(0, "X"), (2, "X")]
+
+
+@pytest.mark.parametrize("count", [1, 16, 17, 300])
+def test_however_many_producer_ids_are_wanted_the_same_is_found(count: int) -> None:
+    """With many, decoding is quicker than searching."""
+    batches = numbered(*([record(f"id-{n % 7}", 1000 + n)] for n in range(40)))
+    wanted = [1003, *range(5000, 5000 + count - 1)]
+    assert kept(row_of(log_of(*batches), *wanted)) == [(offset, "id-3") for offset in range(3, 40, 7)]
+
+
+@pytest.mark.parametrize("bytes_max", [1, 200, 500, 1 << 20])
+def test_a_log_is_read_in_as_many_pieces_as_it_takes(bytes_max: int) -> None:
+    cluster = log_of(*numbered([record("X", OTHER)], [record("Y", OTHER)], [record("X")], [record("Z", OTHER)]))
+    cluster.fetch_max_bytes = bytes_max
+    row = row_of(cluster)
+    assert (kept(row), row.reached, {one.whole_from for one in row.records}) == ([(0, "X"), (2, "X")], 4, {0})
+
+
+def test_a_row_goes_to_another_process_and_back() -> None:
+    row = row_of(log_of(*numbered([record("X")])))
+    assert pickle.loads(pickle.dumps(row)) == row
+
+
+# --- which records ----------------------------------------------------------------------------------------------------
+
+
+def test_of_an_id_are_kept_all_records_from_its_first_with_the_producer_id_on_and_the_one_before() -> None:
+    of_x = [record("X", OTHER, "Empty"), record("X", OTHER), record("X"), record("X", OTHER + 1), tombstone("X")]
+    assert kept(row_of(log_of(*numbered(*([one] for one in of_x))))) == [(n, "X") for n in (1, 2, 3, 4)]
+
+
+def test_what_expired_before_is_not_kept() -> None:
+    row = row_of(log_of(*numbered([record("X", OTHER)], [tombstone("X")], [record("X")])))
+    assert kept(row) == [(2, "X")]
+
+
+def test_records_from_before_the_logs_start_are_left_out_though_their_batch_is_given() -> None:
+    cluster = log_of(batch(0, [record("X"), record("X", state="PrepareCommit"), record("X", OTHER)]), log_start=2)
+    assert (kept(row_of(cluster)), offsets_asked(cluster)) == ([], [2])
+    row = row_of(log_of(batch(0, [record("X"), record("X", OTHER), record("X")]), log_start=1))
+    assert kept(row) == [(1, "X"), (2, "X")]
+    assert [one.whole_from for one in row.records] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        control(0, WANTED, 3),
+        batch(0, [(None, producer_id_bytes(WANTED))]),
+        batch(0, [(struct.pack(">h", 9) + b"X", record("X")[1])]),
+    ],
+    ids=["a control batch", "no key", "a key of another kind"],
+)
+def test_what_is_no_record_of_an_id_is_passed_over(data: bytes) -> None:
+    cluster = log_of(data, batch(1, [record("X")]))
+    assert kept(row_of(cluster)) == [(1, "X")]
+    everything = Records(frozenset({WANTED}))
+    for piece in pieces(cluster.send, LOG, 0, None, None):
+        everything.take_all(piece.batches, piece.offset, None)
+    assert [(one.offset, one.transactional_id) for one in everything.kept] == [(1, "X")]
+
+
+def test_of_ids_that_are_not_asked_for_nothing_is_kept() -> None:
+    """Ids are asked for by what the first pass found. What came since is for whoever reads on."""
+    both = Batch(0, 1, -1, -1, -1, False, False, records=_records(0, [record("X"), record("Y")]))
+    records = Records(frozenset({WANTED}))
+    records.take_all([both], 0, {"X"})
+    assert [one.transactional_id for one in records.kept] == ["X"]
+
+
+# --- bounds and errors ------------------------------------------------------------------------------------------------
+
+
+def test_no_more_records_are_kept_than_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(txnscan.evidence.log_scan, "RECORDS_MAX", 3)
+    assert len(kept(row_of(log_of(*numbered(*([record("X")] for _ in range(3))))))) == 3
+    row = row_of(log_of(*numbered(*([record("X")] for _ in range(4)))))
+    assert row.error == f"{STATE}-0: it holds more than 3 records of the ids in question"
+    assert row.records == ()
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x01]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_batch_that_fails_its_checksum_makes_the_log_unreadable_decoded_or_not(which: int) -> None:
+    batches = numbered([record("Y", OTHER)], [record("X")], [record("Z", OTHER)])
+    batches[which] = flipped(batches[which], len(batches[which]) - 2)
+    row = row_of(log_of(*batches))
+    assert row.error is not None and row.records == ()
+    assert f"the batch at offset {which} fails its checksum" in row.error
+
+
+def test_without_a_fast_checksum_every_batch_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor may have nothing but Spark's Python; what it passes over tells that nobody owns a transaction."""
+    monkeypatch.setattr(fetching, "calc_crc32c", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
+    one, two = numbered([record("Y", OTHER)], [record("X")])
+    assert kept(row_of(log_of(one, two))) == [(1, "X")]
+    assert "fails its checksum" in str(row_of(log_of(one, flipped(two, len(two) - 2))).error)
+    assert "fails its checksum" in str(row_of(log_of(flipped(one, len(one) - 2), two)).error)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda p: p.errors.update({"log start": 6}), "NOT_LEADER_OR_FOLLOWER"),
+        (lambda p: p.errors.update({"fetch": 74}), "FENCED_LEADER_EPOCH"),
+        (lambda p: setattr(p, "epoch", 6), "FENCED_LEADER_EPOCH"),
+        (lambda p: setattr(p, "high_watermark", 9), "it gave no records at offset 2, before its end at 9"),
+    ],
+)
+def test_a_log_that_cannot_be_read_to_its_end_is_a_row_with_its_error(
+    spoil: Callable[[FakePartition], object], error: str
+) -> None:
+    cluster = log_of(*numbered([record("X")], [record("X", OTHER)]))
+    spoil(cluster.partitions[STATE, 0])
+    row = row_of(cluster)
+    assert (row.error, row.records) == (f"{STATE}-0: {error}", ())
+
+
+def test_what_the_principal_lacks_is_told_with_its_name() -> None:
+    cluster = log_of(*numbered([record("X")]))
+    cluster.partitions[STATE, 0].errors["fetch"] = 29
+    (row,) = read_log(LogBatch(0, 1, (LOG,), (WANTED,)), cluster.send, "User:bob")
+    assert row.error is not None and f"--allow-principal User:bob --operation Read --topic {STATE}" in row.error
+
+
+@pytest.mark.parametrize(
+    ("length", "error"), [(48, "its length is 48"), (-12, "its length is -12")], ids=["short", "negative"]
+)
+def test_a_batch_whose_length_makes_no_sense_is_an_error(length: int, error: str) -> None:
+    cluster = log_of(*numbered([record("Y", OTHER)]))
+    good = cluster.partitions[STATE, 0].log[0]
+
+    def garbled(broker_id: int, answer: Any) -> Any:
+        answer.responses[0].partitions[0].records = good + patched(
+            batch(1, [record("Y", OTHER)]), LENGTH_AT, ">i", length
+        )
+        return answer
+
+    cluster.edit["Fetch"] = garbled
+    assert error in str(row_of(cluster).error)
+
+
+# --- what is appended between the two passes --------------------------------------------------------------------------
+
+
+def appended(cluster: FakeCluster, after: int, *batches: bytes) -> None:
+    """What coordinators write once the log was asked for this often."""
+    fetches = itertools.count(1)
+
+    def edit(broker_id: int, answer: Any) -> Any:
+        if next(fetches) == after:
+            for one in batches:
+                cluster.partitions[STATE, 0].write(one)
+        return answer
+
+    cluster.edit["Fetch"] = edit
+
+
+@pytest.mark.parametrize("name", ["X", "Y"])
+def test_what_is_appended_between_the_two_passes_is_not_in_the_row(name: str) -> None:
+    """It is read when the log is read on, from where the row ends, with everything that is wanted in mind."""
+    cluster = log_of(*numbered([record("X")], [record("Z", OTHER)]))
+    appended(cluster, 1, batch(2, [record(name)]), batch(3, [record(name, OTHER)]))
+    row = row_of(cluster)
+    assert (kept(row), row.reached, row.expected) == ([(0, "X")], 2, 2)
+    further = Records.following(row, frozenset({WANTED}))
+    for piece in pieces(cluster.send, LOG, row.reached, None, None):
+        further.take_all(piece.batches, piece.offset, None)
+    assert [(one.offset, one.transactional_id, one.whole_from) for one in further.kept] == [(2, name, 0), (3, name, 0)]
+
+
+def test_a_log_that_grows_all_the_time_is_read_to_where_it_ended_at_first() -> None:
+    cluster = log_of(*numbered([record("X")]))
+    cluster.fetch_max_bytes = 1
+    for_ever = itertools.count(1)
+
+    def grows(broker_id: int, answer: Any) -> Any:
+        cluster.partitions[STATE, 0].write(batch(next(for_ever), [record("X", OTHER)]))
+        return answer
+
+    cluster.edit["Fetch"] = grows
+    assert (kept(row_of(cluster)), len(offsets_asked(cluster))) == ([(0, "X")], 2)
+
+
+def test_reading_on_keeps_the_ids_of_the_row_and_those_that_get_a_wanted_producer_id() -> None:
+    row = LogRow(0, None, 5, (RawRecord(3, 0, "X", b""),), 0, 5)
+    further = Records.following(row, frozenset({WANTED}))
+    held = Batch(5, 8, -1, -1, -1, False, False, records=_records(5, [record(n, OTHER) for n in ("X", "Y", "Z")]))
+    further.take_all([held], 5, None)
+    further.take_all([replace(held, base_offset=8, records=_records(8, [record("Y")]))], 8, None)
+    assert [(one.offset, one.transactional_id) for one in further.kept] == [(5, "X"), (6, "Y"), (8, "Y")]
+    assert {one.whole_from for one in further.kept} == {0}
+
+
+def _records(offset: int, records: list[Record]) -> tuple[tuple[int, bytes | None, bytes | None], ...]:
+    return tuple((offset + n, key, value) for n, (key, value) in enumerate(records))
+
+
+# --- offsets that are missing -----------------------------------------------------------------------------------------
+
+
+def thinned(data: list[Record], base: int, missing: frozenset[int]) -> bytes:
+    """A batch that compaction took these offsets from, counted from its base: it keeps its borders."""
+    left = [(n, one) for n, one in enumerate(data) if n not in missing]
+    if len(left) == len(data):
+        return batch(base, data)
+    # Records carry their offsets as deltas, which the encoder counts up: a batch of one record is written for each, and
+    # their bodies are put behind one header.
+    whole = batch(base, data)
+    bodies = _bodies(whole, len(data))
+    body = b"".join(bodies[n] for n, _ in left)
+    cut = bytearray(whole[:HEADER_BYTES] + body)
+    struct.pack_into(">i", cut, LENGTH_AT, len(cut) - 12)
+    struct.pack_into(">i", cut, RECORDS_COUNT_AT, len(left))
+    return compacted(bytes(cut), len(data) - 1)
+
+
+def _bodies(data: bytes, count: int) -> list[bytes]:
+    """The records of a batch, as they stand in it."""
+    bodies, at = [], HEADER_BYTES
+    for _ in range(count):
+        length, shift, start = 0, 0, at
+        while True:
+            byte = data[at]
+            length |= (byte & 0x7F) << shift
+            shift, at = shift + 7, at + 1
+            if byte < 0x80:
+                break
+        at += length >> 1
+        bodies.append(data[start:at])
+    return bodies
+
+
+def test_a_thinned_batch_is_what_compaction_leaves() -> None:
+    data = thinned([record("X"), record("Y"), record("Z")], 5, frozenset({1}))
+    (found,) = fetch(log_of(data).send, LOG, 0, 1 << 20, records=True).batches
+    assert (found.base_offset, found.last_offset, found.records_count) == (5, 7, 2)
+    assert [offset for offset, _, _ in found.records or ()] == [5, 7]
+
+
+@pytest.mark.parametrize(
+    ("between", "whole"),
+    [
+        ([], True),
+        ([([OTHER], 0, frozenset())], True),
+        ([([OTHER, OTHER, OTHER], 0, frozenset())], True),
+        ([([OTHER], 1, frozenset())], False),
+        ([([OTHER, OTHER], 0, frozenset({0}))], False),
+        ([([OTHER, OTHER], 0, frozenset({1}))], False),
+        ([([OTHER, OTHER, OTHER], 0, frozenset({1}))], False),
+        ([([OTHER, OTHER], 0, frozenset({0, 1}))], False),
+        ([([OTHER], 0, frozenset()), ([OTHER], 1, frozenset())], False),
+        ([([OTHER, OTHER], 0, frozenset({1})), ([OTHER], 0, frozenset())], False),
+    ],
+    ids=[
+        "nothing",
+        "a batch",
+        "a longer batch",
+        "a gap before a batch",
+        "a gap at a batch's begin",
+        "a gap at its end",
+        "a gap within it",
+        "an emptied batch",
+        "a gap between two",
+        "a gap in the first of two",
+    ],
+)
+def test_a_chain_is_whole_only_where_no_offset_is_missing_in_what_was_passed_over(
+    between: list[tuple[list[int], int, frozenset[int]]], whole: bool, decoded: list[int]
+) -> None:
+    batches, at, passed_over = [batch(0, [record("X")])], 1, set()
+    for producers, gap, missing in between:
+        at += gap
+        batches.append(thinned([record("Y", one) for one in producers], at, missing))
+        if len(producers) == 1:
+            passed_over.add(at)
+        at += len(producers)
+    one, two = row_of(log_of(*batches, batch(at, [record("X")]))).records
+    assert {0, at} <= set(decoded) and not passed_over & set(decoded)
+    assert (two.whole_from <= one.offset) is whole
+
+
+LOGS = st.lists(
+    st.tuples(
+        st.lists(
+            st.tuples(st.sampled_from("XYZ"), st.sampled_from([WANTED, OTHER, OTHER + 1, None])), min_size=1, max_size=4
+        ),
+        st.sampled_from([0, 0, 0, 1, 2]),
+        st.frozensets(st.integers(0, 3), max_size=2),
+        st.sampled_from([False, False, False, True]),
+    ),
+    max_size=8,
+)
+
+
+def chains(records: Iterable[RawRecord]) -> dict[str, list[tuple[int, bytes | None, bool]]]:
+    """Of each id its records, and whether no offset is missing between the one before and this one."""
+    by_name: dict[str, list[RawRecord]] = {}
+    for one in records:
+        by_name.setdefault(one.transactional_id, []).append(one)
+    return {
+        name: [(first.offset, first.value, True) for first in of_it[:1]]
+        + [(b.offset, b.value, b.whole_from <= a.offset) for a, b in pairwise(of_it)]
+        for name, of_it in by_name.items()
+    }
+
+
+@given(LOGS, st.integers(0, 6), st.sampled_from([1, 300, 1 << 20]))
+def test_what_is_passed_over_counts_exactly_as_if_it_were_decoded(
+    log: list[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]], log_start: int, bytes_max: int
+) -> None:
+    """The two ways held against each other: by header and key, and with every batch decoded and every id looked at."""
+    batches, at = [], 0
+    for content, gap, missing, packs in log:
+        at += gap
+        data = [tombstone(name) if one is None else record(name, one) for name, one in content]
+        made = thinned(data, at, missing)
+        batches.append(compressed(made) if packs else made)
+        at += len(data)
+    cluster = log_of(*batches, log_start=min(log_start, at))
+    cluster.fetch_max_bytes = bytes_max
+    row = row_of(cluster)
+    plain = Records(frozenset({WANTED}))
+    for piece in pieces(cluster.send, LOG, min(log_start, at), None, None):
+        plain.take_all(piece.batches, piece.offset, None)
+    assert row.error is None
+    assert chains(row.records) == chains(plain.kept)
+    # And so it goes on, for what comes next.
+    if row.records:
+        last = max(one.offset for one in row.records)
+        assert (_next_whole_from(row, row.reached) <= last) is (_next_whole_from(plain, row.reached) <= last)
+
+
+def _next_whole_from(records: Records | LogRow, offset: int) -> int:
+    """From where on no offset is missing before a record that comes at this offset."""
+    return records.whole_from if offset == records.expected else offset
+
+
+@given(LOGS, st.sampled_from([[WANTED], [OTHER], [WANTED, OTHER + 1]]), st.integers(0, 40))
+def test_searched_batches_are_told_as_decoded_ones_are(
+    log: list[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]], wanted: list[int], cut: int
+) -> None:
+    """But for the records of those that hold nothing that is looked for. A batch that is cut off is left out."""
+    batches, at = [], 0
+    for content, gap, missing, packs in log:
+        at += gap
+        made = thinned([tombstone(n) if one is None else record(n, one) for n, one in content], at, missing)
+        batches.append(compressed(made) if packs else made)
+        at += len(content)
+    cluster = log_of(*batches)
+    data = b"".join(batches)
+
+    def cut_off(broker_id: int, answer: Any) -> Any:
+        answer.responses[0].partitions[0].records = data[: max(0, len(data) - cut)]
+        return answer
+
+    cluster.edit["Fetch"] = cut_off
+    strings = {producer_id_bytes(one) for one in wanted}
+    every = fetch(cluster.send, LOG, 0, 1 << 20, records=True)
+    searched = fetch(cluster.send, LOG, 0, 1 << 20, records=True, wanted=of_producers(wanted))
+    assert (searched.high_watermark, searched.size_bytes) == (every.high_watermark, every.size_bytes)
+    assert [replace(one, records=None) for one in searched.batches] == [
+        replace(one, records=None) for one in every.batches
+    ]
+    for one, whole in zip(searched.batches, every.batches, strict=True):
+        holds = any(value is not None and string in value for _, _, value in whole.records or () for string in strings)
+        assert one.records == whole.records or (one.records is None and not holds)
+
+
+def test_a_damaged_batch_raises_the_same_searched_or_decoded() -> None:
+    good = batch(0, [record("Y", OTHER)])
+    cluster = log_of(good)
+    cluster.partitions[STATE, 0].log[0] = flipped(good, len(good) - 2)
+    for wanted in (None, of_producers([WANTED]), of_producers([OTHER]), of_ids(["X"]), of_ids(["Y"])):
+        with pytest.raises(RequestFailed, match="the batch at offset 0 fails its checksum"):
+            fetch(cluster.send, LOG, 0, 1 << 20, records=True, wanted=wanted)
+
+
+# --- a look at a batch without decoding it ----------------------------------------------------------------------------
+
+NAMES = st.one_of(st.text(max_size=8), st.integers(1, 300).map("n".__mul__), st.just("é" * 40), st.just("n" * 9_000))
+
+
+@given(NAMES, st.sampled_from([0, 1, WANTED, 2**63 - 1]), st.integers(0, 60), st.booleans(), st.integers(0, 2**40))
+def test_a_peek_shows_the_key_and_the_producer_id_that_decoding_shows(
+    name: str, producer_id: int, partitions: int, gone: bool, offset: int
+) -> None:
+    held = frozenset((f"topic-{n}", n) for n in range(partitions))
+    value = transaction_log_value(TransactionMetadata(producer_id, 3, "Ongoing", held), 1_700_000_000_000)
+    found = peeked(batch(offset, [(transactional_id_key(name), None if gone else value)]))
+    seen = (transactional_id_key(name), b"" if gone else producer_id_bytes(producer_id))
+    assert found == seen or (found is None and (len(name) > 8_000 or len(value) > 8_000))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (batch(0, [record("X"), record("Y")]), "two records"),
+        (thinned([record("X"), record("Y")], 0, frozenset({0})), "a record that was the second"),
+        (batch(0, []), "no record"),
+        (batch(0, [(None, record("X")[1])]), "no key"),
+        (batch(0, [(transactional_id_key("X"), b"\x00\x02" + producer_id_bytes(WANTED))]), "a later version"),
+        (batch(0, [(transactional_id_key("X"), b"\x01\x00" + producer_id_bytes(WANTED))]), "a much later version"),
+        (batch(0, [(transactional_id_key("X"), b"")]), "an empty value"),
+        (batch(0, [(transactional_id_key("X"), b"\x00\x01" + producer_id_bytes(WANTED)[:7])]), "a value cut short"),
+        (batch(0, [record("X")])[: HEADER_BYTES + 3], "a batch cut short"),
+        (batch(0, [record("X")])[:HEADER_BYTES], "a header alone"),
+        (b"", "nothing"),
+    ],
+)
+def test_a_peek_tells_nothing_of_what_coordinators_do_not_write(data: bytes, why: str) -> None:
+    """It is decoded then, which says what is wrong with it."""
+    assert peeked(data) is None, why
+
+
+def test_a_record_of_a_later_version_makes_the_log_unreadable_whoevers_it_is() -> None:
+    later = transactional_id_key("Y"), b"\x00\x02" + producer_id_bytes(OTHER) + bytes(20)
+    row = row_of(log_of(*numbered([record("X")], [later])))
+    assert row.error is not None and row.records == ()

@@ -1,0 +1,64 @@
+"""A scope of nothing is refused, and a scope of something is never taken for the whole cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import judged, scan
+from tests.unit.test_report import shown
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.model import Broker, ClusterView, Topic
+from txnscan.scan import _idle_patterns, check_scope
+
+TOPICS = (Topic("p", "t0", (0, 1), (1, 2), (0, 0)), Topic("q", "t1", (0,), (1,), (0,)))
+VIEW = ClusterView(1, "c", tuple(Broker(n, "h", 9092) for n in (1, 2, 3)), TOPICS)
+NOTHING = "matches no topic that this principal may describe; a whole name has to match"
+EMPTY = [
+    ({"topic": ("nosuch.*",)}, f"--topic: 'nosuch.*' {NOTHING}"),
+    ({"topic": ("x", "\x1b")}, f"--topic: 'x' or '\\x1b' {NOTHING}"),
+    ({"broker_ids": (3,)}, "--broker-id: no partition in scope is led by 3 now"),
+    ({"broker_ids": (2,), "topic_names": ("q",)}, "--broker-id: no partition in scope is led by 2 now"),
+]
+
+
+def in_scope(config: ScanConfig) -> list[Topic]:
+    return [
+        topic.only(lambda index, leader: not config.broker_ids or leader in config.broker_ids)
+        for topic in VIEW.topics
+        if config.wants_topic(topic.name)
+    ]
+
+
+@pytest.mark.parametrize(("limits", "says"), EMPTY)
+def test_a_scope_of_nothing_is_a_usage_error(limits: dict[str, Any], says: str) -> None:
+    config = ScanConfig("h:1", **limits)
+    with pytest.raises(ConfigError) as error:
+        check_scope(config, VIEW, in_scope(config))
+    assert str(error.value) == says
+
+
+@pytest.mark.parametrize("limits", [{}, {"topic": ("p", "nosuch")}, {"broker_ids": (2,)}, {"topic_names": ("q",)}])
+def test_a_scope_of_something_is_swept(limits: dict[str, Any]) -> None:
+    config = ScanConfig("h:1", **limits)
+    check_scope(config, VIEW, in_scope(config))
+
+
+def test_a_cluster_without_topics_is_swept_whole() -> None:
+    check_scope(ScanConfig("h:1"), ClusterView(1, "c", VIEW.brokers, ()), [])
+
+
+def test_of_several_patterns_the_one_that_matches_nothing_is_a_warning() -> None:
+    assert _idle_patterns(ScanConfig("h:1", topic=("p", "nosuch.*")), VIEW) == ("--topic 'nosuch.*' matches no topic",)
+
+
+def test_a_narrow_sweep_names_its_scope_and_claims_nothing_beyond_it() -> None:
+    text = shown(scan(scope="topic=p"))
+    assert "Cluster cluster-1, topic=p alone: 2 of 2 partitions answered" in text
+    assert "Nothing hangs in this scope; all else was not looked at." in text
+    assert "1 hanging, of which 1 late" in shown(scan(judged(), scope="topic=p"))
+
+
+def test_a_sweep_of_everything_names_no_scope() -> None:
+    assert "alone" not in shown(scan()) and "Nothing hangs.\n" in shown(scan())

@@ -1,0 +1,138 @@
+"""Looking for a COMMIT marker on the other partitions of a transaction, and what becomes of one that cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import NOW_MS
+from tests.fakes import FakeCluster
+from tests.unit.test_fetch import control
+from txnscan.kafka.errors import RequestFailed
+from txnscan.model import Partition, Siblings
+from txnscan.resolve import siblings as module
+from txnscan.resolve.siblings import commit_seen
+from txnscan.sim.encode import batch
+
+COMMIT, ABORT = 1, 0
+
+
+def data(offset: int, producer_id: int = 7, epoch: int = 3) -> bytes:
+    return batch(offset, [(None, b"x")], producer_id=producer_id, producer_epoch=epoch)
+
+
+class Brokers:
+    """Two sibling partitions, q-0 and r-s-1. since: the offset that ListOffsets gives for a time."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.cluster.lead("q", [1])
+        self.cluster.lead("r-s", [2, 3])
+        for partition in self.cluster.partitions.values():
+            partition.high_watermark = 0
+        self.since = 0
+        self.times: list[int] = []
+        self.cluster.edit["ListOffsets"] = self.at_time
+
+    def at_time(self, broker_id: int, answer: Any) -> Any:
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                partition.offset = self.since
+        return answer
+
+    def partition_of(self, topic: str, index: int) -> Partition:
+        (found,) = self.cluster.planned((topic, index))
+        return found
+
+    def seen(self, epochs: tuple[int, ...] = (4,), names: tuple[str, ...] = ("q-0", "r-s-1")) -> str | None:
+        return commit_seen(self.cluster.send, Siblings(names, epochs, NOW_MS), 7, self.partition_of)
+
+
+@pytest.fixture
+def brokers() -> Brokers:
+    return Brokers()
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+@pytest.mark.parametrize(("topic", "index", "name"), [("q", 0, "q-0"), ("r-s", 1, "r-s-1")])
+def test_a_commit_marker_of_this_producer_id_and_epoch_is_found(
+    brokers: Brokers, topic: str, index: int, name: str, bytes_max: int
+) -> None:
+    brokers.cluster.fetch_max_bytes = bytes_max
+    for one in (data(0), data(1, 8), control(2, 8, 4), control(3, 7, 4, COMMIT), data(4, epoch=4)):
+        brokers.cluster.partitions[topic, index].write(one)
+    assert brokers.seen() == f"{name} has a COMMIT marker of producer id 7 at offset 3"
+
+
+@pytest.mark.parametrize(
+    ("marker", "epochs", "found"),
+    [
+        (control(1, 7, 4, COMMIT), (4,), True),
+        (control(1, 7, 3, COMMIT), (4,), False),
+        (control(1, 7, 3, COMMIT), (3, 4), True),
+        (control(1, 7, 5, COMMIT), (3, 4), False),
+        (control(1, 7, 4, ABORT), (3, 4), False),
+        (control(1, 8, 4, COMMIT), (3, 4), False),
+        (data(1, epoch=4), (3, 4), False),
+    ],
+    ids=["it", "of the transaction before", "under v1", "of a later one", "an abort", "of another", "data"],
+)
+def test_nothing_else_is_one(brokers: Brokers, marker: bytes, epochs: tuple[int, ...], found: bool) -> None:
+    brokers.cluster.partitions["q", 0].write(data(0))
+    brokers.cluster.partitions["q", 0].write(marker)
+    assert (brokers.seen(epochs) is not None) is found
+
+
+def test_what_was_written_before_the_transaction_began_is_not_looked_at(brokers: Brokers) -> None:
+    brokers.since = 2
+    for one in (data(0), control(1, 7, 4, COMMIT), data(2)):
+        brokers.cluster.partitions["q", 0].write(one)
+    assert brokers.seen(names=("q-0",)) is None
+    (asked,) = [p for r in brokers.cluster.requests if hasattr(r, "isolation_level") for t in r.topics
+                for p in t.partitions if hasattr(p, "timestamp")]  # fmt: skip
+    assert asked.timestamp == NOW_MS - 60_000, "clocks may differ by a minute"
+
+
+def test_a_partition_with_nothing_since_then_is_not_read(brokers: Brokers) -> None:
+    brokers.since = -1
+    brokers.cluster.partitions["q", 0].write(control(0, 7, 4, COMMIT))
+    assert brokers.seen(names=("q-0",)) is None
+
+
+@pytest.mark.parametrize("which", ["fetch", "high watermark"])
+def test_a_sibling_that_cannot_be_read_is_an_error(brokers: Brokers, which: str) -> None:
+    brokers.cluster.partitions["r-s", 1].errors[which] = 6
+    if which == "high watermark":
+        brokers.cluster.edit.clear()
+    with pytest.raises(RequestFailed, match="NOT_LEADER_OR_FOLLOWER"):
+        brokers.seen()
+
+
+def test_records_that_are_missing_before_the_high_watermark_are_an_error(brokers: Brokers) -> None:
+    brokers.cluster.partitions["q", 0].write(data(0))
+    brokers.cluster.partitions["q", 0].high_watermark = 5
+    with pytest.raises(RequestFailed, match="q-0 gave no records at offset 1"):
+        brokers.seen()
+
+
+def test_more_than_a_bound_is_not_looked_through_and_is_an_error(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.cluster.fetch_max_bytes = 1
+    for offset in range(3):
+        brokers.cluster.partitions["q", 0].write(data(offset))
+    monkeypatch.setattr(module, "BYTES_MAX", 2 * len(data(0)) + 1)
+    assert brokers.seen() is None, "after two of three it may go on"
+    monkeypatch.setattr(module, "BYTES_MAX", 2 * len(data(0)))
+    with pytest.raises(RequestFailed, match="q-0 has more than 0 GiB since the transaction began"):
+        brokers.seen()
+
+
+@pytest.mark.parametrize(("since_ms", "asked"), [(60_000, 0), (59_999, -2), (-1, -2)])
+def test_where_no_time_is_known_a_partition_is_read_from_its_start(brokers: Brokers, since_ms: int, asked: int) -> None:
+    brokers.cluster.partitions["q", 0].write(control(0, 7, 4, COMMIT))
+    assert commit_seen(brokers.cluster.send, Siblings(("q-0",), (4,), since_ms), 7, brokers.partition_of) is not None
+    times = [p.timestamp for r in brokers.cluster.requests if hasattr(r, "isolation_level") for t in r.topics
+             for p in t.partitions if hasattr(p, "timestamp")]  # fmt: skip
+    assert times == [asked]
