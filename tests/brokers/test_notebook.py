@@ -21,7 +21,9 @@ def executed(planted: Planted, location: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MASTER", "local[2]")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    notebook = nbformat.read(ROOT / "notebooks" / "quickstart.ipynb", as_version=4)
+    notebook = nbformat.read(  # type: ignore[no-untyped-call]
+        ROOT / "notebooks" / "quickstart.ipynb", as_version=4
+    )
     return NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(ROOT)}}).execute()
 
 
@@ -44,5 +46,7 @@ def test_the_notebook_shows_the_planted_transactions_their_evidence_and_their_hi
 
 
 def test_the_notebook_is_kept_without_outputs() -> None:
-    notebook = nbformat.read(ROOT / "notebooks" / "quickstart.ipynb", as_version=4)
+    notebook = nbformat.read(  # type: ignore[no-untyped-call]
+        ROOT / "notebooks" / "quickstart.ipynb", as_version=4
+    )
     assert all(not c.get("outputs") and c.get("execution_count") is None for c in notebook.cells)

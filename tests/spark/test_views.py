@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
 from txnscan.cli import app
+from txnscan.findings import Scan
+from txnscan.model import Judged
 from txnscan.store.open import open_tables
 from txnscan.store.views import VIEWS, view_statements
 
@@ -17,7 +20,7 @@ ORPHAN = judged()
 STALE = judged(view("Empty", 5), partition=1)
 
 
-def sweep(number: int, *transactions: object, **changes: object) -> object:
+def sweep(number: int, *transactions: Judged, **changes: Any) -> Scan:
     at_ms = NOW_MS + number * 10 * MINUTE_MS
     return scan(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 2_000, **changes)
 
