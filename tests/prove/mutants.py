@@ -123,9 +123,6 @@ EXPLAINED: dict[Key, str] = {
         "suspects",
         "is not None and row.partition is not None → is not None",
     ): _BOTH_OR_NEITHER,
-    ("evidence/visibility.py", "Sight.__init__", "| None = None → | None = 'mutant'"): (
-        "`read_rules` comes first, and sets it whatever happens"
-    ),
     (
         "evidence/visibility.py",
         "_continued",
