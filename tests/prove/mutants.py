@@ -171,22 +171,6 @@ EXPLAINED: dict[Key, str] = {
     ("resolve/siblings.py", "_commit_offset", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"
     ),
-    (
-        "evidence/transaction_log.py",
-        "_Reader.number",
-        "struct.unpack(form, self.take(struct.calcsize(form)))[0] → "
-        "struct.unpack(form, self.take(struct.calcsize(form)))[-1]",
-    ): "every form has one number",
-    (
-        "evidence/transaction_log.py",
-        "_Reader.unsigned_varint",
-        "shift < 35 → shift < 34",
-    ): "the shifts go from 28 to 35",
-    (
-        "evidence/transaction_log.py",
-        "_Reader._count",
-        "flexible else self.number('>i'), 0) → flexible else self.number('>i'), -1)",
-    ): "a range to -1 is as empty as one to 0",
 }
 
 

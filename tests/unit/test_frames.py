@@ -443,7 +443,7 @@ def test_an_answer_that_many_threads_get_at_once_is_decoded_once(monkeypatch: py
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "it ends too early"),
+        (b"", "it is cut short"),
         (b"\xff\xff\xff\xff\xff\x01", "a number in it is too long"),
         (b"\x00", "null in place of a list"),
     ],
