@@ -105,7 +105,7 @@ def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[
             if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
                 needed = Permission("Describe", "Topic", topic)
                 return f"broker {broker_id} does not show {topic}: {explained(error, error, needed, principal)}"
-            # Any other error is told to those who may know of the topic alone.
+            # Brokers give any other error only to those who may describe the topic.
             if error is None and topic not in shown:
                 return f"broker {broker_id} left {topic} out of its answer"
     return None
@@ -281,8 +281,8 @@ def _with_remedy(error: str, code: int | None, answer: CoordinatorAnswers) -> st
 
 def _visibility_error(by_broker: Mapping[int, CoordinatorAnswers]) -> str | None:
     """Why obligation A does not hold, or None. A broker without a listing hides nothing: it covers nothing."""
-    told = (sentence for _, a in sorted(by_broker.items()) if a.listed is not None for sentence in a.hidden)
-    return "; ".join(dict.fromkeys(told)) or None
+    reasons = (sentence for _, a in sorted(by_broker.items()) if a.listed is not None for sentence in a.hidden)
+    return "; ".join(dict.fromkeys(reasons)) or None
 
 
 def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers]) -> tuple[ScanError, ...]:

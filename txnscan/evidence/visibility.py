@@ -42,12 +42,12 @@ _AUTHORISED = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_TOLD_MAX = 3
+_REASONS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes of ids that a broker's rules tell apart.
+    """The classes of ids that a broker's rules distinguish.
 
     rules: those on transactional ids, None where the broker did not list them. ids: one id of each class, with what
     allows that class. unknown: why there may be other classes, in sentences.
@@ -146,7 +146,7 @@ class Unprobed(Exception):
 
 
 def class_probes(rules: Iterable[AclRule], token: str) -> dict[str, Permission]:
-    """One id for each class of ids that the rules tell apart, with what allows that class. Raises Unprobed.
+    """One id for each class of ids that the rules distinguish, with what allows that class. Raises Unprobed.
 
     token: random, so that no application has an id that ends in it.
     """
@@ -173,7 +173,7 @@ def _continued(prefix: str, prefixes: set[str], token: str) -> str:
 def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], principal: str) -> tuple[str, ...]:
     """What hides these classes of ids from this principal, in sentences, each with the command that puts it right.
 
-    refused: as `class_probes` gives them. principal: its name as far as the settings tell.
+    refused: as `class_probes` gives them. principal: its name, where the settings have it.
     """
     denying = sorted(
         (rule for rule in rules if rule.denies_describe and _may_be_for(principal, rule)),
@@ -190,9 +190,9 @@ def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], prin
     # (`allow.everyone.if.no.acl.found`), a rule on '*' would take them from everybody else.
     if DESCRIBE_ALL_IDS in lacking:
         lacking = {DESCRIBE_ALL_IDS}
-    told = sorted(sentences | {lacks(permission, principal) for permission in lacking})
-    more = len(told) - _TOLD_MAX
-    return (*told[:_TOLD_MAX], f"{more} more rules hide transactional ids") if more > 0 else tuple(told)
+    reasons = sorted(sentences | {lacks(permission, principal) for permission in lacking})
+    more = len(reasons) - _REASONS_MAX
+    return (*reasons[:_REASONS_MAX], f"{more} more rules hide transactional ids") if more > 0 else tuple(reasons)
 
 
 def _may_be_for(principal: str, rule: AclRule) -> bool:
