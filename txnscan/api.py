@@ -158,7 +158,14 @@ def _scan(
     clients = ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))
     with clients.driven(), Cluster(clients) as cluster:
         return scan(
-            config, cluster, engine, sweep_id=sweep_id, now_ms=wall_clock_ms, history=history, progress=progress
+            config,
+            cluster,
+            engine,
+            sweep_id=sweep_id,
+            now_ms=wall_clock_ms,
+            history=history,
+            progress=progress,
+            reads_impact=True,
         )
 
 

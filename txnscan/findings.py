@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from txnscan.model import HealthyCount, Judged, Key, KnownOutcome, ScanError, TransactionKey, Verdict
+from txnscan.model import (
+    Cause,
+    HealthyCount,
+    Impact,
+    Judged,
+    Key,
+    KnownOutcome,
+    ScanError,
+    TransactionKey,
+    Verdict,
+)
 
 # Called with a stage's name, and how much of it is done, of how much.
 Progress = Callable[[str, int, int], None]
@@ -27,11 +37,27 @@ Sightings = Mapping[TransactionKey, Sighting]
 
 
 @dataclass(frozen=True, slots=True)
+class KnownImpact:
+    """What earlier sweeps left of a hanging transaction's impact: where the last stable offset stood and since when, at
+    least, the cause, and the transactional id that it is by.
+    """
+
+    last_stable_offset: int | None
+    lso_since_ms: int | None
+    cause: Cause
+    cause_reason: str
+    owner_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
-    """What earlier sweeps know of a hanging transaction. known: None where none of them looked for its outcome."""
+    """What earlier sweeps know of a hanging transaction. known: None where none of them looked for its outcome. impact:
+    None where none of them looked for that.
+    """
 
     first_seen_ms: int
     known: KnownOutcome | None
+    impact: KnownImpact | None = None
 
 
 Incidents = Mapping[TransactionKey, Incident]
@@ -104,8 +130,8 @@ class Scan:
     """A finished sweep: what was planned, what was seen, and a judgement on every open transaction.
 
     max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
-    rows in the tables too. proven: the topic id of each partition
-    whose leader's answer the last read of it proved. broker_ids: the brokers that Metadata named.
+    rows in the tables too. proven: the topic id of each partition whose leader's answer the last read of it proved.
+    broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for.
     """
 
     sweep_id: str
@@ -131,6 +157,21 @@ class Scan:
     version: str
     store_all: bool = False
     broker_ids: tuple[int, ...] = ()
+    impacts: Mapping[TransactionKey, Impact] = field(default_factory=dict)
+
+    def impact(self, judged: Judged) -> Impact | None:
+        """What a transaction blocks, where it hangs and that was looked for."""
+        return self.impacts.get(judged.observation.transaction_key)
+
+    def left_of_impact(self, judged: Judged) -> KnownImpact | None:
+        """What the next sweep needs to know of it."""
+        impact, o = self.impact(judged), judged.observation
+        if impact is None:
+            return None
+        since_ms = o.second_read_at_ms if impact.lso_since_ms is None else impact.lso_since_ms
+        known_since_ms = None if o.second_last_stable_offset is None else since_ms
+        owner = impact.owner.transactional_id
+        return KnownImpact(o.second_last_stable_offset, known_since_ms, impact.cause, impact.cause_reason, owner)
 
     @property
     def stored(self) -> tuple[Judged, ...]:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 # A partition's topic and number.
 Key = tuple[str, int]
 
@@ -582,9 +583,107 @@ class Judged:
         return max(o.second_high_watermark - o.second_last_stable_offset, 0)
 
     @property
+    def holds_lso(self) -> bool | None:
+        """Whether the last stable offset stands at this transaction: where another stands before it, that has to end
+        first. None where it is not known.
+        """
+        lso = self.observation.second_last_stable_offset
+        return None if lso is None else self.observation.start_offset <= lso
+
+    @property
     def candidate(self) -> bool:
         """A candidate in KIP-664's sense: hanging, and late."""
         return self.judgement.verdict is Verdict.HANGING and self.judgement.late
+
+
+# --- impact -----------------------------------------------------------------------------------------------------------
+
+
+class Standing(StrEnum):
+    """How a group stands before what hangs. UNSTABLE: the transaction holds offsets of the group, which brokers do not
+    give out until it ends. MAYBE_UNSTABLE: they do not give out offsets of the group, and whether they are in this
+    transaction could not be read. AT_LSO: its committed offset is the last stable offset, or one before it, behind a
+    marker; a group's isolation level is not visible.
+    """
+
+    UNSTABLE = "unstable"
+    MAYBE_UNSTABLE = "maybe_unstable"
+    AT_LSO = "at_lso"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedGroup:
+    """A consumer group that stands before what hangs.
+
+    state: of the group, as its coordinator lists it, None where it does not. committed_offset, lag: on the partition,
+    lag up to the high watermark; None where it is unstable. partitions: the "topic-partition" names whose offsets are
+    not given out, the first ones of many.
+    """
+
+    group: str
+    standing: Standing
+    state: str | None = None
+    committed_offset: int | None = None
+    lag: int | None = None
+    partitions: tuple[str, ...] = ()
+
+
+class Cause(StrEnum):
+    """How a transaction came to hang, as far as evidence tells (`judge/cause.py`)."""
+
+    MARKER_MISSING = "marker_missing"
+    LATE_WRITE = "late_write"
+    NEVER_ADDED = "never_added"
+    FENCED = "fenced"
+    UNKNOWN = "unknown"
+
+
+class Framework(StrEnum):
+    """What made a transactional id, by its shape (`judge/owner.py`)."""
+
+    STREAMS = "Kafka Streams"
+    CONNECT = "Kafka Connect"
+    FLINK = "Flink"
+    SPRING = "Spring for Apache Kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who wrote a transaction, as far as is known. transactional_id: the one that has the producer id, or the last one
+    of the log that had it. framework: what its shape suggests, or the name of the user's own pattern. advice: what to
+    ask or do first, in sentences.
+    """
+
+    transactional_id: str | None
+    framework: str | None
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What a hanging transaction blocks, how it came about and whose it is. None stands for what is not known.
+
+    lso_since_ms: when the first sweep of the same history saw the last stable offset where it is. groups: at most so
+    many as are kept, of groups_blocked. groups_asked: how many were asked about. groups_error: why some may be missing.
+    retention_ms: of a topic that deletes by age and is not tiered, -1 for no end: deletion does not wait for the last
+    stable offset (`UnifiedLog.deletableSegments`), but tiering does (`RemoteLogManager`).
+    """
+
+    cause: Cause
+    cause_reason: str
+    owner: Owner
+    lso_since_ms: int | None = None
+    groups: tuple[BlockedGroup, ...] = ()
+    groups_blocked: int | None = None
+    groups_asked: int | None = None
+    groups_error: str | None = None
+    cleanup_policy: str | None = None
+    retention_ms: int | None = None
+
+    @property
+    def compaction_blocked(self) -> bool | None:
+        """Whether the topic is compacted: the cleaner does not pass the last stable offset (`LogCleanerManager`)."""
+        return None if self.cleanup_policy is None else "compact" in self.cleanup_policy.split(",")
 
 
 @dataclass(frozen=True, slots=True)

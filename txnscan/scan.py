@@ -9,14 +9,17 @@ plain values in this process before the next begins.
 from __future__ import annotations
 
 import re
+import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from txnscan import __version__
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, printable
 from txnscan.engine import Engine
 from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.impact import impact_of, read_blockage
 from txnscan.evidence.log_reads import read_outcomes
 from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
 from txnscan.evidence.reads import Reader, in_scope
@@ -26,8 +29,10 @@ from txnscan.judge.rules import judge, judge_observation
 from txnscan.judge.undelivered import undelivered_warning
 from txnscan.kafka.errors import API_SINCE
 from txnscan.model import (
+    CONSUMER_OFFSETS_TOPIC,
     ClusterView,
     Context,
+    Impact,
     Judged,
     Key,
     KnownOutcome,
@@ -41,6 +46,8 @@ from txnscan.model import (
     duration,
 )
 
+_TOKEN_BYTES = 12
+
 
 def scan(
     config: ScanConfig,
@@ -52,10 +59,12 @@ def scan(
     history: History,
     progress: Progress,
     reads_log: bool = True,
+    reads_impact: bool = False,
 ) -> Scan:
     """Sweeps the cluster once. reads_log: whether to hold the transaction log against what hangs, and to read outcomes
-    from it. Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a
-    topic, partition or broker that was asked for by name does not exist.
+    from it. reads_impact: whether to see what hangs blocks, and whose it is.
+    Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a topic, partition or broker that
+    was asked for by name does not exist.
     """
     started_at_ms = now_ms()
     reader = Reader(cluster, engine, config)
@@ -114,19 +123,21 @@ def scan(
         *(with_offsets(one, offsets.get(_key(one))) for one in held),
     ]
     progress("judge", 1, 1)
+    decided: list[OutcomeEvidence] = []
     if reads_log:
         known = {which: incident.known for which, incident in incidents.items()}
-        judged = with_outcomes(
-            lambda unsettled: read_outcomes(
-                cluster,
-                engine,
-                config.lanes_per_leader,
-                unsettled,
-                lambda done, total: progress("read decisions", done, total),
-            ),
-            judged,
-            known,
-        )
+
+        def read(unsettled: Sequence[Judged]) -> list[OutcomeEvidence]:
+            lanes = config.lanes_per_leader
+            in_logs = partial(progress, "read decisions")
+            decided.extend(read_outcomes(cluster, engine, lanes, unsettled, in_logs))
+            return decided
+
+        judged = with_outcomes(read, judged, known)
+    hanging = [one for one in judged if one.judgement.verdict is Verdict.HANGING]
+    impacts, impact_warnings = (
+        _impacts(cluster, view, hanging, decided, incidents, progress) if reads_impact and hanging else ({}, ())
+    )
 
     errors = (
         *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
@@ -159,12 +170,44 @@ def scan(
             *_early_threshold(late_after_ms, max_timeout_ms),
             *_old_brokers(errors),
             *undelivered_warning(sieve.prepared, judged, now_ms(), late_after_ms),
+            *impact_warnings,
         ),
         settings=config.settings,
         version=__version__,
         store_all=config.store_all,
         broker_ids=tuple(sorted(broker.broker_id for broker in view.brokers)),
+        impacts=impacts,
     )
+
+
+def _impacts(
+    cluster: Cluster,
+    view: ClusterView,
+    hanging: Sequence[Judged],
+    decided: Sequence[OutcomeEvidence],
+    incidents: Incidents,
+    progress: Progress,
+) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
+    """What each of these blocks, how it came about and whose it is; and what of it could not be seen."""
+    progress("ask who waits", 0, 1)
+    topics = {topic.name: topic for topic in view.topics}
+    offsets = topics.get(CONSUMER_OFFSETS_TOPIC)
+    blockage = read_blockage(
+        cluster.send,
+        cluster.in_parallel,
+        hanging,
+        [broker.broker_id for broker in view.brokers],
+        len(offsets.indexes) if offsets is not None else 0,
+        random_token=lambda: secrets.token_hex(_TOKEN_BYTES),
+        principal=cluster.principal,
+    )
+    logged = {e.observation.transaction_key: e.logged for e in decided if e.log_error is None}
+    found = {}
+    for one in hanging:
+        which = one.observation.transaction_key
+        found[which] = impact_of(one, blockage, logged.get(which, ()), incidents.get(which), topics)
+    progress("ask who waits", 1, 1)
+    return found, blockage.warnings
 
 
 def with_outcomes(

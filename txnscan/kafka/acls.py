@@ -13,7 +13,7 @@ from dataclasses import dataclass
 UNKNOWN_PRINCIPAL = "User:<principal>"
 WILDCARD = "*"
 _COMMAND = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.properties"
-_OPTIONS = {"Topic": "--topic", "TransactionalId": "--transactional-id", "Cluster": "--cluster"}
+_OPTIONS = {"Topic": "--topic", "Group": "--group", "TransactionalId": "--transactional-id", "Cluster": "--cluster"}
 # The protocol's errors for a missing ACL.
 _REFUSED = frozenset(
     f"{what}_AUTHORIZATION_FAILED" for what in ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN")
@@ -52,6 +52,7 @@ class Permission:
 DESCRIBE_CLUSTER = Permission("Describe", "Cluster")
 DESCRIBE_CONFIGS = Permission("DescribeConfigs", "Cluster")
 DESCRIBE_ALL_IDS = Permission("Describe", "TransactionalId")
+DESCRIBE_ALL_GROUPS = Permission("Describe", "Group")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,21 @@
-"""DescribeConfigs (api key 32): the longest transaction that a broker allows. ACLs: DescribeConfigs on the Cluster."""
+"""DescribeConfigs (api key 32): the longest transaction that a broker allows, and how topics are cleaned.
+
+ACLs: DescribeConfigs on the Cluster for a broker's, on the Topic for a topic's, else TOPIC_AUTHORIZATION_FAILED for
+that topic. Any broker answers for any topic. Source: `ConfigHelper.handleDescribeConfigsRequest`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, present
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 
-_BROKER = 4
+_TOPIC, _BROKER = 2, 4
+_CLEANUP_POLICY, _RETENTION, _TIERED = "cleanup.policy", "retention.ms", "remote.storage.enable"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 
@@ -23,3 +31,37 @@ def transaction_max_timeout_ms(send: Send, broker_id: int) -> int:
             if config.name == _MAX_TIMEOUT and config.value is not None:
                 return int(config.value)
     raise RequestFailed(f"broker {broker_id} did not name {_MAX_TIMEOUT} in its answer to DescribeConfigs")
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """How a topic's log is cleaned: `cleanup.policy`, `retention.ms` (-1 for no end), and whether it is tiered
+    (`remote.storage.enable`). error: why that is not known, or None.
+    """
+
+    cleanup_policy: str | None = None
+    retention_ms: int | None = None
+    tiered: bool = False
+    error: str | None = None
+
+
+def topic_cleaning(send: Send, broker_id: int, topics: Iterable[str]) -> dict[str, Cleaning]:
+    """How each of these topics is cleaned; those that the broker left out are missing. Raises RequestFailed."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    keys = [_CLEANUP_POLICY, _RETENTION, _TIERED]
+    request = DescribeConfigsRequest(
+        resources=[resource(resource_type=_TOPIC, resource_name=name, configuration_keys=keys) for name in topics]
+    )
+    found = {}
+    for result in present(send(broker_id, request).results):
+        if result.error_code != ErrorCode.NONE:
+            found[result.resource_name] = Cleaning(error=error_name(result.error_code))
+            continue
+        values = {config.name: config.value for config in present(result.configs)}
+        retention = values.get(_RETENTION)
+        found[result.resource_name] = Cleaning(
+            cleanup_policy=values.get(_CLEANUP_POLICY),
+            retention_ms=int(retention) if retention is not None else None,
+            tiered=values.get(_TIERED) == "true",
+        )
+    return found

@@ -18,6 +18,7 @@ from txnscan import __version__
 from txnscan.config import printable
 from txnscan.model import Verdict, duration, plural
 from txnscan.report.charts import sweeps_chart
+from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
 from txnscan.store.schema import epoch_ms, timestamp
 
 Row = Mapping[str, Any]
@@ -116,6 +117,8 @@ def _story(row: Row, incident: Row | None, location: str) -> dict[str, Any]:
         "row": row,
         "age": duration(row["age_ms"]),
         "outcome": _OUTCOMES.get(row["outcome"] or ""),
+        "impact": impact_sentences(row),
+        "origin": [said for said in (cause_sentence(row), owner_sentence(row)) if said is not None],
         "events": _events(row, incident),
         "commands": [shlex.join(words) for words in commands],
     }

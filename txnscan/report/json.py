@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import date, datetime
 from typing import Any
 
 from txnscan.findings import Scan
 from txnscan.model import Verdict
 from txnscan.report.plain import error_object, iso, iso_utc
-from txnscan.store.schema import OPEN_TRANSACTIONS, TRANSACTION
+from txnscan.store.schema import IMPACT, OPEN_TRANSACTIONS, TRANSACTION
 
 
 def sweep_summary(scan: Scan) -> dict[str, Any]:
@@ -37,8 +38,11 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
 
 def scan_object(scan: Scan) -> dict[str, Any]:
     """The whole object of a sweep that was just made."""
-    names = [column.name for column in TRANSACTION]
+    names = [column.name for column in (*TRANSACTION, *IMPACT)]
     rows = OPEN_TRANSACTIONS.rows(scan, scan.transactions)
+    for row in rows:
+        if row["blocked_groups"] is not None:
+            row["blocked_groups"] = [asdict(group) for group in row["blocked_groups"]]
     return {
         "sweep": sweep_summary(scan),
         "transactions": [{name: row[name] for name in names} for row in rows],
@@ -65,9 +69,15 @@ def stored_object(
             "late_after_ms": sweep["late_after_ms"],
             "warnings": list(sweep.get("warnings") or ()),
         },
-        "transactions": [{column.name: row[column.name] for column in TRANSACTION} for row in transactions],
+        "transactions": [_stored(row) for row in transactions],
         "errors": [{name: row[name] for name in ("stage", "broker", "topic", "partition", "error")} for row in errors],
     }
+
+
+def _stored(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the tables; those of an earlier version have no impact."""
+    found = {column.name: row[column.name] for column in TRANSACTION}
+    return {**found, **{column.name: row.get(column.name) for column in IMPACT}}
 
 
 def dumps(value: Any) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.model import duration, plural
+from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
 from txnscan.store.schema import timestamp
 
 _STYLES = {
@@ -156,7 +157,9 @@ def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for t in transactions:
         told = ("verdict", "reason", "producer_id", "producer_epoch", "explanation", "outcome_reason")
-        groups.setdefault(tuple(t[name] for name in told), []).append(t)
+        of_impact = ("cause_reason", "owner_id", "advice")
+        which = (*(t[name] for name in told), *(t.get(name) for name in of_impact))
+        groups.setdefault(which, []).append(t)
     return list(groups.values())
 
 
@@ -171,8 +174,13 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
     if first["outcome_reason"] is not None:
         outcome = _OUTCOMES.get(first["outcome"], f"Outcome {printable(first['outcome'])}: {{}}.")
         print_text(console, Text(outcome.format(printable(first["outcome_reason"]))), indent=2)
+    for sentence in (cause_sentence(first), owner_sentence(first)):
+        if sentence is not None:
+            print_text(console, Text(printable(sentence)), indent=2)
     for transaction in group[:_PARTITIONS_SHOWN]:
         print_text(console, where(transaction, started_at), indent=2)
+        for line in impact_sentences(transaction):
+            print_text(console, Text(line), indent=4)
     if len(group) > _PARTITIONS_SHOWN:
         print_text(console, Text(f"and {plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"), indent=2)
 

@@ -17,7 +17,16 @@ from types import GenericAlias
 from typing import Any
 
 from txnscan.findings import Scan
-from txnscan.model import CoordinatorView, Evidence, HealthyCount, Judged, ScanError, Siblings, Verdict
+from txnscan.model import (
+    BlockedGroup,
+    CoordinatorView,
+    Evidence,
+    HealthyCount,
+    Judged,
+    ScanError,
+    Siblings,
+    Verdict,
+)
 
 SCHEMA_VERSION = 1
 
@@ -95,6 +104,37 @@ def _judgement(name: str) -> Callable[[Scan, Judged], Any]:
 def _known(name: str) -> Callable[[Scan, Judged], Any]:
     """What is known of the outcome of what hangs, null for all else."""
     return lambda scan, judged: getattr(judged.known, name) if judged.known is not None else None
+
+
+def _impact(path: str) -> Callable[[Scan, Judged], Any]:
+    """What is known of the impact of what hangs, null for all else."""
+    value = attrgetter(path)
+
+    def found(scan: Scan, judged: Judged) -> Any:
+        impact = scan.impact(judged)
+        return value(impact) if impact is not None else None
+
+    return found
+
+
+def _left_of_impact(name: str) -> Callable[[Scan, Judged], Any]:
+    def found(scan: Scan, judged: Judged) -> Any:
+        left = scan.left_of_impact(judged)
+        return getattr(left, name) if left is not None else None
+
+    return found
+
+
+def _lso_unmoved_ms(scan: Scan, judged: Judged) -> int | None:
+    impact = scan.impact(judged)
+    if impact is None or impact.lso_since_ms is None:
+        return None
+    return max(judged.observation.second_read_at_ms - impact.lso_since_ms, 0)
+
+
+def _lso_since(scan: Scan, judged: Judged) -> datetime | None:
+    left = scan.left_of_impact(judged)
+    return timestamp(left.lso_since_ms) if left is not None and left.lso_since_ms is not None else None
 
 
 def _count(verdict: Verdict) -> Callable[[Scan, Scan], int]:
@@ -237,6 +277,70 @@ TRANSACTION = (
     Column("explanation", "STRING", "The verdict in one sentence", _judgement("explanation"), True),
 )
 
+# Of what hangs, since they came later than the columns of TRANSACTION at the end of its tables.
+IMPACT = (
+    Column(
+        "holds_lso",
+        "BOOLEAN",
+        "Whether the last stable offset stands at this transaction; where another stands before it, that has to end "
+        "first",
+        lambda s, j: j.holds_lso if s.impact(j) is not None else None,
+    ),
+    Column(
+        "lso_unmoved_ms",
+        "BIGINT",
+        "For how long at least the last stable offset has not moved, by earlier sweeps of this incident; null where "
+        "there are none",
+        _lso_unmoved_ms,
+    ),
+    Column(
+        "blocked_groups",
+        tuple[BlockedGroup, ...],
+        "Groups that stand before it, those with the greatest lag first, at most 100. standing is unstable where its "
+        "offsets are in the transaction, maybe_unstable where that could not be seen, and at_lso where its committed "
+        "offset is the last stable offset or one before it, whatever its isolation level, which is not visible. lag is "
+        "up to the high watermark",
+        _impact("groups"),
+    ),
+    Column(
+        "groups_blocked",
+        "BIGINT",
+        "How many groups stand before it; null where none could be asked about",
+        _impact("groups_blocked"),
+    ),
+    Column("groups_asked", "BIGINT", "How many groups were asked about", _impact("groups_asked")),
+    Column("groups_error", "STRING", "Why groups may be missing, null where none are", _impact("groups_error")),
+    Column("cleanup_policy", "STRING", "cleanup.policy of the topic", _impact("cleanup_policy")),
+    Column(
+        "compaction_blocked",
+        "BOOLEAN",
+        "Whether the topic is compacted: the cleaner does not pass the last stable offset",
+        _impact("compaction_blocked"),
+    ),
+    Column(
+        "retention_ms",
+        "BIGINT",
+        "retention.ms of the topic where it deletes by age and is not tiered, -1 for none: that does not wait for the "
+        "last stable offset, so that what is blocked may be deleted unread",
+        _impact("retention_ms"),
+    ),
+    Column(
+        "cause",
+        "STRING",
+        "How it came to hang, as far as evidence tells: marker_missing, late_write, never_added, fenced or unknown",
+        _impact("cause"),
+    ),
+    Column("cause_reason", "STRING", "What shows the cause, or why it is not known", _impact("cause_reason")),
+    Column(
+        "owner_id",
+        "STRING",
+        "Transactional id that has its producer id, or the last one in __transaction_state that had it",
+        _impact("owner.transactional_id"),
+    ),
+    Column("framework", "STRING", "What the shape of that id suggests made it", _impact("owner.framework")),
+    Column("advice", "STRING", "Whom to ask, and what to see before it is ended", _impact("owner.advice")),
+)
+
 _VERDICTS = ", ".join(f"'{verdict}'" for verdict in Verdict)
 
 OPEN_TRANSACTIONS = Table(
@@ -252,6 +356,7 @@ OPEN_TRANSACTIONS = Table(
             "All that the verdict rests on, as it was observed",
             lambda s, j: j.evidence,
         ),
+        *IMPACT,
     ),
     (
         ("verdict_known", f"verdict IN ({_VERDICTS})"),
@@ -274,6 +379,7 @@ CANDIDATES = Table(
             True,
         ),
         *TRANSACTION,
+        *IMPACT,
     ),
     (("hanging_and_late", "verdict = 'hanging' AND late"),),
 )
@@ -398,6 +504,23 @@ INCIDENTS = Table(
             lambda s, _: None,
         ),
         *KNOWN,
+        Column(
+            "last_stable_offset",
+            "BIGINT",
+            "Last stable offset of the partition when it was seen last",
+            _left_of_impact("last_stable_offset"),
+        ),
+        Column(
+            "lso_since",
+            "TIMESTAMP",
+            "When a sweep first saw the last stable offset where it was seen last; it may have stood there before",
+            _lso_since,
+        ),
+        *(
+            column
+            for column in IMPACT
+            if column.name in ("groups_blocked", "cause", "cause_reason", "owner_id", "framework")
+        ),
     ),
     (("seen_in_order", "last_seen_at >= first_seen_at"), ("sweeps_positive", "sweeps >= 1")),
 )

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from txnscan.config import ConfigError, local_path, printable
 from txnscan.engine.rows import from_row
-from txnscan.findings import Incident, Incidents, Scan, Sighting, Sightings
+from txnscan.findings import Incident, Incidents, KnownImpact, Scan, Sighting, Sightings
 from txnscan.judge.outcome import TOGETHER
-from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, TransactionKey, Verdict
+from txnscan.model import Cause, Judged, KnownOutcome, Outcome, Siblings, TransactionKey, Verdict
 from txnscan.store.damage import cause, damaged_commit
 from txnscan.store.delta import (
     VERSION_PROPERTY,
@@ -55,6 +55,8 @@ from txnscan.store.schema import (
 Answer = TypeVar("Answer")
 
 _BEGUN_MAX = 100
+# What a sweep needs to know of an incident's impact.
+_IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id")
 # Last the one that makes a sweep visible.
 OF_SWEEPS = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
@@ -183,7 +185,10 @@ class Tables:
 
         def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
-            return {key_of(row): Incident(epoch_ms(row["first_seen_at"]), known_outcome(row)) for row in rows}
+            return {
+                key_of(row): Incident(epoch_ms(row["first_seen_at"]), known_outcome(row), _known_impact(row))
+                for row in rows
+            }
 
         return _begun(read)
 
@@ -195,7 +200,7 @@ class Tables:
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
         known = (column.name for column in KNOWN)
-        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", *known)
+        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", *known, *_IMPACT)
         return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("resolved_at", None), columns=columns)
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
@@ -401,6 +406,19 @@ def known_outcome(row: Row) -> KnownOutcome | None:
         siblings=from_row(Siblings, row["siblings"]) if row["siblings"] is not None else None,
         owner_committed=bool(row["owner_committed"]),
         evidence=tuple(row["outcome_evidence"] or ()),
+    )
+
+
+def _known_impact(row: Row) -> KnownImpact | None:
+    """What an incident's row says of its impact; None where no sweep has looked for it."""
+    if row["cause"] is None:
+        return None
+    return KnownImpact(
+        last_stable_offset=row["last_stable_offset"],
+        lso_since_ms=epoch_ms(row["lso_since"]) if row["lso_since"] is not None else None,
+        cause=Cause(row["cause"]),
+        cause_reason=row["cause_reason"] or "",
+        owner_id=row["owner_id"],
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from txnscan.findings import Details, Incident, Incidents, Kind, News, Scan, Sighting, Sightings
+from txnscan.findings import Details, Incident, Incidents, Kind, KnownImpact, News, Scan, Sighting, Sightings
 from txnscan.judge.outcome import best_known
 from txnscan.model import Judged, Key, KnownOutcome, TransactionKey, Verdict
 
@@ -35,6 +35,7 @@ class OpenIncident:
     details: Details | None = None
     notified: bool = False
     closing_is_news: bool = False
+    impact: KnownImpact | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ class MemoryHistory:
         """See History."""
         if cluster_id != self._memory.cluster_id:
             return dict
-        found = {which: Incident(one.first_seen_ms, one.known) for which, one in self._memory.incidents.items()}
+        found = {
+            which: Incident(one.first_seen_ms, one.known, one.impact) for which, one in self._memory.incidents.items()
+        }
         return lambda: found
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
@@ -78,7 +81,8 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
     if memory.cluster_id != scan.cluster_id:
         memory = Memory(scan.cluster_id)
     left = {
-        which: OpenIncident(one.first_seen_ms, one.known, closing_is_news=True) for which, one in (stored or {}).items()
+        which: OpenIncident(one.first_seen_ms, one.known, closing_is_news=True, impact=one.impact)
+        for which, one in (stored or {}).items()
     }
     before = {**left, **memory.incidents}
     still_open = {j.observation.transaction_key for j in scan.transactions if j.judgement.verdict is not Verdict.GONE}
@@ -89,7 +93,7 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
     news = []
     for which, judged in hanging.items():
         earlier = incidents.get(which)
-        seen = _seen(earlier, judged)
+        seen = _seen(earlier, judged, scan)
         incidents[which] = seen
         if seen.notified and not (earlier is not None and earlier.notified):
             news.append(_news(Kind.OPENED, name, scan, which, seen))
@@ -111,11 +115,11 @@ def together(remembered: Incidents, stored: Incidents) -> Incidents:
             found[which] = one
             continue
         known = other.known if one.known is None else best_known(other.known, one.known)
-        found[which] = Incident(min(one.first_seen_ms, other.first_seen_ms), known)
+        found[which] = Incident(min(one.first_seen_ms, other.first_seen_ms), known, one.impact or other.impact)
     return found
 
 
-def _seen(earlier: OpenIncident | None, judged: Judged) -> OpenIncident:
+def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncident:
     """An incident after a sweep that saw it hanging."""
     o, owner = judged.observation, next(iter(judged.evidence.coordinators), None)
     notified = judged.candidate or (earlier is not None and earlier.notified)
@@ -133,6 +137,7 @@ def _seen(earlier: OpenIncident | None, judged: Judged) -> OpenIncident:
         ),
         notified=notified,
         closing_is_news=notified or (earlier is not None and earlier.closing_is_news),
+        impact=scan.left_of_impact(judged),
     )
 
 

@@ -1,0 +1,142 @@
+"""What hanging transactions block on a real broker: a consumer that waits, a group whose offsets are withheld."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import TxnOffsetCommitRequest
+
+from txnscan import ScanConfig, find_hanging, sweep
+from txnscan.demo.admin import create_topic, unverified
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.producer import PRODUCE_V1, Producer
+from txnscan.demo.requests import Wire
+from txnscan.demo.wait import wait_until
+from txnscan.findings import Scan
+from txnscan.kafka.errors import RequestFailed
+from txnscan.model import BlockedGroup, Cause, Framework, Impact, Standing
+
+OFFSETS, TOPIC, BEHIND, WITHHELD = "__consumer_offsets", "orders", "billing", "shipping"
+RECORDS = [b"record %d" % number for number in range(5)]
+OWNER = "orders-enricher-3-17"
+
+
+@dataclass(frozen=True)
+class World:
+    """A broker where a late record of a Flink job's id hangs on `orders`, and offsets of `shipping` hang."""
+
+    cluster: KafkaCluster
+    wire: Wire
+    producer_id: int
+
+    @property
+    def config(self) -> ScanConfig:
+        return ScanConfig(self.cluster.bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with KafkaCluster(tmp_path_factory.mktemp("impact"), brokers=1) as cluster, cluster.wire() as wire:
+        create_topic(wire, TOPIC, [[1]], {"retention.ms": "86400000"})
+        healthy = Producer(wire, "orders-service")
+        healthy.init_producer_id()
+        healthy.write(TOPIC, 0, RECORDS)
+        healthy.end(commit=True)
+        consume(cluster, BEHIND)
+        consume(cluster, "reporting", records_max=2)
+        late = Producer(wire, OWNER, v2=False)
+        late.init_producer_id()
+        with unverified(wire):
+            late.produce(TOPIC, 0, RECORDS, version=PRODUCE_V1)
+            commit_offset_aside(wire, WITHHELD)
+        yield World(cluster, wire, late.known.producer_id)
+
+
+def consume(cluster: KafkaCluster, group: str, records_max: int = 5) -> None:
+    """A read_committed consumer that reads so many records, commits, and leaves."""
+    consumer = KafkaConsumer(
+        TOPIC,
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id=group,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=records_max,
+    )
+    try:
+        read = wait_until(lambda: sum(map(len, consumer.poll(timeout_ms=500).values())), f"{group} had read")
+        assert read == records_max
+        consumer.commit()
+    finally:
+        consumer.close()
+
+
+def commit_offset_aside(wire: Wire, group: str) -> None:
+    """An offset of a group in a transaction that was never told of it. Nobody will ever end it."""
+    producer = Producer(wire, f"{group}-service", v2=False)
+    who = producer.init_producer_id()
+    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+
+    def committed() -> bool:
+        found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
+        if found.coordinators[0].error_code:
+            raise RequestFailed("the group has no coordinator yet")
+        request = TxnOffsetCommitRequest(
+            transactional_id=f"{group}-service",
+            group_id=group,
+            producer_id=who.producer_id,
+            producer_epoch=who.producer_epoch,
+            generation_id=-1,
+            topics=[topic(name=TOPIC, partitions=[partition])],
+            max_version=3,
+        )
+        return not wire.send(1, request).topics[0].partitions[0].error_code
+
+    wait_until(committed, "the offset was written")
+
+
+def impacts(scan: Scan) -> dict[str, Impact]:
+    found = ((judged.observation.topic, scan.impact(judged)) for judged in scan.transactions)
+    return {topic: impact for topic, impact in found if impact is not None}
+
+
+def test_a_group_that_stands_at_the_last_stable_offset_is_named_with_its_lag(world: World) -> None:
+    """The group that has more to read is not."""
+    impact = impacts(find_hanging(world.config))[TOPIC]
+    # Five records, a marker, five that hang: the consumer commits behind its last record or behind the marker.
+    (group,) = impact.groups
+    assert (group.group, group.standing, group.state) == (BEHIND, Standing.AT_LSO, "Empty")
+    assert (group.committed_offset, group.lag) in ((5, 6), (6, 5))
+    assert (impact.groups_blocked, impact.groups_error) == (1, None)
+    assert (impact.cleanup_policy, impact.compaction_blocked, impact.retention_ms) == ("delete", False, 86_400_000)
+
+
+def test_a_group_whose_offsets_hang_is_named_with_its_partitions_though_it_never_committed_before(
+    world: World,
+) -> None:
+    impact = impacts(find_hanging(world.config))[OFFSETS]
+    assert impact.groups == (BlockedGroup(WITHHELD, Standing.UNSTABLE, "Empty", partitions=(f"{TOPIC}-0",)),)
+    assert (impact.groups_error, impact.compaction_blocked, impact.retention_ms) == (None, True, None)
+
+
+def test_cause_and_owner_are_told_from_the_transaction_log(world: World) -> None:
+    impact = impacts(find_hanging(world.config))[TOPIC]
+    assert (impact.cause, impact.owner.transactional_id) == (Cause.NEVER_ADDED, OWNER)
+    assert impact.owner.framework == Framework.FLINK
+    named = f"--transactional-id {OWNER} --producer-id {world.producer_id} --epoch 0"
+    assert named in impact.owner.advice
+
+
+def test_a_second_sweep_tells_for_how_long_the_last_stable_offset_has_not_moved(world: World, tmp_path: Path) -> None:
+    config = ScanConfig(world.cluster.bootstrap_servers, tables=str(tmp_path / "tables"), engine="threads")
+    first, second = (sweep(None, config) for _ in range(2))
+    assert {impact.lso_since_ms for impact in impacts(first.scan).values()} == {None}
+    unmoved = {row["topic"]: row["lso_unmoved_ms"] for row in second.transactions.to_pylist()}
+    assert set(unmoved) == {TOPIC, OFFSETS} and all(one >= 0 for one in unmoved.values())
+    assert first.scan.complete and second.scan.complete and second.scan.warnings == ()

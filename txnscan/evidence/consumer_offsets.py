@@ -1,0 +1,83 @@
+"""Which offsets stand in an open transaction on `__consumer_offsets`. Pure but for `send`.
+
+The key of a committed offset is version 0 or 1, group, topic and partition (`OffsetCommitKey.json`); other versions are
+of groups. A coordinator writes the offsets of a transaction with its producer id, always with sequence 0
+(`CoordinatorRuntime`), so that only the end of the log tells that all of them were seen.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.fetch import fetch
+from txnscan.kafka.record_batch import HEADER
+from txnscan.model import Key, Observation, Partition
+
+_OFFSET_KEY_VERSIONS = (0, 1)
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_PIECE_BYTES = 1024 * 1024
+PIECES_MAX = 16
+
+
+@dataclass(slots=True)
+class PendingOffsets:
+    """The partitions whose offsets are in a transaction, by group. error: why there may be more, or None."""
+
+    groups: dict[str, set[Key]] = field(default_factory=dict)
+    error: str | None = None
+
+
+def offset_key(key: bytes) -> tuple[str, Key] | None:
+    """Group and partition of a committed offset, None for a record of another kind."""
+    try:
+        (version,) = _SHORT.unpack_from(key)
+        if version not in _OFFSET_KEY_VERSIONS:
+            return None
+        group, at = _string(key, _SHORT.size)
+        topic, at = _string(key, at)
+        (index,) = _INT.unpack_from(key, at)
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return group, (topic, index)
+
+
+def _string(data: bytes, at: int) -> tuple[str, int]:
+    (length,) = _SHORT.unpack_from(data, at)
+    end = at + _SHORT.size + length
+    if length < 0 or end > len(data):
+        raise struct.error("the string is cut short")
+    return data[at + _SHORT.size : end].decode(), end
+
+
+def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
+    """The offsets in this transaction, read from its start to the high watermark, or to a bound."""
+    partition = Partition(o.topic, o.topic_id, o.partition, o.leader, o.leader_epoch)
+    found, offset = PendingOffsets(), o.start_offset
+    try:
+        for _ in range(PIECES_MAX):
+            fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, wanted=_of_producer(o.producer_id))
+            for batch in fetched.batches:
+                if batch.producer_id == o.producer_id and not batch.is_control:
+                    for at, key, _ in batch.records or ():
+                        named = offset_key(key) if key is not None and at >= o.start_offset else None
+                        if named is not None:
+                            found.groups.setdefault(named[0], set()).add(named[1])
+            reached = fetched.next_offset(offset)
+            if reached >= fetched.high_watermark or reached == offset:
+                return found
+            offset = reached
+    except RequestFailed as failed:
+        found.error = f"the offsets in the transaction could not be read: {failed.error}"
+        return found
+    found.error = f"the offsets in the transaction were read up to offset {offset} alone"
+    return found
+
+
+def _of_producer(producer_id: int) -> Callable[[bytes], bool]:
+    """Whether a batch is of this producer."""
+    return lambda batch: HEADER.unpack_from(batch)[9] == producer_id

@@ -1,0 +1,334 @@
+"""What hanging transactions block: groups, and the cleaning of their topics. Pure but for `send`.
+
+Nothing here is part of a proof, and nothing is asked where nothing hangs. What could not be read is a reason beside
+what could, and changes no verdict.
+
+On `__consumer_offsets` the transaction itself names groups and partitions (`consumer_offsets.py`), and the coordinator
+confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. An answer alone does not tell whose transaction it
+is: exactly-once applications get it all the time, for a moment. On any other topic a group is taken to stand before the
+transaction where its committed offset is the last stable offset, or one before it, as a marker is no record to commit.
+Its isolation level is not visible: a read_uncommitted group that stopped right there looks the same. Lag is measured up
+to the high watermark, since a read_committed client measures it to the last stable offset, and sees none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from txnscan.evidence.consumer_offsets import PendingOffsets, pending_offsets
+from txnscan.findings import Incident
+from txnscan.judge.cause import cause_of
+from txnscan.judge.owner import owner_of
+from txnscan.kafka.acls import DESCRIBE_ALL_GROUPS, Permission, explained, lacks
+from txnscan.kafka.client import Send
+from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.describe_configs import Cleaning, topic_cleaning
+from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.list_groups import ListedGroup, list_groups
+from txnscan.kafka.offset_fetch import GroupOffsets, offset_fetch
+from txnscan.model import (
+    CONSUMER_OFFSETS_TOPIC,
+    BlockedGroup,
+    Impact,
+    Judged,
+    Key,
+    LoggedTransaction,
+    Observation,
+    Standing,
+    TransactionKey,
+    plural,
+)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Asked about, of one broker's groups; those with members first.
+GROUPS_MAX = 1_000
+# Kept of one transaction; those with the greatest lag first.
+GROUPS_KEPT_MAX = 100
+# Partitions that groups are asked about, those with the most records blocked first.
+PARTITIONS_MAX = 100
+_PARTITIONS_NAMED_MAX = 10
+# A consumer that read all there is commits the offset behind its last record: a marker may follow that.
+_MARKER = 1
+_CONNECT = "connect"
+_CONSUMERS = ("", "consumer", "streams")
+_NO_MEMBERS = ("Empty", "Dead")
+_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED.name
+
+
+class InParallel(Protocol):
+    """Calls the function on each item, in parallel where that helps, and gives the results in order."""
+
+    def __call__(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The groups that stand before one transaction: the first ones of so many. asked: how many were asked about.
+    error: why there may be more, or None.
+    """
+
+    groups: tuple[BlockedGroup, ...] = ()
+    count: int = 0
+    asked: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blockage:
+    """What is blocked, by transaction and by topic. connect_groups: the groups of Kafka Connect's workers that were
+    listed. warnings: what could not be read, each once.
+    """
+
+    groups: Mapping[TransactionKey, Blocked]
+    cleaning: Mapping[str, Cleaning]
+    connect_groups: frozenset[str]
+    warnings: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What one broker said of its groups. errors: why groups are missing, each once. of_offsets: what stands before
+    each transaction on a partition of `__consumer_offsets` that it leads.
+    """
+
+    listed: tuple[ListedGroup, ...] = ()
+    committed: dict[str, GroupOffsets] = field(default_factory=dict)
+    errors: dict[str, None] = field(default_factory=dict)
+    of_offsets: dict[TransactionKey, Blocked] = field(default_factory=dict)
+
+
+def read_blockage(
+    send: Send,
+    in_parallel: InParallel,
+    hanging: Sequence[Judged],
+    broker_ids: Sequence[int],
+    offsets_partitions: int,
+    *,
+    random_token: Callable[[], str],
+    principal: str,
+) -> Blockage:
+    """What these hanging transactions block. offsets_partitions: how many partitions `__consumer_offsets` has.
+
+    random_token: makes a name that no group has, to see whether groups may be invisible to this principal.
+    """
+    topics = sorted({judged.observation.topic for judged in hanging})
+    cleaning, config_error = _cleaning(send, broker_ids, topics, principal)
+    of_offsets = [j.observation for j in hanging if j.observation.topic == CONSUMER_OFFSETS_TOPIC]
+    waited_for = [j for j in hanging if j.observation.topic != CONSUMER_OFFSETS_TOPIC and j.holds_lso]
+    waited_for.sort(key=lambda j: -(j.blocked_records or 0))
+    keys = list(dict.fromkeys((j.observation.topic, j.observation.partition) for j in waited_for))
+    asked_keys = keys[:PARTITIONS_MAX]
+    hidden = _hidden_groups(send, broker_ids, random_token(), principal)
+
+    def ask(broker_id: int) -> _Answers:
+        here = [o for o in of_offsets if o.leader == broker_id]
+        return _ask_broker(send, broker_id, asked_keys, here, offsets_partitions)
+
+    # Whoever leads a partition of __consumer_offsets coordinates its groups; for other topics any broker may.
+    brokers = sorted(broker_ids) if asked_keys else sorted({o.leader for o in of_offsets})
+    answers = dict(zip(brokers, in_parallel(ask, brokers), strict=True))
+    of_all = [*([hidden] if hidden else []), *(error for one in answers.values() for error in one.errors)]
+    found: dict[TransactionKey, Blocked] = {}
+    for judged in hanging:
+        o = judged.observation
+        key = (o.topic, o.partition)
+        if o.topic == CONSUMER_OFFSETS_TOPIC:
+            found[o.transaction_key] = answers[o.leader].of_offsets[o.transaction_key]
+        elif key in asked_keys and judged.holds_lso:
+            found[o.transaction_key] = _of_partition(answers.values(), o, of_all)
+        else:
+            found[o.transaction_key] = Blocked(error=_why_not_asked(judged))
+    of_one = [one.error for answer in answers.values() for one in answer.of_offsets.values() if one.error is not None]
+    reasons = dict.fromkeys([*of_all, *of_one, *_cut(keys)])
+    connect = frozenset(g.group for a in answers.values() for g in a.listed if g.protocol_type == _CONNECT)
+    warnings = [f"not every group that waits behind what hangs is known: {'; '.join(reasons)}"] if reasons else []
+    if config_error is not None:
+        warnings.append(f"whether compaction or retention is concerned is not known of every topic: {config_error}")
+    return Blockage(found, cleaning, connect, tuple(warnings))
+
+
+def impact_of(
+    judged: Judged,
+    blockage: Blockage,
+    logged: Sequence[LoggedTransaction],
+    earlier: Incident | None,
+    topics: Collection[str],
+) -> Impact:
+    """The impact of one hanging transaction.
+
+    logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
+    earlier: its incident, as earlier sweeps left it. topics: the names of the cluster's topics.
+    """
+    o = judged.observation
+    known = earlier.impact if earlier is not None else None
+    cause, reason = cause_of(judged, logged, (known.cause, known.cause_reason) if known is not None else None)
+    blocked = blockage.groups.get(o.transaction_key, Blocked())
+    cleaning = blockage.cleaning.get(o.topic, Cleaning())
+    unmoved = known is not None and known.last_stable_offset == o.second_last_stable_offset
+    deleted = "delete" in (cleaning.cleanup_policy or "").split(",") and not cleaning.tiered
+    return Impact(
+        cause=cause,
+        cause_reason=reason,
+        owner=owner_of(judged, logged, blockage.connect_groups, topics, known.owner_id if known is not None else None),
+        lso_since_ms=known.lso_since_ms if known is not None and unmoved else None,
+        groups=blocked.groups,
+        groups_blocked=blocked.count if blocked.asked else None,
+        groups_asked=blocked.asked,
+        groups_error=blocked.error,
+        cleanup_policy=cleaning.cleanup_policy,
+        retention_ms=cleaning.retention_ms if deleted else None,
+    )
+
+
+def _why_not_asked(judged: Judged) -> str:
+    if judged.holds_lso is None:
+        return "the last stable offset is not known"
+    if not judged.holds_lso:
+        return "another open transaction stands before it"
+    return f"groups were asked about {PARTITIONS_MAX} partitions alone"
+
+
+def _cut(keys: Sequence[Key]) -> list[str]:
+    more = len(keys) - PARTITIONS_MAX
+    return [f"{plural(more, 'more partition')} hang, about which no group was asked"] if more > 0 else []
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+def _hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str, principal: str) -> str | None:
+    """Why groups may be invisible to this principal, or None. Whoever may not describe any group is refused one that
+    does not exist.
+    """
+    for broker_id in broker_ids:
+        try:
+            answer = offset_fetch(send, broker_id, {nobody: ()}, require_stable=False)[nobody]
+        except RequestFailed:
+            continue
+        return lacks(DESCRIBE_ALL_GROUPS, principal) if answer.error == _REFUSED else None
+    return None
+
+
+def _ask_broker(
+    send: Send, broker_id: int, keys: Sequence[Key], of_offsets: Sequence[Observation], offsets_partitions: int
+) -> _Answers:
+    answers = _Answers()
+    try:
+        answers.listed = list_groups(send, broker_id)
+    except RequestFailed as failed:
+        answers.errors[failed.error] = None
+    consumers = [group for group in answers.listed if group.protocol_type in _CONSUMERS]
+    consumers.sort(key=lambda group: (group.state in _NO_MEMBERS, group.group))
+    if keys:
+        if len(consumers) > GROUPS_MAX:
+            cut = f"of {len(consumers):,} groups on broker {broker_id} {GROUPS_MAX:,} were asked about"
+            answers.errors[cut] = None
+        wanted = {group.group: keys for group in consumers[:GROUPS_MAX]}
+        answers.committed, why = _fetched(send, broker_id, wanted, require_stable=False)
+        answers.errors |= dict.fromkeys(why)
+    for o in of_offsets:
+        answers.of_offsets[o.transaction_key] = _ask_unstable(send, broker_id, o, consumers, offsets_partitions)
+    return answers
+
+
+def _fetched(
+    send: Send, broker_id: int, wanted: Mapping[str, Sequence[Key] | None], *, require_stable: bool
+) -> tuple[dict[str, GroupOffsets], list[str]]:
+    """The offsets of these groups, and what failed: each reason with how many groups it is about."""
+    try:
+        found = offset_fetch(send, broker_id, wanted, require_stable=require_stable)
+    except RequestFailed as failed:
+        old = f"broker {broker_id} is older than Kafka 3.0, and is not asked what its groups have committed"
+        return {}, [old if failed.lacks_api is not None else failed.error]
+    failures = Counter(one.error for one in found.values() if one.error is not None)
+    return found, [f"{plural(count, 'group')} on broker {broker_id}: {error}" for error, count in failures.items()]
+
+
+def _ask_unstable(
+    send: Send, broker_id: int, o: Observation, consumers: Sequence[ListedGroup], offsets_partitions: int
+) -> Blocked:
+    """The groups whose offsets this transaction holds: those that it names, and where it could not be read to its end,
+    all of that partition.
+    """
+    pending = pending_offsets(send, o)
+    states = {group.group: group.state for group in consumers}
+    named = {name: sorted(pending.groups[name]) for name in sorted(pending.groups)[:GROUPS_MAX]}
+    confirmed, why = _fetched(send, broker_id, named, require_stable=True)
+    blocked = []
+    for name, keys in named.items():
+        answer = confirmed.get(name)
+        if answer is None or answer.error is not None:
+            blocked.append(_unstable(name, Standing.MAYBE_UNSTABLE, states, keys))
+        elif held := answer.unstable.intersection(keys):
+            blocked.append(_unstable(name, Standing.UNSTABLE, states, held))
+    others = _others(pending, consumers, offsets_partitions, o.partition)
+    maybe, why_others = _fetched(send, broker_id, dict.fromkeys(others), require_stable=True)
+    blocked += [
+        _unstable(name, Standing.MAYBE_UNSTABLE, states, one.unstable) for name, one in maybe.items() if one.unstable
+    ]
+    unread = [f"{o.topic_partition}: {pending.error}"] if pending.error is not None else []
+    return _kept(blocked, len(named) + len(others), dict.fromkeys([*unread, *why, *why_others]))
+
+
+def _others(
+    pending: PendingOffsets, consumers: Sequence[ListedGroup], offsets_partitions: int, partition: int
+) -> list[str]:
+    if pending.error is None or not offsets_partitions:
+        return []
+    here = (g.group for g in consumers if coordinator_partition(g.group, offsets_partitions) == partition)
+    return [name for name in here if name not in pending.groups][:GROUPS_MAX]
+
+
+def _unstable(name: str, standing: Standing, states: Mapping[str, str | None], keys: Iterable[Key]) -> BlockedGroup:
+    partitions = tuple(f"{topic}-{index}" for topic, index in sorted(keys)[:_PARTITIONS_NAMED_MAX])
+    return BlockedGroup(name, standing, states.get(name), partitions=partitions)
+
+
+def _cleaning(
+    send: Send, broker_ids: Iterable[int], topics: Sequence[str], principal: str
+) -> tuple[dict[str, Cleaning], str | None]:
+    """How these topics are cleaned, by the first broker that answers, and why that is not known of one, or None."""
+    error = None
+    for broker_id in broker_ids:
+        try:
+            found = topic_cleaning(send, broker_id, topics)
+        except RequestFailed as failed:
+            error = failed.error
+            continue
+        for topic, one in found.items():
+            if one.error is not None:
+                return found, explained(
+                    f"{topic}: {one.error}", one.error, Permission("DescribeConfigs", "Topic"), principal
+                )
+        return found, None
+    return {}, error
+
+
+# --- what it comes to -------------------------------------------------------------------------------------------------
+
+
+def _of_partition(answers: Iterable[_Answers], o: Observation, why: Iterable[str]) -> Blocked:
+    lso, high_watermark = o.second_last_stable_offset, o.second_high_watermark
+    if lso is None or high_watermark is None:
+        return Blocked(error="the last stable offset is not known")
+    blocked, asked = [], 0
+    for broker in answers:
+        states = {group.group: group.state for group in broker.listed}
+        for name, offsets in broker.committed.items():
+            asked += offsets.error is None
+            committed = offsets.committed.get((o.topic, o.partition))
+            if committed is not None and lso - _MARKER <= committed <= lso:
+                lag = max(high_watermark - committed, 0)
+                blocked.append(BlockedGroup(name, Standing.AT_LSO, states.get(name), committed, lag))
+    return _kept(blocked, asked, why)
+
+
+def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[str]) -> Blocked:
+    """Those with the greatest lag, and how many there are."""
+    blocked.sort(key=lambda group: (-(group.lag or 0), group.group))
+    return Blocked(tuple(blocked[:GROUPS_KEPT_MAX]), len(blocked), asked, "; ".join(why) or None)

@@ -1,0 +1,143 @@
+"""How a transaction came to hang, as far as evidence tells. Pure, and no part of the verdict.
+
+Four things are told apart, each only where something shows it:
+- **marker_missing**: the transaction was decided, its coordinator counts it as complete, and this partition has no
+  marker of it. Whether the marker was skipped or lost cannot be told: Kafka 4.3 skips a partition that has no leader at
+  that moment (KAFKA-20734), and an unclean leader election loses what was acknowledged. Leader epochs do not tell
+  either: OffsetsForLeaderEpoch says where each epoch begins, not what was cut off there.
+- **late_write**: the records are dated after the end of their epoch, or of its last transaction, which had its marker.
+  Dated by the producer's clock, so that it may be wrong where clocks differ by more than `CLOCK_SLACK_MS`.
+- **never_added**: `__transaction_state` is whole for this epoch (`outcome.whole`), and no transaction in it has this
+  partition. The broker took the records without asking the coordinator: it is older than Kafka 3.6, verification is
+  off, or it failed open (KIP-890).
+- **fenced**: the id was initialised again, at a later epoch, by another producer (InitProducerId).
+
+Everything else is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from txnscan.judge.outcome import chain_of, decisions, whole
+from txnscan.model import Cause, Judged, LoggedTransaction, Observation, Outcome, Reason, State
+
+# What clocks that are kept by NTP differ by.
+CLOCK_SLACK_MS = 5_000
+_COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+_PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_HOW_MISSED = (
+    "A marker is skipped where the partition has no leader when it is due (Kafka 4.3, KAFKA-20734), and lost in an "
+    "unclean leader election"
+)
+
+
+def cause_of(
+    judged: Judged, logged: Sequence[LoggedTransaction], earlier: tuple[Cause, str] | None = None
+) -> tuple[Cause, str]:
+    """The cause of what hangs, and why in a sentence without its full stop.
+
+    logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
+    earlier: what an earlier sweep found, which stands where this one finds nothing.
+    """
+    found = _cause(judged, logged)
+    if found[0] is Cause.UNKNOWN and earlier is not None:
+        return earlier
+    return found
+
+
+def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, str]:
+    o = judged.observation
+    names = sorted({record.transactional_id for record in logged})
+    if judged.judgement.outcome == Outcome.COMMITTED:
+        return Cause.MARKER_MISSING, f"Its transaction is committed and complete without this marker. {_HOW_MISSED}"
+    aborted = _completed_abort(logged, o)
+    if aborted is not None:
+        return Cause.MARKER_MISSING, f"'{aborted}' aborted its transaction, complete without this marker. {_HOW_MISSED}"
+    if not names:
+        return Cause.UNKNOWN, f"The transaction log shows nothing of producer id {o.producer_id}"
+    if len(names) > 1:
+        return Cause.UNKNOWN, f"The transaction log gives producer id {o.producer_id} to {len(names)} ids"
+    (name,) = names
+    chain = chain_of(logged, o)
+    if chain and all(whole(a, b, o) for a, b in pairwise(chain)):
+        return _of_whole_log(name, chain, o)
+    again = next((r for r in logged if _initialised_later(r, o)), None)
+    if judged.judgement.reason is Reason.STALE_EPOCH and again is not None:
+        return Cause.FENCED, f"'{name}' was initialised again, at epoch {again.producer_epoch}, by another producer"
+    return Cause.UNKNOWN, f"What is left of '{name}' in the transaction log does not tell"
+
+
+def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation) -> tuple[Cause, str]:
+    """The same where nothing of the epoch is missing in the log."""
+    ended_ms = _ended_ms(chain, o)
+    had_it = _names_partition(chain, o)
+    late = ended_ms is not None and ended_ms + CLOCK_SLACK_MS < o.last_timestamp_ms <= o.second_read_at_ms
+    # With a transaction that had the partition, only one that had its marker leaves what comes later without an owner.
+    if late and (not had_it or o.coordinator_epoch >= 0):
+        return (
+            Cause.LATE_WRITE,
+            f"Its last record is dated after '{name}' had ended epoch {o.producer_epoch}, by the producer's clock: a "
+            "late write",
+        )
+    if not had_it:
+        return (
+            Cause.NEVER_ADDED,
+            f"'{name}' never added this partition to a transaction of epoch {o.producer_epoch}: the broker took the "
+            f"records without asking its coordinator, as Kafka before 3.6 does, or with "
+            "transaction.partition.verification.enable=false",
+        )
+    return Cause.UNKNOWN, f"'{name}' had this partition in a transaction, and the log does not tell what went wrong"
+
+
+def _completed_abort(logged: Sequence[LoggedTransaction], o: Observation) -> str | None:
+    """The id whose abort of this very data is complete: one that raised the epoch, so that no other can be meant."""
+    for decision in decisions(logged):
+        record = decision.record
+        ours = record.producer_id == o.producer_id and decision.epoch == o.producer_epoch
+        if not (ours and decision.raised and decision.names(o)) or decision.committed:
+            continue
+        if any(_completes(later, record) for later in logged):
+            return record.transactional_id
+    return None
+
+
+def _completes(later: LoggedTransaction, decision: LoggedTransaction) -> bool:
+    return (
+        later.state is State.COMPLETE_ABORT
+        and later.offset > decision.offset
+        and later.transactional_id == decision.transactional_id
+        and (later.producer_id, later.producer_epoch, later.start_time_ms)
+        == (decision.producer_id, decision.producer_epoch, decision.start_time_ms)
+    )
+
+
+def _names_partition(chain: Sequence[LoggedTransaction], o: Observation) -> bool:
+    """Whether a transaction that is, or may be, at the epoch of the open data has its partition."""
+    key = (o.topic, o.partition)
+    ongoing = any(
+        record.state is State.ONGOING
+        and (record.producer_id, record.producer_epoch) == (o.producer_id, o.producer_epoch)
+        and key in record.partitions
+        for record in chain
+    )
+    return ongoing or any(decision.may_concern(o) and decision.names(o) for decision in decisions(chain))
+
+
+def _ended_ms(chain: Sequence[LoggedTransaction], o: Observation) -> int | None:
+    """When the epoch of the open data was over by its coordinator, or its last transaction where it still goes on; None
+    where one is under way, or nothing tells.
+    """
+    for record in chain[1:]:
+        past = record.producer_id != o.producer_id or record.producer_epoch > o.producer_epoch
+        if past and record.state not in _PREPARED:
+            return record.updated_ms if record.updated_ms > 0 else None
+    last = chain[-1]
+    return last.updated_ms if last.state in _COMPLETE and last.updated_ms > 0 else None
+
+
+def _initialised_later(record: LoggedTransaction, o: Observation) -> bool:
+    return (
+        record.state is State.EMPTY and record.producer_id == o.producer_id and record.producer_epoch > o.producer_epoch
+    )
