@@ -15,9 +15,13 @@ from tests.process import ROOT
 
 PACKAGE = ROOT / "txnscan"
 # No socket, no clock, no Spark: what they need of these is an argument.
-THEORY = ("model.py", "judge/rules.py", "judge/outcome.py", "judge/log_check.py", "judge/undelivered.py")
+THEORY = (
+    "model.py",
+    *(f"judge/{name}.py" for name in ("cause", "log_check", "outcome", "owner", "rules", "undelivered")),
+)
 PURE_BUT_FOR_SEND = tuple(
-    f"evidence/{name}.py" for name in ("agreement", "log_scan", "probe", "sieve", "snapshot", "visibility")
+    f"evidence/{name}.py"
+    for name in ("agreement", "consumer_offsets", "impact", "log_scan", "probe", "sieve", "snapshot", "visibility")
 )
 OFFLINE = tuple(
     f"offline/{name}.py"

@@ -21,7 +21,7 @@ _OFFSET_KEY_VERSIONS = (0, 1)
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _PIECE_BYTES = 1024 * 1024
-PIECES_MAX = 16
+PIECES_MAX = 4
 
 
 @dataclass(slots=True)

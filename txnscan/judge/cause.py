@@ -28,8 +28,8 @@ CLOCK_SLACK_MS = 5_000
 _COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 _HOW_MISSED = (
-    "A marker is skipped where the partition has no leader when it is due (Kafka 4.3, KAFKA-20734), and lost in an "
-    "unclean leader election"
+    "is complete, and this partition lacks its marker. Markers are skipped while a partition has no leader (Kafka 4.3, "
+    "KAFKA-20734), and lost in unclean leader elections"
 )
 
 
@@ -51,14 +51,14 @@ def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, 
     o = judged.observation
     names = sorted({record.transactional_id for record in logged})
     if judged.judgement.outcome == Outcome.COMMITTED:
-        return Cause.MARKER_MISSING, f"Its transaction is committed and complete without this marker. {_HOW_MISSED}"
+        return Cause.MARKER_MISSING, f"the commit {_HOW_MISSED}"
     aborted = _completed_abort(logged, o)
     if aborted is not None:
-        return Cause.MARKER_MISSING, f"'{aborted}' aborted its transaction, complete without this marker. {_HOW_MISSED}"
+        return Cause.MARKER_MISSING, f"the abort of '{aborted}' {_HOW_MISSED}"
     if not names:
-        return Cause.UNKNOWN, f"The transaction log shows nothing of producer id {o.producer_id}"
+        return Cause.UNKNOWN, f"the transaction log shows nothing of producer id {o.producer_id}"
     if len(names) > 1:
-        return Cause.UNKNOWN, f"The transaction log gives producer id {o.producer_id} to {len(names)} ids"
+        return Cause.UNKNOWN, f"the transaction log gives producer id {o.producer_id} to {len(names)} ids"
     (name,) = names
     chain = chain_of(logged, o)
     if chain and all(whole(a, b, o) for a, b in pairwise(chain)):
@@ -66,7 +66,7 @@ def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, 
     again = next((r for r in logged if _initialised_later(r, o)), None)
     if judged.judgement.reason is Reason.STALE_EPOCH and again is not None:
         return Cause.FENCED, f"'{name}' was initialised again, at epoch {again.producer_epoch}, by another producer"
-    return Cause.UNKNOWN, f"What is left of '{name}' in the transaction log does not tell"
+    return Cause.UNKNOWN, f"what is left of '{name}' in the transaction log does not tell"
 
 
 def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation) -> tuple[Cause, str]:
@@ -78,15 +78,14 @@ def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation)
     if late and (not had_it or o.coordinator_epoch >= 0):
         return (
             Cause.LATE_WRITE,
-            f"Its last record is dated after '{name}' had ended epoch {o.producer_epoch}, by the producer's clock: a "
-            "late write",
+            f"a late write: the last record is dated after '{name}' had ended epoch {o.producer_epoch}, by the "
+            "producer's clock",
         )
     if not had_it:
         return (
             Cause.NEVER_ADDED,
-            f"'{name}' never added this partition to a transaction of epoch {o.producer_epoch}: the broker took the "
-            f"records without asking its coordinator, as Kafka before 3.6 does, or with "
-            "transaction.partition.verification.enable=false",
+            f"'{name}' never added this partition to a transaction of epoch {o.producer_epoch}, and the broker did not "
+            "check, as before Kafka 3.6 or with transaction.partition.verification.enable=false",
         )
     return Cause.UNKNOWN, f"'{name}' had this partition in a transaction, and the log does not tell what went wrong"
 

@@ -51,13 +51,15 @@ def owner_of(
     of Kafka Connect's workers. topics: the names of the cluster's topics. earlier_id: what an earlier sweep knew.
     """
     o = judged.observation
-    name = _id_of(judged, logged) or earlier_id
+    name = _id_of(judged, logged)
+    if name is None:
+        name = earlier_id
     if name is None:
         return Owner(
             None,
             None,
-            f"Its transactional id is not known. Producers log 'ProducerId set to {o.producer_id} with epoch "
-            f"{o.producer_epoch}' when they begin: look for that in the logs of what writes to {o.topic}",
+            f"Producers log 'ProducerId set to {o.producer_id} with epoch {o.producer_epoch}' when they start: look "
+            f"for that in the logs of what writes to {o.topic}",
         )
     return Owner(name, *_shape(name, o, connect_groups, topics))
 

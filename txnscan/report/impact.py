@@ -6,33 +6,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txnscan.config import printable
-from txnscan.model import Standing, duration, plural
+from txnscan.model import Cause, Standing, duration, plural
 
 Row = Mapping[str, Any]
 GROUPS_SHOWN = 5
 _PARTITIONS_SHOWN = 3
-_CAUSES: Mapping[str, str] = {
-    "marker_missing": "its marker is missing",
-    "late_write": "a late write",
-    "never_added": "a partition that was never added to its transaction",
-    "fenced": "a producer that was replaced",
-    "unknown": "not known",
-}
+# Retention is worth a word when what is blocked has come so near to it.
+_RETENTION_NEAR = 0.5
 
 
 def cause_sentence(row: Row) -> str | None:
     """How it came to hang, and what shows it; None where nobody looked."""
     if row.get("cause") is None:
         return None
-    what = _CAUSES.get(row["cause"], str(row["cause"]).replace("_", " "))
-    return f"Cause: {what}. {row['cause_reason']}."
+    return f"Cause: {'not known: ' if row['cause'] == Cause.UNKNOWN else ''}{row['cause_reason']}."
 
 
 def owner_sentence(row: Row) -> str | None:
     """Whose it is, and what to ask or see first; None where nobody looked."""
     if row.get("advice") is None:
         return None
-    name = f"'{row['owner_id']}'. " if row["owner_id"] is not None else ""
+    name = f"'{row['owner_id']}'. " if row["owner_id"] is not None else "not known. "
     return f"Owner: {name}{row['advice']}."
 
 
@@ -48,35 +42,51 @@ def impact_sentences(row: Row) -> list[str]:
     said += _groups(row)
     if row["compaction_blocked"]:
         said.append("Compaction does not pass the last stable offset.")
-    if row["retention_ms"] is not None and row["retention_ms"] >= 0 and row["blocked_records"]:
-        said.append(f"Retention does: records older than {duration(row['retention_ms'])} are deleted, read or not.")
+    retention_ms = row["retention_ms"]
+    if retention_ms is not None and 0 <= retention_ms * _RETENTION_NEAR < row["age_ms"]:
+        said.append(f"Retention does not wait: records older than {duration(retention_ms)} are deleted, read or not.")
     return said
 
 
 def _groups(row: Row) -> list[str]:
     groups: Sequence[Row] = row["blocked_groups"] or ()
-    said = [_group(group) for group in groups[:GROUPS_SHOWN]]
-    more = (row["groups_blocked"] or 0) - len(said)
-    if more > 0:
-        said.append(f"So {'does' if more == 1 else 'do'} {plural(more, 'more group')}.")
-    if any(group["standing"] == Standing.AT_LSO for group in groups):
-        said.append("Whether a group reads read_committed, and waits, is not visible.")
-    if row["groups_blocked"] == 0 and row["groups_error"] is None:
-        asked = row["groups_asked"]
-        said.append(f"No group stands before it, of {asked} asked." if asked else "There is no group to ask about.")
+    count = row["groups_blocked"] or 0
+    said = []
+    for standing, what in _STANDING.items():
+        of = [group for group in groups if group["standing"] == standing]
+        if of:
+            said.append(f"{plural(len(of), 'group')} {what[len(of) > 1]}: {_named(of)}.")
+    if count > len(groups):
+        said.append(f"{plural(count - len(groups), 'more group')} stand there, which are not named.")
+    if count == 0 and row["groups_asked"] and row["groups_error"] is None:
+        said.append(f"No group of {row['groups_asked']} waits there, as far as their committed offsets tell.")
     if row["groups_error"] is not None:
         said.append(f"Groups may be missing: {printable(row['groups_error'])}.")
     return said
 
 
-def _group(group: Row) -> str:
-    name = f"Group '{printable(group['group'])}'"
-    state = f" ({group['state']})" if group["state"] else ""
+# One group, and several.
+_STANDING: Mapping[str, tuple[str, str]] = {
+    Standing.UNSTABLE: (
+        "does not get its committed offsets, which are in this transaction",
+        "do not get their committed offsets, which are in this transaction",
+    ),
+    Standing.MAYBE_UNSTABLE: ("may not get its committed offsets", "may not get their committed offsets"),
+    Standing.AT_LSO: (
+        "stands at the last stable offset (its isolation level is not visible), so far behind the high watermark",
+        "stand at the last stable offset (their isolation level is not visible), so far behind the high watermark",
+    ),
+}
+
+
+def _named(groups: Sequence[Row]) -> str:
+    more = len(groups) - len(groups[:GROUPS_SHOWN])
+    names = [f"'{printable(group['group'])}' {_how(group)}" for group in groups[:GROUPS_SHOWN]]
+    return ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _how(group: Row) -> str:
     if group["standing"] == Standing.AT_LSO:
-        lag = plural(group["lag"], "record")
-        return f"{name}{state} stands at the last stable offset, {lag} behind the high watermark."
+        return f"by {group['lag']:,}"
     names = [printable(one) for one in group["partitions"]]
-    where = ", ".join(names[:_PARTITIONS_SHOWN]) + (" and more" if len(names) > _PARTITIONS_SHOWN else "")
-    if group["standing"] == Standing.UNSTABLE:
-        return f"{name}{state} does not get its committed offsets of {where}: they are in this transaction."
-    return f"{name}{state} may not get its committed offsets of {where}."
+    return f"({', '.join(names[:_PARTITIONS_SHOWN])}{' and more' if len(names) > _PARTITIONS_SHOWN else ''})"

@@ -1,0 +1,99 @@
+"""How a transaction came to hang: what evidence tells, and where nothing is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.builders import MINUTE_MS, NOW_MS, judged, known, view
+from txnscan.judge.cause import cause_of
+from txnscan.judge.outcome import with_outcome
+from txnscan.model import Cause, Judged, LoggedTransaction, State
+
+P, Q = ("p", 0), ("q", 0)
+START_MS = NOW_MS - 60 * MINUTE_MS
+OPEN_MS = START_MS + 1_000
+
+
+def logged(offset: int, state: State, epoch: int, *partitions: tuple[str, int], **changes: Any) -> LoggedTransaction:
+    """A record of X, producer id 7, of a log in which nothing is missing, a second after the one before."""
+    base = LoggedTransaction(
+        offset=offset,
+        whole_from=0,
+        transactional_id="X",
+        producer_id=7,
+        producer_epoch=epoch,
+        state=state,
+        partitions=frozenset(partitions),
+        client_version=0,
+        start_time_ms=START_MS,
+        updated_ms=START_MS + offset * 1_000,
+    )
+    return replace(base, **changes)
+
+
+# Transactions v1: an epoch has many, and InitProducerId raises it.
+BEFORE = logged(0, State.EMPTY, 2)
+AGAIN = logged(1, State.EMPTY, 3)
+ONGOING_Q = logged(2, State.ONGOING, 3, Q)
+COMMIT_Q = (logged(3, State.PREPARE_COMMIT, 3, Q), logged(4, State.COMPLETE_COMMIT, 3))
+ONGOING_P = logged(2, State.ONGOING, 3, P)
+COMMIT_P = (logged(3, State.PREPARE_COMMIT, 3, P), logged(4, State.COMPLETE_COMMIT, 3))
+FENCED = logged(5, State.EMPTY, 4)
+# A fence aborts at the next epoch.
+FENCE_P = (logged(3, State.PREPARE_ABORT, 4, P), logged(4, State.COMPLETE_ABORT, 4), logged(5, State.EMPTY, 5))
+NEVER = (BEFORE, AGAIN, ONGOING_Q, *COMMIT_Q, FENCED)
+
+STALE = judged(view("Empty", 4), last_timestamp_ms=OPEN_MS)
+LIVE = judged(view("Ongoing", 3, ("q-0",)), last_timestamp_ms=OPEN_MS)
+ORPHAN = judged(last_timestamp_ms=OPEN_MS)
+COMMITTED = with_outcome(judged(view("CompleteCommit", 4)), known("committed", "'X' committed"))
+DATED_LATE = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000)
+NO_MARKER_YET = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000, coordinator_epoch=-1)
+
+
+@pytest.mark.parametrize(
+    ("one", "log", "cause", "why"),
+    [
+        (COMMITTED, (), Cause.MARKER_MISSING, "a proven commit needs no log to be read again"),
+        (judged(view("Empty", 5)), (BEFORE, AGAIN, ONGOING_P, *FENCE_P), Cause.MARKER_MISSING, "the abort raised it"),
+        (judged(view("Empty", 5)), (BEFORE, AGAIN, ONGOING_P, FENCE_P[0]), Cause.UNKNOWN, "it is not complete"),
+        (STALE, NEVER, Cause.NEVER_ADDED, "the epoch is over and had no transaction with it"),
+        (LIVE, (BEFORE, AGAIN, ONGOING_Q), Cause.NEVER_ADDED, "so far none of the epoch has it"),
+        (ORPHAN, NEVER, Cause.NEVER_ADDED, "its id expired, and its log is still there"),
+        (DATED_LATE, NEVER, Cause.LATE_WRITE, "dated after the epoch was over"),
+        (DATED_LATE, (BEFORE, AGAIN, ONGOING_P, *COMMIT_P, FENCED), Cause.LATE_WRITE, "after its marker"),
+        (NO_MARKER_YET, (BEFORE, AGAIN, ONGOING_P, *COMMIT_P, FENCED), Cause.UNKNOWN, "it may be the marker's lack"),
+        (STALE, (BEFORE, AGAIN, ONGOING_P, *COMMIT_P, FENCED), Cause.UNKNOWN, "it had the partition"),
+        (STALE, (FENCED,), Cause.FENCED, "what was before is compacted away, the fence is there"),
+        (STALE, (BEFORE, replace(FENCED, whole_from=5)), Cause.FENCED, "there is a hole before the fence"),
+        (LIVE, (AGAIN,), Cause.UNKNOWN, "nothing reaches back"),
+        (LIVE, (BEFORE, replace(ONGOING_Q, whole_from=2)), Cause.UNKNOWN, "there may be a transaction in the hole"),
+        (ORPHAN, (), Cause.UNKNOWN, "no log"),
+        (ORPHAN, (AGAIN, replace(AGAIN, transactional_id="Y")), Cause.UNKNOWN, "two ids had the producer id"),
+    ],
+)
+def test_a_cause_is_told_where_evidence_shows_it_and_nowhere_else(
+    one: Judged, log: tuple[LoggedTransaction, ...], cause: Cause, why: str
+) -> None:
+    assert cause_of(one, log)[0] is cause, why
+
+
+@pytest.mark.parametrize("ahead_ms", [1, 50 * MINUTE_MS])
+def test_a_record_that_is_dated_in_the_future_is_no_late_write(ahead_ms: int) -> None:
+    one = judged(view("Empty", 4), last_timestamp_ms=NOW_MS + ahead_ms)
+    assert cause_of(one, NEVER)[0] is Cause.NEVER_ADDED
+
+
+def test_what_an_earlier_sweep_found_stands_where_this_one_finds_nothing() -> None:
+    earlier = (Cause.LATE_WRITE, "said so")
+    assert cause_of(ORPHAN, (), earlier) == earlier
+    assert cause_of(STALE, NEVER, earlier)[0] is Cause.NEVER_ADDED
+
+
+@pytest.mark.parametrize("log", [NEVER, (), (FENCED,)])
+def test_a_reason_is_a_clause_without_its_full_stop(log: tuple[LoggedTransaction, ...]) -> None:
+    said = cause_of(STALE, log)[1]
+    assert said and not said.endswith(".")

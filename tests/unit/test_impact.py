@@ -1,0 +1,481 @@
+"""What hanging transactions block, read from a fake cluster: what is asked, what is concluded, and what is not."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeConfigsResponse, ListGroupsResponse
+from kafka.protocol.consumer import OffsetFetchResponse
+
+from tests.builders import NOW_MS, judged, known, scan, view
+from tests.fakes import FakeCluster, FakePartition, one_by_one
+from txnscan.evidence import consumer_offsets
+from txnscan.evidence import impact as under_test
+from txnscan.evidence.consumer_offsets import offset_key, pending_offsets
+from txnscan.evidence.impact import Blockage, impact_of, read_blockage
+from txnscan.findings import Incident, KnownImpact
+from txnscan.judge.outcome import with_outcome
+from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.model import BlockedGroup, Cause, Framework, Judged, Key, Standing
+from txnscan.report.impact import impact_sentences
+from txnscan.report.json import scan_object
+from txnscan.sim.encode import batch
+
+OFFSETS = "__consumer_offsets"
+NOBODY = "no-such-group"
+UNSTABLE, REFUSED = int(ErrorCode.UNSTABLE_OFFSET_COMMIT), int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+Group, Topic = OffsetFetchResponse.OffsetFetchResponseGroup, None
+GroupTopic = Group.OffsetFetchResponseTopics
+GroupPartition = GroupTopic.OffsetFetchResponsePartitions
+# p-0 has its last stable offset at 100 and its high watermark at 105.
+P = ("p", 0)
+
+
+@dataclass
+class FakeGroup:
+    """A group at its coordinator. committed: offsets; unstable: partitions whose offset is in an open transaction."""
+
+    committed: Mapping[Key, int] = field(default_factory=dict)
+    unstable: Collection[Key] = ()
+    state: str = "Stable"
+    protocol_type: str = "consumer"
+    error: int = 0
+
+
+class FakeGroups(FakeCluster):
+    """Brokers with groups. refuses: whether the principal may describe groups. config: of every topic."""
+
+    def __init__(self, groups: Mapping[int, Mapping[str, FakeGroup]], brokers: Collection[int] = (1, 2)) -> None:
+        super().__init__(brokers)
+        self.groups = groups
+        self.refuses = False
+        self.listing_error = 0
+        self.lacks: set[str] = set()
+        self.config = {"cleanup.policy": "delete", "retention.ms": "604800000", "remote.storage.enable": "false"}
+        self.config_error = 0
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        name = type(request).__name__.removesuffix("Request")
+        if name in self.lacks:
+            raise RequestFailed.unsupported(f"broker {broker_id}", name)
+        return super().send(broker_id, request)
+
+    def _answer_ListGroups(self, broker_id: int, request: Any) -> Any:
+        listed = ListGroupsResponse.ListedGroup
+        return ListGroupsResponse(
+            error_code=self.listing_error,
+            groups=[
+                listed(group_id=name, protocol_type=group.protocol_type, group_state=group.state)
+                for name, group in self.groups.get(broker_id, {}).items()
+            ],
+        )
+
+    def _answer_OffsetFetch(self, broker_id: int, request: Any) -> Any:
+        return OffsetFetchResponse(
+            groups=[self._offsets(broker_id, asked, request.require_stable) for asked in request.groups]
+        )
+
+    def _offsets(self, broker_id: int, asked: Any, require_stable: bool) -> Any:
+        if self.refuses:
+            return Group(group_id=asked.group_id, error_code=REFUSED, topics=[])
+        held = self.groups.get(broker_id, {}).get(asked.group_id, FakeGroup())
+        # As brokers do: of all partitions those alone that have a committed offset.
+        keys = (
+            list(held.committed)
+            if asked.topics is None
+            else [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes]
+        )
+        return Group(
+            group_id=asked.group_id,
+            error_code=held.error,
+            topics=[
+                GroupTopic(
+                    name=topic,
+                    partitions=[
+                        GroupPartition(
+                            partition_index=index,
+                            committed_offset=-1 if unstable else held.committed.get((topic, index), -1),
+                            error_code=UNSTABLE if unstable else 0,
+                        )
+                    ],
+                )
+                for topic, index in keys
+                for unstable in [require_stable and (topic, index) in held.unstable]
+            ],
+        )
+
+    def _answer_DescribeConfigs(self, broker_id: int, request: Any) -> Any:
+        result = DescribeConfigsResponse.DescribeConfigsResult
+        return DescribeConfigsResponse(
+            results=[
+                result(
+                    error_code=self.config_error,
+                    resource_name=asked.resource_name,
+                    resource_type=2,
+                    configs=[
+                        result.DescribeConfigsResourceResult(name=name, value=value)
+                        for name, value in self.config.items()
+                    ],
+                )
+                for asked in request.resources
+            ]
+        )
+
+
+ORPHAN = with_outcome(judged(), known("unknown", "nothing is known"))
+
+
+def on_offsets(**changes: Any) -> Judged:
+    return judged(topic=OFFSETS, partition=3, **changes)
+
+
+def blockage(cluster: FakeCluster, *hanging: Judged) -> Blockage:
+    return read_blockage(
+        cluster.send,
+        one_by_one,
+        hanging or (ORPHAN,),
+        cluster.brokers,
+        5,
+        random_token=lambda: NOBODY,
+        principal="User:scanner",
+    )
+
+
+def blocked(cluster: FakeCluster, one: Judged = ORPHAN) -> under_test.Blocked:
+    return blockage(cluster, one).groups[one.observation.transaction_key]
+
+
+# --- groups of other topics
+
+
+@pytest.mark.parametrize(
+    ("committed", "stands", "why"),
+    [
+        (100, True, "at the last stable offset"),
+        (99, True, "one before it: a marker may stand between"),
+        (98, False, "it has something to read yet"),
+        (101, False, "it reads read_uncommitted"),
+        (105, False, "it has read everything"),
+        (None, False, "it never committed here"),
+    ],
+)
+def test_a_group_stands_before_it_where_its_committed_offset_is_the_last_stable_one(
+    committed: int | None, stands: bool, why: str
+) -> None:
+    group = FakeGroup({P: committed} if committed is not None else {("other", 0): 100})
+    found = blocked(FakeGroups({2: {"billing": group}}))
+    assert (found.count, found.asked, found.error) == (int(stands), 1, None), why
+    if stands:
+        lag = 105 - (committed or 0)
+        assert found.groups == (BlockedGroup("billing", Standing.AT_LSO, "Stable", committed, lag),)
+
+
+def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about() -> None:
+    standing = FakeGroup({P: 100})
+    workers = FakeGroup({P: 100}, protocol_type="connect")
+    cluster = FakeGroups({1: {"b": standing, "workers": workers}, 2: {"a": replace(standing, state="Empty")}})
+    found = blockage(cluster)
+    assert [group.group for group in found.groups[ORPHAN.observation.transaction_key].groups] == ["a", "b"]
+    assert found.connect_groups == {"workers"}
+
+
+def test_where_another_transaction_stands_before_it_no_group_is_asked_about() -> None:
+    behind = judged(second_last_stable_offset=80)
+    cluster = FakeGroups({1: {"billing": FakeGroup({P: 80})}})
+    assert blocked(cluster, behind) == under_test.Blocked(error="another open transaction stands before it")
+    assert not [one for one in cluster.asked if one[1] == "ListGroups"]
+
+
+def test_where_the_last_stable_offset_is_not_known_nothing_is_said() -> None:
+    assert blocked(FakeGroups({}), judged(second_last_stable_offset=None)).error == (
+        "the last stable offset is not known"
+    )
+
+
+def test_groups_with_members_are_asked_about_first_and_what_was_cut_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "GROUPS_MAX", 2)
+    idle, live = FakeGroup({P: 100}, state="Empty"), FakeGroup({P: 100})
+    found = blockage(FakeGroups({1: {"a": idle, "b": idle, "y": live, "z": live}}))
+    one = found.groups[ORPHAN.observation.transaction_key]
+    assert ([group.group for group in one.groups], one.asked) == (["y", "z"], 2)
+    assert one.error == "of 4 groups on broker 1 2 were asked about"
+    assert found.warnings == (f"not every group that waits behind what hangs is known: {one.error}",)
+
+
+def test_of_many_groups_those_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "GROUPS_KEPT_MAX", 1)
+    found = blocked(FakeGroups({1: {"near": FakeGroup({P: 100}), "far": FakeGroup({P: 99})}}))
+    assert ([group.group for group in found.groups], found.count) == (["far"], 2)
+
+
+def test_of_many_partitions_those_that_block_most_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "PARTITIONS_MAX", 1)
+    more = judged(partition=1, second_high_watermark=1_000, first_high_watermark=1_000)
+    cluster = FakeGroups({1: {"billing": FakeGroup({P: 100, ("p", 1): 100})}})
+    found = blockage(cluster, ORPHAN, more)
+    assert found.groups[more.observation.transaction_key].count == 1
+    assert found.groups[ORPHAN.observation.transaction_key].error == "groups were asked about 1 partitions alone"
+    assert found.warnings
+
+
+# --- groups of __consumer_offsets
+
+
+def key_of(group: str, topic: str, index: int, version: int = 1) -> bytes:
+    def text(value: str) -> bytes:
+        return struct.pack(">h", len(value.encode())) + value.encode()
+
+    return struct.pack(">h", version) + text(group) + text(topic) + struct.pack(">i", index)
+
+
+def with_log(cluster: FakeGroups, *records: tuple[int, bytes], pid: int = 7) -> FakeGroups:
+    """The same with these records on `__consumer_offsets`-3, led by broker 1, each in a batch of its own."""
+    cluster.partitions[OFFSETS, 3] = kept = FakePartition(leader=1, epoch=5, log_start=100)
+    for offset, key in records:
+        kept.write(batch(offset, [(key, b"value")], producer_id=pid, producer_epoch=3))
+    return cluster
+
+
+def test_a_group_is_unstable_where_the_transaction_names_it_and_its_coordinator_says_so() -> None:
+    """A group that is unstable for another transaction, or whose offsets are given out, does not wait for this one."""
+    pending = ("p", 0)
+    cluster = FakeGroups(
+        {
+            1: {
+                "held": FakeGroup(unstable=[pending, ("p", 1)]),
+                "given-out": FakeGroup({pending: 5}),
+                "of-another": FakeGroup({("q", 0): 1}, unstable=[("q", 0)]),
+            }
+        }
+    )
+    with_log(cluster, (100, key_of("held", "p", 0)), (101, key_of("given-out", "p", 0)), (102, b"\x00\x02"))
+    found = blocked(cluster, on_offsets())
+    assert found.groups == (BlockedGroup("held", Standing.UNSTABLE, "Stable", partitions=("p-0",)),)
+    assert (found.count, found.asked, found.error) == (1, 2, None)
+    assert [broker for broker, name in cluster.asked if name == "ListGroups"] == [1]
+
+
+def test_two_transactions_on_one_partition_have_groups_of_their_own() -> None:
+    cluster = FakeGroups({1: {name: FakeGroup(unstable=[("p", 0)]) for name in ("seven", "eight")}})
+    with_log(cluster, (100, key_of("seven", "p", 0)))
+    cluster.partitions[OFFSETS, 3].write(batch(101, [(key_of("eight", "p", 0), b"")], producer_id=8, producer_epoch=0))
+    seven, eight = on_offsets(), on_offsets(producer_id=8, start_offset=101)
+    found = blockage(cluster, seven, eight).groups
+    names = {
+        one.observation.producer_id: [g.group for g in found[one.observation.transaction_key].groups]
+        for one in (seven, eight)
+    }
+    assert names == {7: ["seven"], 8: ["eight"]}
+
+
+def test_where_the_transaction_cannot_be_read_the_groups_of_its_partition_are_asked_and_only_may_be_its() -> None:
+    # Of five partitions "b" hashes to 3, and "a" does not.
+    held = FakeGroup({("p", 0): 1}, unstable=[("p", 0)])
+    cluster = with_log(FakeGroups({1: {"b": held, "a": held}}))
+    cluster.partitions[OFFSETS, 3].errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    found = blocked(cluster, on_offsets())
+    assert found.groups == (BlockedGroup("b", Standing.MAYBE_UNSTABLE, "Stable", partitions=("p-0",)),)
+    assert found.error is not None and "could not be read: TOPIC_AUTHORIZATION_FAILED" in found.error
+
+
+def test_a_long_transaction_is_read_up_to_a_bound_which_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_offsets, "PIECES_MAX", 1)
+    cluster = with_log(FakeGroups({}), (100, key_of("a", "p", 0)), (101, key_of("b", "p", 0)))
+    cluster.fetch_max_bytes = 1
+    found = pending_offsets(cluster.send, on_offsets().observation)
+    assert (set(found.groups), found.error) == (
+        {"a"},
+        "the offsets in the transaction were read up to offset 101 alone",
+    )
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_key_of_an_offset_names_group_and_partition(version: int) -> None:
+    assert offset_key(key_of("grüppe", "p", 4, version)) == ("grüppe", ("p", 4))
+
+
+@pytest.mark.parametrize("key", [b"", b"\x00", key_of("g", "p", 0, 2), b"\x00\x01\xff\xff", b"\x00\x01\x00\x01\xff"])
+def test_a_key_of_another_kind_or_cut_short_is_passed_over(key: bytes) -> None:
+    assert offset_key(key) is None
+
+
+@pytest.mark.parametrize("size", range(len(key_of("group", "topic", 3))))
+def test_a_key_that_is_cut_anywhere_names_nothing(size: int) -> None:
+    assert offset_key(key_of("group", "topic", 3)[:size]) is None
+
+
+# --- what could not be read
+
+
+def test_who_may_not_describe_groups_is_told_what_grants_it_once() -> None:
+    cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}, 2: {"b": FakeGroup({P: 100})}})
+    cluster.refuses = True
+    found = blockage(cluster)
+    (warning,) = found.warnings
+    assert warning.count("needs Describe on Group '*'") == 1 and "--operation Describe --group '*'`" in warning
+    assert found.groups[ORPHAN.observation.transaction_key].groups == ()
+
+
+def test_a_group_that_the_transaction_names_and_that_may_not_be_described_may_be_held() -> None:
+    cluster = with_log(FakeGroups({1: {"held": FakeGroup()}}), (100, key_of("held", "p", 0)))
+    cluster.refuses = True
+    (group,) = blocked(cluster, on_offsets()).groups
+    assert (group.group, group.standing, group.partitions) == ("held", Standing.MAYBE_UNSTABLE, ("p-0",))
+
+
+def test_an_old_broker_is_named_in_one_sentence() -> None:
+    cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}}, brokers=(1,))
+    cluster.lacks = {"OffsetFetch"}
+    (warning,) = blockage(cluster).warnings
+    assert "broker 1 is older than Kafka 3.0, and is not asked what its groups have committed" in warning
+
+
+def test_a_broker_that_is_down_takes_only_its_own_groups_with_it() -> None:
+    cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}, 2: {"b": FakeGroup({P: 100})}})
+    cluster.unreachable = {2}
+    found = blocked(cluster)
+    assert ([group.group for group in found.groups], found.error) == (["a"], "broker 2 cannot be reached")
+
+
+@pytest.mark.parametrize("broken", ["ListGroups", "OffsetFetch", "DescribeConfigs"])
+def test_whatever_fails_is_a_reason_and_raises_nothing(broken: str) -> None:
+    cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}})
+    cluster.lacks = {broken}
+    assert blockage(cluster).warnings
+
+
+def test_a_coordinator_that_loads_is_a_reason() -> None:
+    loading = FakeGroup(error=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    found = blocked(FakeGroups({1: {"a": loading, "b": loading, "c": FakeGroup({P: 100})}}))
+    assert (found.count, found.asked) == (1, 1)
+    assert found.error == "2 groups on broker 1: COORDINATOR_LOAD_IN_PROGRESS"
+
+
+def test_who_may_not_see_a_topics_settings_is_told_what_grants_it() -> None:
+    cluster = FakeGroups({})
+    cluster.config_error = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    (warning,) = blockage(cluster).warnings
+    assert "needs DescribeConfigs on Topic '*'" in warning
+
+
+# --- what it comes to
+
+
+@pytest.mark.parametrize(
+    ("config", "compaction", "retention_ms"),
+    [
+        ({"cleanup.policy": "delete", "retention.ms": "5"}, False, 5),
+        ({"cleanup.policy": "compact", "retention.ms": "5"}, True, None),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "-1"}, True, -1),
+        # What is not uploaded is not deleted, and nothing above the last stable offset is.
+        ({"cleanup.policy": "delete", "retention.ms": "5", "remote.storage.enable": "true"}, False, None),
+        ({}, None, None),
+    ],
+)
+def test_compaction_stops_and_retention_does_not_unless_the_topic_is_tiered(
+    config: dict[str, str], compaction: bool | None, retention_ms: int | None
+) -> None:
+    cluster = FakeGroups({})
+    cluster.config = config
+    found = impact_of(ORPHAN, blockage(cluster), (), None, ())
+    assert (found.compaction_blocked, found.retention_ms) == (compaction, retention_ms)
+
+
+def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_there() -> None:
+    known_at = KnownImpact(100, NOW_MS - 90_000, Cause.NEVER_ADDED, "said so", "sink-3-17")
+    elsewhere = replace(known_at, last_stable_offset=90)
+    nothing = blockage(FakeGroups({}))
+    first, same, moved = (
+        impact_of(ORPHAN, nothing, (), Incident(0, None, one) if one else None, ())
+        for one in (None, known_at, elsewhere)
+    )
+    key = ORPHAN.observation.transaction_key
+    assert (first.lso_since_ms, same.lso_since_ms, moved.lso_since_ms) == (None, NOW_MS - 90_000, None)
+    # What this sweep cannot tell any more, an earlier one did.
+    assert (same.cause, same.owner.framework) == (Cause.NEVER_ADDED, Framework.FLINK)
+    left = [scan(ORPHAN, impacts={key: one}).left_of_impact(ORPHAN) for one in (first, same, moved)]
+    read_at_ms = ORPHAN.observation.second_read_at_ms
+    assert [one and one.lso_since_ms for one in left] == [read_at_ms, NOW_MS - 90_000, read_at_ms]
+
+
+def test_json_has_the_impact_of_what_hangs_and_nulls_for_all_else() -> None:
+    found = impact_of(ORPHAN, blockage(FakeGroups({1: {"billing": FakeGroup({P: 99})}})), (), None, ())
+    key = ORPHAN.observation.transaction_key
+    other = judged(view("Ongoing", 3, ("p-1",)), partition=1)
+    hanging, ongoing = scan_object(scan(ORPHAN, other, impacts={key: found}))["transactions"]
+    (group,) = hanging["blocked_groups"]
+    assert (group["group"], group["standing"], group["committed_offset"], group["lag"]) == ("billing", "at_lso", 99, 6)
+    assert (hanging["holds_lso"], hanging["cause"], hanging["groups_blocked"]) == (True, "unknown", 1)
+    assert {ongoing[name] for name in ("holds_lso", "blocked_groups", "cause", "advice", "groups_asked")} == {None}
+
+
+# --- what is said
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    base = {
+        "cause": "unknown",
+        "holds_lso": True,
+        "lso_unmoved_ms": None,
+        "blocked_groups": (),
+        "groups_blocked": 0,
+        "groups_asked": 4,
+        "groups_error": None,
+        "compaction_blocked": False,
+        "retention_ms": 604_800_000,
+        "age_ms": 60_000,
+    }
+    return base | changes
+
+
+def at_lso(name: str, lag: int) -> dict[str, Any]:
+    return {"group": name, "standing": "at_lso", "lag": lag, "partitions": (), "state": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ["No group of 4 waits there, as far as their committed offsets tell."]),
+        ({"cause": None}, []),
+        ({"holds_lso": False, "groups_asked": 0}, ["Another open transaction stands before it, and has to end first."]),
+        (
+            {"blocked_groups": (at_lso("a\n", 1_200),), "groups_blocked": 1, "lso_unmoved_ms": 300_000},
+            [
+                "The last stable offset has not moved for at least 5 min.",
+                "1 group stands at the last stable offset (its isolation level is not visible), so far behind the high "
+                "watermark: 'a\\n' by 1,200.",
+            ],
+        ),
+        (
+            {"blocked_groups": tuple(at_lso(name, 6) for name in "abcdefg"), "groups_blocked": 9},
+            [
+                "7 groups stand at the last stable offset (their isolation level is not visible), so far behind the "
+                "high watermark: 'a' by 6, 'b' by 6, 'c' by 6, 'd' by 6, 'e' by 6 and 2 more.",
+                "2 more groups stand there, which are not named.",
+            ],
+        ),
+        (
+            {
+                "blocked_groups": ({"group": "g", "standing": "unstable", "partitions": ["p-0"], "lag": None},),
+                "groups_blocked": 1,
+                "compaction_blocked": True,
+            },
+            [
+                "1 group does not get its committed offsets, which are in this transaction: 'g' (p-0).",
+                "Compaction does not pass the last stable offset.",
+            ],
+        ),
+        ({"groups_error": "why", "groups_asked": 0}, ["Groups may be missing: why."]),
+        (
+            {"retention_ms": 100_000, "groups_asked": 0},
+            ["Retention does not wait: records older than 1 min 40 s are deleted, read or not."],
+        ),
+        ({"retention_ms": -1, "groups_asked": 0}, []),
+    ],
+)
+def test_sentences_say_who_waits_and_what_stops(changes: dict[str, Any], said: list[str]) -> None:
+    assert impact_sentences(row(**changes)) == said

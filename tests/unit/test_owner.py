@@ -1,0 +1,65 @@
+"""Whose a hanging transaction is, and what the shape of its id suggests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import judged, view
+from tests.unit.test_cause import AGAIN
+from txnscan.judge.owner import owner_of
+from txnscan.model import Framework
+
+UUID = "0c5f1e0a-9b1d-4f3e-8a53-0d9a8f0b7a11"
+GROUPS = ("connect", "connect-prod")
+TOPICS = ("orders", "shop.orders")
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "says"),
+    [
+        (f"billing-{UUID}-1", Framework.STREAMS, "application 'billing'"),
+        (f"my-app-1-{UUID}-12", Framework.STREAMS, "application 'my-app-1'"),
+        ("billing-0_3", Framework.STREAMS, "application 'billing'"),
+        ("connect-cluster-prod", Framework.CONNECT, "Connect cluster 'prod'"),
+        ("connect-inventory-0", Framework.CONNECT, "task 0 of the source connector 'inventory' in the Connect cluster"),
+        ("connect-prod-inventory-2", Framework.CONNECT, "connector 'inventory' in the Connect cluster 'connect-prod'"),
+        ("connect-prod-a-1-2", Framework.CONNECT, "connector 'a-1'"),
+        ("sink-3-17", Framework.FLINK, "--transactional-id sink-3-17 --producer-id 7 --epoch 3"),
+        ("a sink-3-17", Framework.FLINK, "--transactional-id 'a sink-3-17' "),
+        ("tx-billing.orders.4", Framework.SPRING, "read orders-4"),
+        ("tx-billing.shop.orders.4", Framework.SPRING, "read shop.orders-4"),
+        # Anybody calls a producer so.
+        ("tx-0", None, ""),
+        ("tx-billing.unknown.4", None, ""),
+        ("other-inventory-0", None, ""),
+        ("orders-service", None, ""),
+        ("", None, ""),
+        ("-1-1", None, ""),
+    ],
+)
+def test_a_framework_is_suggested_where_the_shape_is_its_own(name: str, framework: str | None, says: str) -> None:
+    owner = owner_of(judged(view("Empty", 4, transactional_id=name)), (), GROUPS, TOPICS)
+    assert (owner.transactional_id, owner.framework) == (name, framework)
+    assert says in owner.advice and not owner.advice.endswith(".")
+
+
+def test_of_flink_a_checkpoint_is_asked_for_and_no_abort_is_proposed() -> None:
+    advice = owner_of(judged(view("Empty", 4, transactional_id="sink-3-17")), ()).advice
+    assert "checkpoint" in advice and "an abort would lose them" in advice
+
+
+def test_an_orphan_is_by_the_last_id_of_the_log_that_had_its_producer_id() -> None:
+    assert owner_of(judged(), (AGAIN,)).transactional_id == "X"
+
+
+@pytest.mark.parametrize("log", [(), (AGAIN, replace(AGAIN, transactional_id="Y")), (replace(AGAIN, producer_id=8),)])
+def test_an_orphan_that_no_id_or_several_had_is_told_with_what_its_producer_logged(log: tuple[object, ...]) -> None:
+    owner = owner_of(judged(), log)  # type: ignore[arg-type]
+    assert (owner.transactional_id, owner.framework) == (None, None)
+    assert "'ProducerId set to 7 with epoch 3'" in owner.advice and "writes to p" in owner.advice
+
+
+def test_an_id_that_an_earlier_sweep_knew_is_not_forgotten() -> None:
+    assert owner_of(judged(), (), earlier_id="sink-3-17").framework == Framework.FLINK
