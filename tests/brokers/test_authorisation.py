@@ -40,7 +40,7 @@ from txnscan.resolve.guard import ACCEPT_UNKNOWN
 
 PASSWORD = "b0b-S3cret"
 # org.apache.kafka.common.resource.ResourceType and PatternType, common.acl.AclOperation and AclPermissionType.
-RESOURCES = {"Topic": 2, "Cluster": 4, "TransactionalId": 5}
+RESOURCES = {"Topic": 2, "Group": 3, "Cluster": 4, "TransactionalId": 5}
 OPERATIONS = {"All": 2, "Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10}
 LITERAL, PREFIXED = 3, 4
 DENY, ALLOW = 2, 3
@@ -95,8 +95,9 @@ TOPICS = (Acl("Describe", "Topic"), Acl("Read", "Topic"))
 IDS = (Acl("Describe", "TransactionalId"),)
 ACLS = (Acl("Describe", "Cluster", "kafka-cluster"),)
 CONFIGS = (Acl("DescribeConfigs", "Cluster", "kafka-cluster"),)
-# What the README's table lists.
-LISTED = (*TOPICS, *IDS, *ACLS, *CONFIGS)
+# What the docs' table lists; without the last ones all verdicts are the same.
+PROOF = (*TOPICS, *IDS, *ACLS, *CONFIGS)
+LISTED = (*PROOF, Acl("Describe", "Group"), Acl("DescribeConfigs", "Topic"))
 
 HANGING = ("hanging", "orphan")
 OWNED = ("ongoing", "owned")
@@ -135,6 +136,7 @@ NEEDS_IDS = "needs Describe on TransactionalId '*'"
 WITHOUT_IDS = (*TOPICS, *ACLS, *CONFIGS)
 CASES = (
     Case("everything", LISTED, {}, (), complete=True),
+    Case("no-groups", PROOF, {}, (), complete=True),
     Case("no-ids", WITHOUT_IDS, hides(*TRUTH), (NEEDS_IDS,)),
     Case(
         "ids-by-prefix",
@@ -368,6 +370,15 @@ def test_what_is_indeterminate_for_want_of_an_acl_says_so_in_its_explanation(loc
     scan = locked.swept("ids-by-prefix")
     (orphan,) = [j.judgement.explanation for j in scan.transactions if j.observation.topic == "clicks"]
     assert NEEDS_IDS in orphan and "--transactional-id '*'`" in orphan
+
+
+def test_without_describe_on_groups_a_warning_names_what_grants_it_and_with_it_there_is_none(locked: Locked) -> None:
+    for user in ("everything", "no-groups"):
+        locked.add(user, *next(case.acls for case in CASES if case.user == user))
+    assert locked.swept("everything").warnings == ()
+    groups, configs = locked.swept("no-groups").warnings
+    assert groups.count("needs Describe on Group '*'") == 1 and "--operation Describe --group '*'`" in groups
+    assert "needs DescribeConfigs on Topic '*'" in configs
 
 
 def test_without_describe_configs_the_brokers_default_is_assumed(locked: Locked) -> None:

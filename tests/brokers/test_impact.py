@@ -20,6 +20,7 @@ from txnscan.demo.wait import wait_until
 from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import BlockedGroup, Cause, Framework, Impact, Standing
+from txnscan.report.json import scan_object
 
 OFFSETS, TOPIC, BEHIND, WITHHELD = "__consumer_offsets", "orders", "billing", "shipping"
 RECORDS = [b"record %d" % number for number in range(5)]
@@ -137,6 +138,6 @@ def test_a_second_sweep_tells_for_how_long_the_last_stable_offset_has_not_moved(
     config = ScanConfig(world.cluster.bootstrap_servers, tables=str(tmp_path / "tables"), engine="threads")
     first, second = (sweep(None, config) for _ in range(2))
     assert {impact.lso_since_ms for impact in impacts(first.scan).values()} == {None}
-    unmoved = {row["topic"]: row["lso_unmoved_ms"] for row in second.transactions.to_pylist()}
+    unmoved = {row["topic"]: row["lso_unmoved_ms"] for row in scan_object(second.scan)["transactions"]}
     assert set(unmoved) == {TOPIC, OFFSETS} and all(one >= 0 for one in unmoved.values())
     assert first.scan.complete and second.scan.complete and second.scan.warnings == ()

@@ -21,10 +21,22 @@ from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
 from tests.conftest import Opens
 from txnscan.config import ConfigError
 from txnscan.engine.rows import from_row
-from txnscan.findings import Incident, Scan, Sighting
+from txnscan.findings import Incident, KnownImpact, Scan, Sighting
 from txnscan.judge.outcome import best_known, with_outcome
 from txnscan.judge.rules import judge
-from txnscan.model import Evidence, Judged, KnownOutcome, Outcome, ScanError, Siblings
+from txnscan.model import (
+    BlockedGroup,
+    Cause,
+    Evidence,
+    Impact,
+    Judged,
+    KnownOutcome,
+    Outcome,
+    Owner,
+    ScanError,
+    Siblings,
+    Standing,
+)
 from txnscan.resolve.journal import stored_hanging
 from txnscan.store.delta import By, Row, arrow_rows
 from txnscan.store.delta_rs import DeltaRs
@@ -201,6 +213,29 @@ def test_another_transaction_does_not_inherit_an_age(tables: Tables, changed: di
     tables.write(scan(YOUNG))
     another = replace(YOUNG.observation, **changed).transaction_key
     assert another not in {**tables.last_seen("cluster-1")(), **tables.unresolved("cluster-1")()}
+
+
+def test_the_next_sweep_knows_where_the_last_stable_offset_stood_and_since_when(tables: Tables) -> None:
+    """From the incident; what the second sweep knew of it stays, and its groups are those it saw."""
+    group = BlockedGroup("billing", Standing.AT_LSO, "Stable", 100, 5)
+    impact = Impact(Cause.NEVER_ADDED, "said so", Owner("sink-3-17", "Flink", "ask"), groups=(group,), groups_blocked=1)
+    tables.write(scan(ORPHAN, impacts={ORPHAN.observation.transaction_key: impact}))
+    (incident,) = tables.unresolved("cluster-1")().values()
+    read_at_ms = ORPHAN.observation.second_read_at_ms
+    assert incident.impact == KnownImpact(100, read_at_ms, Cause.NEVER_ADDED, "said so", "sink-3-17")
+
+    again = replace(impact, lso_since_ms=read_at_ms, groups=(), groups_blocked=0)
+    later = judged(second_read_at_ms=read_at_ms + LATER_MS)
+    at_ms = NOW_MS + LATER_MS
+    second = scan(later, impacts={ORPHAN.observation.transaction_key: again}, sweep_id="sweep-2")
+    tables.write(replace(second, started_at_ms=at_ms, finished_at_ms=at_ms + 500))
+    (incident,) = tables.unresolved("cluster-1")().values()
+    assert incident.impact is not None and incident.impact.lso_since_ms == read_at_ms
+    rows = sorted(tables.rows(OPEN_TRANSACTIONS), key=lambda row: row["started_at"])
+    assert [row["lso_unmoved_ms"] for row in rows] == [None, LATER_MS]
+    assert [[one["group"] for one in row["blocked_groups"]] for row in rows] == [["billing"], []]
+    (row,) = tables.rows(INCIDENTS)
+    assert (row["groups_blocked"], row["framework"]) == (0, "Flink")
 
 
 def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(tables: Tables) -> None:

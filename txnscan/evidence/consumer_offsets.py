@@ -7,19 +7,17 @@ of groups. A coordinator writes the offsets of a transaction with its producer i
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import fetch
+from txnscan.kafka.primitives import Reader
 from txnscan.kafka.record_batch import HEADER
 from txnscan.model import Key, Observation, Partition
 
 _OFFSET_KEY_VERSIONS = (0, 1)
-_SHORT = struct.Struct(">h")
-_INT = struct.Struct(">i")
 _PIECE_BYTES = 1024 * 1024
 PIECES_MAX = 4
 
@@ -32,26 +30,25 @@ class PendingOffsets:
     error: str | None = None
 
 
+class _Cut(ValueError):
+    """A key that ends too early."""
+
+
+class _Key(Reader):
+    def error(self, why: str) -> Exception:
+        return _Cut(why)
+
+
 def offset_key(key: bytes) -> tuple[str, Key] | None:
     """Group and partition of a committed offset, None for a record of another kind."""
+    record = _Key(key)
     try:
-        (version,) = _SHORT.unpack_from(key)
-        if version not in _OFFSET_KEY_VERSIONS:
+        if record.int16() not in _OFFSET_KEY_VERSIONS:
             return None
-        group, at = _string(key, _SHORT.size)
-        topic, at = _string(key, at)
-        (index,) = _INT.unpack_from(key, at)
-    except (struct.error, UnicodeDecodeError):
+        group = record.text(record.int16())
+        return group, (record.text(record.int16()), record.int32())
+    except _Cut:
         return None
-    return group, (topic, index)
-
-
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    (length,) = _SHORT.unpack_from(data, at)
-    end = at + _SHORT.size + length
-    if length < 0 or end > len(data):
-        raise struct.error("the string is cut short")
-    return data[at + _SHORT.size : end].decode(), end
 
 
 def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
