@@ -446,15 +446,16 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
             {"blocked_groups": (at_lso("a\n", 1_200),), "groups_blocked": 1, "lso_unmoved_ms": 300_000},
             [
                 "The last stable offset has not moved for at least 5 min.",
-                "1 group stands at the last stable offset (its isolation level is not visible), so far behind the high "
-                "watermark: 'a\\n' by 1,200.",
+                "1 group stands at the last stable offset, with this lag up to the high watermark: 'a\\n' 1,200.",
+                "Isolation levels are not visible, so that not all of these need be waiting.",
             ],
         ),
         (
             {"blocked_groups": tuple(at_lso(name, 6) for name in "abcdefg"), "groups_blocked": 9},
             [
-                "7 groups stand at the last stable offset (their isolation level is not visible), so far behind the "
-                "high watermark: 'a' by 6, 'b' by 6, 'c' by 6, 'd' by 6, 'e' by 6 and 2 more.",
+                "7 groups stand at the last stable offset, with this lag up to the high watermark: 'a' 6, 'b' 6, "
+                "'c' 6, 'd' 6, 'e' 6 and 2 more.",
+                "Isolation levels are not visible, so that not all of these need be waiting.",
                 "2 more groups stand there, which are not named.",
             ],
         ),

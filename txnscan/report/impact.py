@@ -11,6 +11,8 @@ from txnscan.model import Cause, Standing, duration, plural
 Row = Mapping[str, Any]
 GROUPS_SHOWN = 5
 _PARTITIONS_SHOWN = 3
+# Less is what lies between two sweeps of any partition.
+_UNMOVED_MIN_MS = 60_000
 # Retention is worth a word when what is blocked has come so near to it.
 _RETENTION_NEAR = 0.5
 
@@ -37,7 +39,7 @@ def impact_sentences(row: Row) -> list[str]:
     said = []
     if row["holds_lso"] is False:
         said.append("Another open transaction stands before it, and has to end first.")
-    elif row["lso_unmoved_ms"] is not None:
+    elif row["lso_unmoved_ms"] is not None and row["lso_unmoved_ms"] >= _UNMOVED_MIN_MS:
         said.append(f"The last stable offset has not moved for at least {duration(row['lso_unmoved_ms'])}.")
     said += _groups(row)
     if row["compaction_blocked"]:
@@ -56,6 +58,8 @@ def _groups(row: Row) -> list[str]:
         of = [group for group in groups if group["standing"] == standing]
         if of:
             said.append(f"{plural(len(of), 'group')} {what[len(of) > 1]}: {_named(of)}.")
+    if any(group["standing"] == Standing.AT_LSO for group in groups):
+        said.append("Isolation levels are not visible, so that not all of these need be waiting.")
     if count > len(groups):
         said.append(f"{plural(count - len(groups), 'more group')} stand there, which are not named.")
     if count == 0 and row["groups_asked"] and row["groups_error"] is None:
@@ -73,8 +77,8 @@ _STANDING: Mapping[str, tuple[str, str]] = {
     ),
     Standing.MAYBE_UNSTABLE: ("may not get its committed offsets", "may not get their committed offsets"),
     Standing.AT_LSO: (
-        "stands at the last stable offset (its isolation level is not visible), so far behind the high watermark",
-        "stand at the last stable offset (their isolation level is not visible), so far behind the high watermark",
+        "stands at the last stable offset, with this lag up to the high watermark",
+        "stand at the last stable offset, with this lag up to the high watermark",
     ),
 }
 
@@ -87,6 +91,6 @@ def _named(groups: Sequence[Row]) -> str:
 
 def _how(group: Row) -> str:
     if group["standing"] == Standing.AT_LSO:
-        return f"by {group['lag']:,}"
+        return f"{group['lag']:,}"
     names = [printable(one) for one in group["partitions"]]
     return f"({', '.join(names[:_PARTITIONS_SHOWN])}{' and more' if len(names) > _PARTITIONS_SHOWN else ''})"

@@ -171,12 +171,13 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
     )
     print_text(console, title)
     print_text(console, Text(printable(first["explanation"])), indent=2)
-    if first["outcome_reason"] is not None:
-        outcome = _OUTCOMES.get(first["outcome"], f"Outcome {printable(first['outcome'])}: {{}}.")
-        print_text(console, Text(outcome.format(printable(first["outcome_reason"]))), indent=2)
+    # Whom to ask comes before any word of a marker.
     for sentence in (cause_sentence(first), owner_sentence(first)):
         if sentence is not None:
             print_text(console, Text(printable(sentence)), indent=2)
+    if first["outcome_reason"] is not None:
+        outcome = _OUTCOMES.get(first["outcome"], f"Outcome {printable(first['outcome'])}: {{}}.")
+        print_text(console, Text(outcome.format(printable(first["outcome_reason"]))), indent=2)
     for transaction in group[:_PARTITIONS_SHOWN]:
         print_text(console, where(transaction, started_at), indent=2)
         for line in impact_sentences(transaction):
