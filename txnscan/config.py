@@ -45,7 +45,8 @@ class ScanConfig:
     `transaction.max.timeout.ms` and five minutes. engine: "spark" reads on executors, "threads" in this process.
     batch_size: partitions in one request. lanes_per_leader: requests in flight at one broker.
     broker_ids, topic_names, partitions: narrow the read further, as Kafka's own tool does. store_all: whether healthy
-    transactions get rows in the tables, and are not only counted.
+    transactions get rows in the tables, and are not only counted. owner_pattern: NAME=REGEX of transactional ids, whole
+    ones, to name whose they are; the first that matches counts, before the frameworks that are known.
 
     Raises ConfigError.
     """
@@ -62,6 +63,7 @@ class ScanConfig:
     topic_names: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
     store_all: bool = False
+    owner_pattern: tuple[str, ...] = ()
     _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -70,6 +72,10 @@ class ScanConfig:
             raise ConfigError("--command-config", "is empty; give a client.properties, or leave the option out")
         object.__setattr__(self, "topic", (self.topic,) if isinstance(self.topic, str) else tuple(self.topic))
         object.__setattr__(self, "_patterns", tuple(parse_pattern(text) for text in self.topic))
+        own = (self.owner_pattern,) if isinstance(self.owner_pattern, str) else tuple(self.owner_pattern)
+        object.__setattr__(self, "owner_pattern", own)
+        for text in self.owner_pattern:
+            parse_owner_pattern(text)
         if self.late_after is not None:
             parse_duration_ms(self.late_after, "--late-after")
         if self.engine not in ENGINES:
@@ -178,6 +184,17 @@ def parse_pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise ConfigError("--topic", f"'{printable(text)}' is not a regular expression: {error}") from None
+
+
+def parse_owner_pattern(text: str) -> tuple[str, re.Pattern[str]]:
+    """A name, and the regular expression of its transactional ids, of NAME=REGEX. Raises ConfigError."""
+    name, equals, pattern = text.partition("=")
+    if not name.strip() or not equals or not pattern:
+        raise ConfigError("--owner-pattern", f"'{printable(text)}' is not NAME=REGEX, such as 'billing=billing-.*'")
+    try:
+        return name.strip(), re.compile(pattern)
+    except re.error as error:
+        raise ConfigError("--owner-pattern", f"'{printable(pattern)}' is not a regular expression: {error}") from None
 
 
 def parse_duration_ms(text: str, option: str) -> int:

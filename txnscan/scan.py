@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from txnscan import __version__
-from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, printable
+from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_owner_pattern, printable
 from txnscan.engine import Engine
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.impact import impact_of, read_blockage
@@ -136,7 +136,7 @@ def scan(
         judged = with_outcomes(read, judged, known)
     hanging = [one for one in judged if one.judgement.verdict is Verdict.HANGING]
     impacts, impact_warnings = (
-        _impacts(cluster, view, hanging, decided, incidents, progress) if reads_impact and hanging else ({}, ())
+        _impacts(config, cluster, view, hanging, decided, incidents, progress) if reads_impact and hanging else ({}, ())
     )
 
     errors = (
@@ -181,6 +181,7 @@ def scan(
 
 
 def _impacts(
+    config: ScanConfig,
     cluster: Cluster,
     view: ClusterView,
     hanging: Sequence[Judged],
@@ -201,11 +202,12 @@ def _impacts(
         random_token=lambda: secrets.token_hex(_TOKEN_BYTES),
         principal=cluster.principal,
     )
+    patterns = [parse_owner_pattern(text) for text in config.owner_pattern]
     logged = {e.observation.transaction_key: e.logged for e in decided if e.log_error is None}
     found = {}
     for one in hanging:
         which = one.observation.transaction_key
-        found[which] = impact_of(one, blockage, logged.get(which, ()), incidents.get(which), topics)
+        found[which] = impact_of(one, blockage, logged.get(which, ()), incidents.get(which), topics, patterns)
     progress("ask who waits", 1, 1)
     return found, blockage.warnings
 

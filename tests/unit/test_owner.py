@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from tests.builders import judged, view
 from tests.unit.test_cause import AGAIN
+from txnscan.config import ConfigError, ScanConfig
 from txnscan.judge.owner import owner_of
 from txnscan.model import Framework
 
@@ -59,6 +61,18 @@ def test_an_orphan_that_no_id_or_several_had_is_told_with_what_its_producer_logg
     owner = owner_of(judged(), log)  # type: ignore[arg-type]
     assert (owner.transactional_id, owner.framework) == (None, None)
     assert "'ProducerId set to 7 with epoch 3'" in owner.advice and "writes to p" in owner.advice
+
+
+def test_the_first_of_the_users_own_patterns_that_matches_as_a_whole_comes_before_all_frameworks() -> None:
+    patterns = [(name, re.compile(text)) for name, text in (("a", "sin"), ("billing team", "sink-.*"), ("b", ".*"))]
+    owner = owner_of(judged(view("Empty", 4, transactional_id="sink-3-17")), (), patterns=patterns)
+    assert owner.framework == "billing team" and "billing team's" in owner.advice
+
+
+@pytest.mark.parametrize("text", ["", "billing", "=x", "billing=", "billing=(", " =x"])
+def test_an_owner_pattern_that_is_none_is_a_usage_error(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--owner-pattern: "):
+        ScanConfig("localhost:9092", owner_pattern=(text,))
 
 
 def test_an_id_that_an_earlier_sweep_knew_is_not_forgotten() -> None:

@@ -104,6 +104,14 @@ TopicPattern = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="REGEX", help="Only topics whose whole name matches. May be repeated."),
 ]
+OwnerPattern = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--owner-pattern",
+        metavar="NAME=REGEX",
+        help="Whose transactional ids those are that match as a whole. May be repeated; the first that matches counts.",
+    ),
+]
 CheckCrc = Annotated[bool, typer.Option("--check-crc", help="Check the checksum of every batch.")]
 Stopped = Annotated[
     bool,

@@ -30,6 +30,7 @@ from txnscan.cli.options import (
     LateAfter,
     MetricsFile,
     OutputFormat,
+    OwnerPattern,
     SparkMaster,
     TopicPattern,
 )
@@ -83,6 +84,7 @@ def sweep(
     store_all: Annotated[
         bool, typer.Option("--store-all", help="Store a row for each healthy transaction too, not counts alone.")
     ] = False,
+    owner_pattern: OwnerPattern = None,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -102,6 +104,7 @@ def sweep(
             batch_size=batch_size,
             lanes_per_leader=in_flight,
             store_all=store_all,
+            owner_pattern=tuple(owner_pattern or ()),
         )
         warn(config)
         check_metrics_file(metrics_file)
@@ -167,6 +170,7 @@ def find_hanging(
     late_after: LateAfter = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
+    owner_pattern: OwnerPattern = None,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -189,6 +193,7 @@ def find_hanging(
             broker_ids=tuple(broker_id or ()),
             topic_names=tuple(topic or ()),
             partitions=tuple(partition or ()),
+            owner_pattern=tuple(owner_pattern or ()),
         )
         warn(config)
         check_metrics_file(metrics_file)

@@ -13,6 +13,7 @@ to the high watermark, since a read_committed client measures it to the last sta
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,11 +159,13 @@ def impact_of(
     logged: Sequence[LoggedTransaction],
     earlier: Incident | None,
     topics: Collection[str],
+    patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
 ) -> Impact:
     """The impact of one hanging transaction.
 
     logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
     earlier: its incident, as earlier sweeps left it. topics: the names of the cluster's topics.
+    patterns: the user's own, for owners.
     """
     o = judged.observation
     known = earlier.impact if earlier is not None else None
@@ -174,7 +177,14 @@ def impact_of(
     return Impact(
         cause=cause,
         cause_reason=reason,
-        owner=owner_of(judged, logged, blockage.connect_groups, topics, known.owner_id if known is not None else None),
+        owner=owner_of(
+            judged,
+            logged,
+            blockage.connect_groups,
+            topics,
+            earlier_id=known.owner_id if known is not None else None,
+            patterns=patterns,
+        ),
         lso_since_ms=known.lso_since_ms if known is not None and unmoved else None,
         groups=blocked.groups,
         groups_blocked=blocked.count if blocked.asked else None,

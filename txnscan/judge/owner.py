@@ -44,11 +44,13 @@ def owner_of(
     connect_groups: Collection[str] = (),
     topics: Collection[str] = (),
     earlier_id: str | None = None,
+    patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
 ) -> Owner:
     """The owner of what hangs.
 
     logged: what is left in `__transaction_state` of the ids that ever had its producer id. connect_groups: the groups
     of Kafka Connect's workers. topics: the names of the cluster's topics. earlier_id: what an earlier sweep knew.
+    patterns: the user's own, with the name of whose ids match as a whole.
     """
     o = judged.observation
     name = _id_of(judged, logged)
@@ -61,6 +63,9 @@ def owner_of(
             f"Producers log 'ProducerId set to {o.producer_id} with epoch {o.producer_epoch}' when they start: look "
             f"for that in the logs of what writes to {o.topic}",
         )
+    own = next((whose for whose, pattern in patterns if pattern.fullmatch(name)), None)
+    if own is not None:
+        return Owner(name, own, f"By --owner-pattern it is {own}'s. {_RESTART}")
     return Owner(name, *_shape(name, o, connect_groups, topics))
 
 

@@ -42,6 +42,7 @@ _CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
         "late-after": ("late_after", str),
         "batch-size": ("batch_size", int),
         "in-flight": ("lanes_per_leader", int),
+        "owner-pattern": ("owner_pattern", list),
     }
 )
 _NOTIFY_KEYS = ("url", "url-file", "as", "template", "routing-key-file")
