@@ -23,6 +23,7 @@ from txnscan.model import BlockedGroup, Cause, Framework, Impact, Standing
 from txnscan.report.json import scan_object
 
 OFFSETS, TOPIC, BEHIND, WITHHELD = "__consumer_offsets", "orders", "billing", "shipping"
+QUIET = "quiet"
 RECORDS = [b"record %d" % number for number in range(5)]
 OWNER = "orders-enricher-3-17"
 
@@ -44,6 +45,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with KafkaCluster(tmp_path_factory.mktemp("impact"), brokers=1) as cluster, cluster.wire() as wire:
         create_topic(wire, TOPIC, [[1]], {"retention.ms": "86400000"})
+        create_topic(wire, QUIET, [[1]])
         healthy = Producer(wire, "orders-service")
         healthy.init_producer_id()
         healthy.write(TOPIC, 0, RECORDS)
@@ -124,6 +126,17 @@ def test_a_group_whose_offsets_hang_is_named_with_its_partitions_though_it_never
     impact = impacts(find_hanging(world.config))[OFFSETS]
     assert impact.groups == (BlockedGroup(WITHHELD, Standing.UNSTABLE, "Empty", partitions=(f"{TOPIC}-0",)),)
     assert (impact.groups_error, impact.compaction_blocked, impact.retention_ms) == (None, True, None)
+
+
+def test_nothing_is_asked_where_nothing_hangs(world: World) -> None:
+    asked: dict[str, set[str]] = {QUIET: set(), TOPIC: set()}
+    for topic, stages in asked.items():
+        scan = find_hanging(
+            ScanConfig(world.cluster.bootstrap_servers, topic=(topic,)),
+            progress=lambda stage, done, total, stages=stages: stages.add(stage),  # type: ignore[misc]
+        )
+        assert scan.warnings == ()
+    assert asked[TOPIC] - asked[QUIET] >= {"ask who waits"}
 
 
 def test_cause_and_owner_are_told_from_the_transaction_log(world: World) -> None:
