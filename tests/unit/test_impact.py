@@ -348,6 +348,13 @@ def test_whatever_fails_is_a_reason_and_raises_nothing(broken: str) -> None:
     assert blockage(cluster).warnings
 
 
+def test_of_many_reasons_the_first_ones_are_named() -> None:
+    cluster = FakeGroups({}, brokers=range(1, 9))
+    cluster.listing_error = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    (warning,) = blockage(cluster).warnings
+    assert warning.count("answered ListGroups") == 5 and warning.endswith("; and 3 reasons more like it")
+
+
 def test_a_coordinator_that_loads_is_a_reason() -> None:
     loading = FakeGroup(error=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     found = blocked(FakeGroups({1: {"a": loading, "b": loading, "c": FakeGroup({P: 100})}}))

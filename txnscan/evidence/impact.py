@@ -53,6 +53,7 @@ GROUPS_KEPT_MAX = 100
 # Partitions that groups are asked about, those with the most records blocked first.
 PARTITIONS_MAX = 100
 _PARTITIONS_NAMED_MAX = 10
+_REASONS_MAX = 5
 # A consumer that read all there is commits the offset behind its last record: a marker may follow that.
 _MARKER = 1
 _CONNECT = "connect"
@@ -147,7 +148,7 @@ def read_blockage(
     of_one = [one.error for answer in answers.values() for one in answer.of_offsets.values() if one.error is not None]
     reasons = dict.fromkeys([*of_all, *of_one, *_cut(keys)])
     connect = frozenset(g.group for a in answers.values() for g in a.listed if g.protocol_type == _CONNECT)
-    warnings = [f"not every group that waits behind what hangs is known: {'; '.join(reasons)}"] if reasons else []
+    warnings = [f"not every group that waits behind what hangs is known: {_reasons(reasons)}"] if reasons else []
     if config_error is not None:
         warnings.append(f"whether compaction or retention is concerned is not known of every topic: {config_error}")
     return Blockage(found, cleaning, connect, tuple(warnings))
@@ -341,4 +342,11 @@ def _of_partition(answers: Iterable[_Answers], o: Observation, why: Iterable[str
 def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[str]) -> Blocked:
     """Those with the greatest lag, and how many there are."""
     blocked.sort(key=lambda group: (-(group.lag or 0), group.group))
-    return Blocked(tuple(blocked[:GROUPS_KEPT_MAX]), len(blocked), asked, "; ".join(why) or None)
+    return Blocked(tuple(blocked[:GROUPS_KEPT_MAX]), len(blocked), asked, _reasons(why) or None)
+
+
+def _reasons(why: Iterable[str]) -> str:
+    """The first ones of many."""
+    every = list(dict.fromkeys(why))
+    more = len(every) - _REASONS_MAX
+    return "; ".join(every[:_REASONS_MAX]) + (f"; and {plural(more, 'reason')} more like it" if more > 0 else "")
