@@ -103,7 +103,7 @@ def test_an_incident_is_told_from_what_hangs_to_what_can_be_done(
     rows = open_tables(swept, None).rows(INCIDENTS, Is("topic", "payments-solo"))
     monkeypatch.setenv("TXNSCAN_INCIDENT", rows[0]["incident_id"][:12])
     ran = Ran("investigate")
-    incidents = ran.shown("open_incidents.select")
+    incidents = ran.shown("incidents.select")
     assert set(HANGING) <= set(incidents["topic"])
     assert "payments-service" in ran.shown('chosen["explanation"]')
     assert len(ran.shown("seen.select")) == 2
