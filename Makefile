@@ -18,17 +18,17 @@ help:
 	@echo "make prove        about an hour: a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
 	@echo "make bench        about half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
-	@echo "make lock         renew conf/requirements.txt"
+	@echo "make lock         renew conf/requirements.txt and conf/requirements-dev.txt"
 
 setup: $(VENV)/.ready
 
 # The stamp is made last: an interrupted set-up starts over.
-$(VENV)/.ready: conf/requirements.txt pyproject.toml
+$(VENV)/.ready: conf/requirements-dev.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "make: there is no $(PYTHON); install Python 3.11 or newer, or set PYTHON" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; install Python 3.11 or newer, or set PYTHON" >&2; exit 1; }
 	@echo "Setting up $(VENV) (about a minute)"
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "make: $(PYTHON) -m venv failed; install Python's venv module" >&2; exit 1; }
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement conf/requirements.txt >$(VENV)/pip.log 2>&1 || { tail -n 1 $(VENV)/pip.log >&2; echo "make: packages could not be installed; check that the package index can be reached (all output: $(VENV)/pip.log)" >&2; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement conf/requirements-dev.txt >$(VENV)/pip.log 2>&1 || { tail -n 1 $(VENV)/pip.log >&2; echo "make: packages could not be installed; check that the package index can be reached (all output: $(VENV)/pip.log)" >&2; exit 1; }
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . >>$(VENV)/pip.log 2>&1 || { tail -n 1 $(VENV)/pip.log >&2; exit 1; }
 	@$(BIN)/python -m txnscan.demo.setup
 	@touch $@
@@ -66,8 +66,12 @@ mutants: setup
 bench: setup
 	@$(BIN)/python -m tests.bench $(ARGS)
 
+# What users run is locked apart from what developers need beside it, at the same versions.
+COMPILE := CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+EXTRAS := --extra spark --extra delta --extra watch --extra report --extra offline --extra pkcs12 --extra msk
 lock:
-	@CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dev --extra spark --extra delta --extra watch --extra report --output-file conf/requirements.txt pyproject.toml
+	@$(COMPILE) $(EXTRAS) --output-file conf/requirements.txt pyproject.toml
+	@$(COMPILE) $(EXTRAS) --extra dev --constraint conf/requirements.txt --output-file conf/requirements-dev.txt pyproject.toml
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache spark-warehouse

@@ -87,7 +87,7 @@ def sweep(
 
     spark: the session that reads and writes. None, with the engine "threads", needs neither Spark nor Java: the tables
     are written through delta-rs, and the result's tables are Arrow's.
-    The tables are created before anything is sent to the cluster. say: told where tables of an earlier version got
+    The tables are created before anything is sent to the cluster. say: called where tables of an earlier version got
     columns. Raises ConfigError for an option that cannot be used, ClusterUnreachable when no bootstrap server answers,
     and NotStored, which has the result, when the tables cannot be written, or writing them is interrupted.
     """

@@ -178,7 +178,7 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
         try:
             may = cluster_operations(cluster.send, broker_id)
         except RequestFailed:
-            # Older brokers do not tell.
+            # Older brokers do not say.
             continue
         if "Describe" in may and not may & {"Alter", "ClusterAction"}:
             needs = lacks(Permission("Alter", "Cluster"), cluster.principal)

@@ -78,7 +78,7 @@ def scan(
     read_at_ms = now_ms()
     open_wide = suspects(wide.rows)
     incidents = unresolved()
-    # Whatever is held there: only a proven read tells that an incident is over.
+    # Whatever is held there: only a proven read shows that an incident is over.
     of_incidents = _topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
     sieve = cluster.sieve(open_wide, of_incidents, lambda done, total: progress("ask who holds them", done, total))
     topic_ids = _topic_ids(topics, open_wide) | of_incidents
@@ -173,26 +173,26 @@ def with_outcomes(
     known: Mapping[TransactionKey, KnownOutcome | None],
 ) -> list[Judged]:
     """The same, and of what hangs also what was decided about it: what earlier sweeps know, and where that can still
-    become more, what the log tells. Where the log contradicts the coordinators, it is not called hanging.
+    become more, what the log shows. Where the log contradicts the coordinators, it is not called hanging.
 
     read: reads the log for these, in order.
     """
     hanging = [j for j in judged if j.judgement.verdict is Verdict.HANGING]
     unsettled = [j for j in hanging if not _is_settled(known.get(j.observation.transaction_key))]
     found = {e.observation.transaction_key: e for e in read(unsettled)}
-    told = []
+    concluded = []
     for one in judged:
         which = one.observation.transaction_key
         evidence = found.get(which)
         if one.judgement.verdict is not Verdict.HANGING:
-            told.append(one)
+            concluded.append(one)
         elif evidence is not None and evidence.contradiction is not None:
             contradicted = replace(one.evidence, log_contradiction=evidence.contradiction)
-            told.append(Judged(contradicted, judge(contradicted)))
+            concluded.append(Judged(contradicted, judge(contradicted)))
         else:
             earlier = known.get(which)
-            told.append(with_outcome(one, earlier if evidence is None else best_known(earlier, outcome(evidence))))
-    return told
+            concluded.append(with_outcome(one, earlier if evidence is None else best_known(earlier, outcome(evidence))))
+    return concluded
 
 
 def _is_settled(known: KnownOutcome | None) -> bool:

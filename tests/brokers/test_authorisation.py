@@ -351,7 +351,7 @@ def accused(scan: Scan) -> set[str]:
 def test_a_principal_sees_what_its_acls_allow_and_is_told_what_it_lacks(locked: Locked, case: Case) -> None:
     locked.add(case.user, *case.acls)
     scan = locked.swept(case.user)
-    expected = {name: verdict for name, verdict in (TRUTH | case.differs).items() if verdict is not None}
+    expected = {name: verdict for name, verdict in {**TRUTH, **case.differs}.items() if verdict is not None}
     assert verdicts(scan) == expected
     assert scan.complete == case.complete
     told = {error.error for error in scan.errors}

@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -49,11 +51,11 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Everything planted beside healthy traffic, which has ended."""
     with KafkaCluster(tmp_path_factory.mktemp("cluster")) as cluster, cluster.wire() as wire:
         with HealthyTraffic(cluster) as traffic:
-            planted = {
+            planted: dict[str, Any] = {
                 "torn": plant.committed_but_hanging(cluster),
                 "orphan": plant.orphan(wire),
                 "future": plant.orphan_from_the_future(wire),
@@ -64,15 +66,16 @@ def world(tmp_path_factory):
         yield World(cluster=cluster, wire=wire, traffic_topic=traffic.topic, traffic=traffic.count, **planted)
 
 
-def on_partition(world, planted):
+def on_partition(world: World, planted: Planted) -> Any:
     return plant.open_transaction(world.wire, planted.topic, planted.partition, planted.producer_id)
 
 
-def at_owner(world, planted):
+def at_owner(world: World, planted: Planted) -> Any:
+    assert planted.transactional_id is not None
     return plant.describe_owner(world.wire, planted.transactional_id)
 
 
-def listed_producer_ids(world):
+def listed_producer_ids(world: World) -> set[int]:
     return {
         one.producer_id
         for broker in world.cluster.brokers
@@ -80,11 +83,11 @@ def listed_producer_ids(world):
     }
 
 
-def minutes_ago(timestamp_ms):
+def minutes_ago(timestamp_ms: int) -> float:
     return (time.time() * 1000 - timestamp_ms) / 60_000
 
 
-def test_a_torn_commit_is_open_on_the_partition_and_complete_at_its_coordinator(world):
+def test_a_torn_commit_is_open_on_the_partition_and_complete_at_its_coordinator(world: World) -> None:
     hanging = world.torn.hanging
     found, owner = on_partition(world, hanging), at_owner(world, hanging)
     assert (found.producer_epoch, found.start_offset) == (0, hanging.start_offset)
@@ -96,33 +99,33 @@ def test_a_torn_commit_is_open_on_the_partition_and_complete_at_its_coordinator(
     )
 
 
-def test_a_torn_commit_shows_all_its_records_on_one_topic_and_none_on_the_other(world):
+def test_a_torn_commit_shows_all_its_records_on_one_topic_and_none_on_the_other(world: World) -> None:
     read = plant.read_both(world.wire, world.torn)
     assert (read.whole_committed, read.torn_committed, read.torn_uncommitted) == (5, 0, 5)
 
 
-def test_a_torn_commit_is_reported_by_kafkas_own_tool_with_its_default_age_limit(world):
+def test_a_torn_commit_is_reported_by_kafkas_own_tool_with_its_default_age_limit(world: World) -> None:
     hanging = world.torn.hanging
     (found,) = [h for h in find_hanging(world.cluster, 3) if h.topic == hanging.topic]
     assert (found.producer_id, found.producer_epoch, found.start_offset) == (hanging.producer_id, 0, 0)
     assert found.duration_min >= 40
 
 
-def test_an_orphan_is_open_and_no_coordinator_has_its_producer_id(world):
+def test_an_orphan_is_open_and_no_coordinator_has_its_producer_id(world: World) -> None:
     found = on_partition(world, world.orphan)
     assert (found.producer_epoch, found.start_offset) == (0, 0)
     assert 49 < minutes_ago(found.last_timestamp_ms) < 60
     assert world.orphan.producer_id not in listed_producer_ids(world)
 
 
-def test_an_orphan_from_the_future_is_open_and_never_reported_by_kafkas_own_tool(world):
+def test_an_orphan_from_the_future_is_open_and_never_reported_by_kafkas_own_tool(world: World) -> None:
     found = on_partition(world, world.future)
     assert minutes_ago(found.last_timestamp_ms) < -40
     assert world.future.producer_id not in listed_producer_ids(world)
     assert world.future.topic not in {h.topic for b in (1, 2, 3) for h in find_hanging(world.cluster, b)}
 
 
-def test_a_stale_epoch_is_open_below_the_epoch_of_its_owner(world):
+def test_a_stale_epoch_is_open_below_the_epoch_of_its_owner(world: World) -> None:
     found, owner = on_partition(world, world.stale), at_owner(world, world.stale)
     assert found.producer_epoch == 0
     assert (owner.state, owner.producer_id, owner.producer_epoch, owner.partitions) == (
@@ -133,28 +136,28 @@ def test_a_stale_epoch_is_open_below_the_epoch_of_its_owner(world):
     )
 
 
-def test_a_live_epoch_is_open_at_the_epoch_of_its_owner_who_did_not_add_it(world):
+def test_a_live_epoch_is_open_at_the_epoch_of_its_owner_who_did_not_add_it(world: World) -> None:
     found, owner = on_partition(world, world.live_epoch), at_owner(world, world.live_epoch)
     assert found.producer_epoch == owner.producer_epoch == 0
     assert (owner.state, owner.partitions) == ("Ongoing", (f"{world.live_epoch.topic}-0",))
     assert world.live_epoch.partition == 1
 
 
-def test_a_live_transaction_with_old_timestamps_is_ongoing_and_lists_its_partition(world):
+def test_a_live_transaction_with_old_timestamps_is_ongoing_and_lists_its_partition(world: World) -> None:
     found, owner = on_partition(world, world.backfill), at_owner(world, world.backfill)
     assert minutes_ago(found.last_timestamp_ms) > 119
     assert (owner.state, owner.partitions) == ("Ongoing", (f"{world.backfill.topic}-0",))
     assert found.producer_epoch == owner.producer_epoch
 
 
-def test_brokers_verify_again_after_the_planting(world):
+def test_brokers_verify_again_after_the_planting(world: World) -> None:
     producer = Producer(world.wire, v2=False)
     producer.init_producer_id()
     with pytest.raises(ProducerError, match="Produce was refused"):
         producer.produce(world.orphan.topic, 0, [b"late"], version=PRODUCE_V1)
 
 
-def test_healthy_traffic_runs_without_errors_and_leaves_nothing_open(world):
+def test_healthy_traffic_runs_without_errors_and_leaves_nothing_open(world: World) -> None:
     assert world.traffic.errors == ()
     assert world.traffic.committed > 10
     assert world.traffic.aborted > 2
@@ -166,7 +169,7 @@ def test_healthy_traffic_runs_without_errors_and_leaves_nothing_open(world):
         assert described.producers > 0
 
 
-def test_a_committed_reader_gets_no_aborted_records(world):
+def test_a_committed_reader_gets_no_aborted_records(world: World) -> None:
     topic = world.traffic_topic
     committed, written = (
         sum(len(read_values(world.wire, topic, partition, committed=only)) for partition in range(6))
@@ -178,7 +181,7 @@ def test_a_committed_reader_gets_no_aborted_records(world):
     )
 
 
-def test_a_transaction_of_the_first_version_ends_at_the_epoch_that_it_began_with(world):
+def test_a_transaction_of_the_first_version_ends_at_the_epoch_that_it_began_with(world: World) -> None:
     producer = Producer(world.wire, "old-client", v2=False)
     before = producer.init_producer_id()
     for commit in (True, False):
@@ -188,7 +191,7 @@ def test_a_transaction_of_the_first_version_ends_at_the_epoch_that_it_began_with
     assert producer.identity == before
 
 
-def test_a_transaction_of_the_second_version_goes_on_at_the_next_epoch(world):
+def test_a_transaction_of_the_second_version_goes_on_at_the_next_epoch(world: World) -> None:
     producer = Producer(world.wire, "new-client")
     before = producer.init_producer_id()
     producer.produce(world.traffic_topic, 0, [b"new"])
@@ -196,13 +199,13 @@ def test_a_transaction_of_the_second_version_goes_on_at_the_next_epoch(world):
     assert producer.known.producer_epoch == before.producer_epoch + 1
 
 
-def test_kafkas_tool_answers_other_commands_and_says_when_it_fails(world):
+def test_kafkas_tool_answers_other_commands_and_says_when_it_fails(world: World) -> None:
     answer = kafka_transactions(world.cluster, "list")
     assert world.torn.hanging.transactional_id in {row["TransactionalId"] for row in answer.rows}
     assert kafka_transactions(world.cluster, "find-hanging").exit_status != 0
 
 
-def test_a_paused_broker_answers_nothing_until_it_is_resumed(world):
+def test_a_paused_broker_answers_nothing_until_it_is_resumed(world: World) -> None:
     impatient = ConnectionSettings(request_timeout_ms=300, connection_setup_timeout_ms=300)
     world.cluster.pause_broker(3)
     try:
@@ -214,7 +217,7 @@ def test_a_paused_broker_answers_nothing_until_it_is_resumed(world):
     world.cluster.wait_for_brokers((1, 2, 3))
 
 
-def test_a_pending_marker_is_owed_by_a_coordinator_one_epoch_ahead_until_the_broker_is_back(world):
+def test_a_pending_marker_is_owed_by_a_coordinator_one_epoch_ahead_until_the_broker_is_back(world: World) -> None:
     pending = plant.pending_marker(world.cluster)
     try:
         assert world.cluster.running == (1, 2)
@@ -227,7 +230,7 @@ def test_a_pending_marker_is_owed_by_a_coordinator_one_epoch_ahead_until_the_bro
     assert on_partition(world, pending) is None
 
 
-def test_a_killed_broker_loses_its_leadership_and_can_come_back(world):
+def test_a_killed_broker_loses_its_leadership_and_can_come_back(world: World) -> None:
     cluster = world.cluster
     torn = world.torn.hanging
     cluster.kill_broker(3)
@@ -244,14 +247,14 @@ def test_a_killed_broker_loses_its_leadership_and_can_come_back(world):
 
 
 @pytest.fixture
-def taken_port():
+def taken_port() -> Iterator[int]:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", choose_ports(1)[0]))
         holder.listen()
         yield holder.getsockname()[1]
 
 
-def test_a_taken_port_is_one_sentence_and_nothing_is_started(tmp_path, taken_port):
+def test_a_taken_port_is_one_sentence_and_nothing_is_started(tmp_path: Path, taken_port: int) -> None:
     cluster = KafkaCluster(tmp_path, base_port=taken_port - 1)
     with pytest.raises(DemoError, match=f"port {taken_port} on 127.0.0.1 is taken, .* choose another base port"):
         cluster.start()
@@ -259,7 +262,7 @@ def test_a_taken_port_is_one_sentence_and_nothing_is_started(tmp_path, taken_por
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cluster_that_was_stopped_starts_again_at_its_addresses_with_what_it_held(tmp_path):
+def test_a_cluster_that_was_stopped_starts_again_at_its_addresses_with_what_it_held(tmp_path: Path) -> None:
     with KafkaCluster(tmp_path, brokers=1) as cluster:
         addresses = cluster.bootstrap_servers
         with cluster.wire() as wire:
@@ -271,7 +274,7 @@ def test_a_cluster_that_was_stopped_starts_again_at_its_addresses_with_what_it_h
             assert [partition.key for partition in wire.view(["kept"]).partitions] == [("kept", 0)]
 
 
-def test_a_broker_that_does_not_start_names_its_log_and_the_reason_and_takes_the_others_with_it(tmp_path):
+def test_a_broker_that_does_not_start_names_its_log_and_the_reason_and_takes_the_others_with_it(tmp_path: Path) -> None:
     cluster = KafkaCluster(tmp_path, brokers=2, broker_properties={2: {"num.io.threads": "none"}})
     with pytest.raises(DemoError, match=r"broker 2 does not run: .*num\.io\.threads.*; see .*broker-2"):
         cluster.start()
@@ -279,13 +282,15 @@ def test_a_broker_that_does_not_start_names_its_log_and_the_reason_and_takes_the
     assert not any(is_listening(broker.port) for broker in cluster.brokers)
 
 
-def test_a_port_taken_after_it_was_chosen_is_the_reason_that_is_given(tmp_path, taken_port, monkeypatch):
+def test_a_port_taken_after_it_was_chosen_is_the_reason_that_is_given(
+    tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(brokers, "choose_ports", lambda count, base_port: [taken_port, *choose_ports(count - 1)])
     with pytest.raises(DemoError, match="broker 1 does not run: a port that it needs was taken meanwhile; see "):
         KafkaCluster(tmp_path, brokers=1).start()
 
 
-def pkcs8(key_pem):
+def pkcs8(key_pem: bytes) -> str:
     """The private key in the only form that Kafka reads."""
     key = serialization.load_pem_private_key(key_pem, password=None)
     no_encryption = serialization.NoEncryption()
@@ -293,7 +298,7 @@ def pkcs8(key_pem):
     return key.private_bytes(pem, form, no_encryption).decode()
 
 
-def test_a_further_listener_takes_tls_and_scram_and_all_brokers_are_gone_after_the_stop(tmp_path):
+def test_a_further_listener_takes_tls_and_scram_and_all_brokers_are_gone_after_the_stop(tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems).decode()
@@ -329,7 +334,7 @@ def test_a_further_listener_takes_tls_and_scram_and_all_brokers_are_gone_after_t
     assert not any(is_listening(broker.port) for broker in cluster.brokers)
 
 
-def exists(pid):
+def exists(pid: int) -> bool:
     """Whether the process runs; one that only waits to be reaped does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
@@ -339,7 +344,7 @@ def exists(pid):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes as Linux shows them")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_brokers_do_not_outlive_the_process_that_started_them(tmp_path, end):
+def test_brokers_do_not_outlive_the_process_that_started_them(tmp_path: Path, end: int) -> None:
     code = (
         "import pathlib, sys, time\n"
         "from txnscan.demo.process import GuardedProcess\n"

@@ -85,7 +85,7 @@ def verdict(scan: Scan, planted: Planted) -> tuple[str, str]:
     return str(judgement.verdict), str(judgement.reason)
 
 
-def at_stage(stage: str, act: Callable[[], None]) -> Callable[[str, int, int], None]:
+def at_stage(stage: str, act: Callable[[], object]) -> Callable[[str, int, int], None]:
     """Progress that acts once, in the middle of the sweep: when that stage is first heard of."""
     waiting = [act]
 

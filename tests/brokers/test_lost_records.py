@@ -101,7 +101,7 @@ class World:
 
     def entry(self, name: str) -> Action | Refusal | None:
         """What the plan has of it: an action, a refusal, or nothing."""
-        entries = (*self.plan.actions, *self.plan.refused)
+        entries: tuple[Action | Refusal, ...] = (*self.plan.actions, *self.plan.refused)
         return next((entry for entry in entries if entry.topic == self.torn[name].solo), None)
 
     def fates(self) -> dict[str, str]:

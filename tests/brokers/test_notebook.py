@@ -27,6 +27,11 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 HANGING = ("payments-solo", "clicks", "sensors", "shipments", "invoices")
 
 
+def read(path: Path) -> nbformat.NotebookNode:
+    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    return notebook
+
+
 @pytest.fixture
 def executed(planted: Planted, location: str, monkeypatch: pytest.MonkeyPatch) -> nbformat.NotebookNode:
     """The quick start, in a kernel and a session of its own."""
@@ -35,7 +40,7 @@ def executed(planted: Planted, location: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MASTER", "local[2]")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    notebook = nbformat.read(ROOT / "notebooks" / "quickstart.ipynb", as_version=4)
+    notebook = read(ROOT / "notebooks" / "quickstart.ipynb")
     return NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(ROOT)}}).execute()
 
 
@@ -74,7 +79,7 @@ class Ran:
     def __init__(self, name: str) -> None:
         self.names: dict[str, Any] = {}
         self._shown: list[tuple[str, Any]] = []
-        notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+        notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 self._shown.append((cell.source, self._run(cell.source)))
@@ -139,7 +144,7 @@ def test_capacity_is_predicted_and_held_against_the_sweeps_in_the_tables(on_tabl
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_kept_without_outputs_and_uses_the_public_surface_alone(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     assert all(not c.get("outputs") and c.get("execution_count") is None for c in notebook.cells)
     code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
     used = {f"{node.module}" for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}

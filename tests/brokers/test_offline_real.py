@@ -290,7 +290,8 @@ def _crc(data: bytes) -> int:
 def _folded_until(replica: Replica, offset: int) -> dict[int, Any]:
     from txnscan.offline.producers import LogState
 
-    state, seen = LogState(), {}
+    state = LogState()
+    seen: dict[int, dict[int, Any]] = {}
 
     def before(base_offset: int) -> None:
         if base_offset >= offset and not seen:
@@ -509,7 +510,8 @@ class Klog:
 
 
 def klog(lines: list[str]) -> Klog:
-    found, begun = Klog(), {}
+    found = Klog()
+    begun: dict[Any, Any] = {}
     for line in lines:
         f = fields(line)
         if "baseOffset" in f:

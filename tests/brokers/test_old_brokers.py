@@ -86,7 +86,7 @@ def test_everything_planted_on_old_brokers_gets_its_verdict_and_the_sweep_is_com
     assert hanging == {what: ("hanging", what) for what in hanging}
     assert on(scan, old.planted["owned"]) == ("ongoing", "owned")
     assert scan.complete
-    assert scan.errors == scan.warnings == ()
+    assert (scan.errors, scan.warnings) == ((), ())
 
 
 def test_healthy_traffic_of_the_first_version_is_never_accused_and_ends_without_errors(old: World) -> None:

@@ -26,9 +26,9 @@ from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.reader import read_values
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.resolve.apply import Result, Status
+from txnscan.resolve.apply import ApplyRunning, Result, Status
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
-from txnscan.resolve.lock import ApplyRunning, Lock
+from txnscan.resolve.lock import Lock
 from txnscan.resolve.plan import Plan, PlanRefused, from_json, to_json
 from txnscan.resolve.run import Applied, apply_to, plan_sweep
 from txnscan.store.open import open_tables

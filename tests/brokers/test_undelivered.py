@@ -140,12 +140,14 @@ def test_a_coordinator_that_was_refused_is_warned_of_and_sends_again_when_its_lo
         for topic in ("taken", "refused"):
             producer.write(topic, 0, [b"a record"])
         identity = producer.known
-        coordinator_epoch = _log_epoch(cluster, producer.transactional_id) + 1
+        transactional_id = producer.transactional_id
+        assert transactional_id is not None
+        coordinator_epoch = _log_epoch(cluster, transactional_id) + 1
         by_hand = MarkerToWrite("refused", 0, identity.producer_id, identity.producer_epoch, coordinator_epoch, False)
         assert by_hand.answered(wire.send(first, by_hand.request())) == 0
         producer.end(commit=True)
         wait_until(lambda: read_values(wire, "taken", 0, committed=True) == [b"a record"], "the other got its marker")
-        owner = plant.describe_owner(wire, producer.transactional_id)
+        owner = plant.describe_owner(wire, transactional_id)
         assert (owner.state, owner.partitions) == ("PrepareCommit", ("refused-0",))
 
         found = swept(cluster)
@@ -156,7 +158,7 @@ def test_a_coordinator_that_was_refused_is_warned_of_and_sends_again_when_its_lo
         cluster.stop_broker(last)
         cluster.wait_for_brokers(cluster.running)
         wait_until(
-            lambda: plant.describe_owner(wire, producer.transactional_id).state == "CompleteCommit",
+            lambda: plant.describe_owner(wire, transactional_id).state == "CompleteCommit",
             "the next coordinator's marker was taken",
         )
         assert of_ids(swept(cluster)) == []

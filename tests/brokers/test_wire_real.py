@@ -167,10 +167,10 @@ def shaped(wire: Wire, started_at_ms: int) -> Mapping[str, Producer]:
                 if first not in here:
                     filled(wire, *SHAPE.key(ordinal), first, end, time_ms)
                     continue
-                one = here[first]
-                if not one.transactional_id:
-                    orphan.identity = Identity(one.producer_id, 0)
-                owner = producers.get(one.transactional_id, orphan)
+                open_here = here[first]
+                if not open_here.transactional_id:
+                    orphan.identity = Identity(open_here.producer_id, 0)
+                owner = producers.get(open_here.transactional_id, orphan)
                 assert written(wire, owner, *SHAPE.key(ordinal), time_ms) == first
     wire.send(
         wire.any_broker(),

@@ -523,7 +523,10 @@ def test_what_an_executor_raised_is_one_line() -> None:
 )
 def test_a_sweep_says_when_the_other_engine_would_be_quicker(engine: str, partitions: int, advised: str | None) -> None:
     said = advice(engine, partitions)
-    assert said is None if advised is None else advised in said and f"{partitions:,} partitions" in said
+    if advised is None:
+        assert said is None
+    else:
+        assert said is not None and advised in said and f"{partitions:,} partitions" in said
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -121,11 +121,18 @@ def test_the_version_is_printed() -> None:
     assert re.fullmatch(r"txnscan \S+\n", ran.stdout) and ran.returncode == 0
 
 
-def test_the_lock_names_no_address_and_pins_every_package_with_a_hash() -> None:
-    lock = (ROOT / "conf" / "requirements.txt").read_text("utf-8")
+def locked(name: str) -> dict[str, str]:
+    lock = (ROOT / "conf" / name).read_text("utf-8")
     assert "://" not in lock
-    pinned = re.findall(r"^[a-z0-9-]+(?:\[[a-z,]+\])?==\S+ \\$", lock, re.M)
-    assert len(pinned) > 50 and lock.count("--hash=sha256:") > len(pinned)
+    pinned = dict(re.findall(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+) \\$", lock, re.M))
+    assert lock.count("--hash=sha256:") > len(pinned)
+    return pinned
+
+
+def test_locks_name_no_address_pin_with_hashes_and_give_users_the_versions_that_are_tested() -> None:
+    users, developers = locked("requirements.txt"), locked("requirements-dev.txt")
+    assert len(users) > 40 and users.items() <= developers.items()
+    assert {"pytest", "ruff", "mypy"} <= developers.keys() - users.keys()
 
 
 def test_notebooks_are_json_that_git_can_show() -> None:

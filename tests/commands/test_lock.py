@@ -15,7 +15,8 @@ from tests.conftest import Opens
 from tests.process import ROOT
 from txnscan import ScanConfig
 from txnscan.config import ConfigError
-from txnscan.resolve.lock import ApplyRunning, Lock, check_exclusive, location_of
+from txnscan.resolve.apply import ApplyRunning
+from txnscan.resolve.lock import Lock, check_exclusive, location_of
 from txnscan.resolve.plan import Plan
 from txnscan.resolve.run import apply_to
 from txnscan.store.open import open_tables

@@ -355,11 +355,11 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.endpoint.close()
 
-    def get(self, path: str, context: ssl.SSLContext | None = None, **headers: str) -> tuple[int, str]:
+    def get(self, path: str, context: ssl.SSLContext | None = None, **headers: Any) -> tuple[int, str]:
         return get(self.endpoint.url + path, context, **headers)
 
 
-def get(url: str, context: ssl.SSLContext | None = None, **headers: str) -> tuple[int, str]:
+def get(url: str, context: ssl.SSLContext | None = None, **headers: Any) -> tuple[int, str]:
     """Status and body."""
     try:
         with urllib.request.urlopen(
@@ -396,7 +396,7 @@ def test_the_probes_say_whether_it_lives_and_whether_each_cluster_was_tried() ->
         ({"Authorization": "Bearer " + base64.b64encode(b"me:right").decode()}, 401),
     ],
 )
-def test_metrics_are_for_those_who_know_a_password_and_probes_for_all(headers: dict[str, str], status: int) -> None:
+def test_metrics_are_for_those_who_know_a_password_and_probes_for_all(headers: dict[str, Any], status: int) -> None:
     with Server(users={"me": "right", "you": "also:right"}) as server:
         assert server.get("/metrics", **headers)[0] == status
         assert server.get("/healthz")[0] == server.get("/readyz")[0] == 200
@@ -504,7 +504,7 @@ class Process:
         found = re.search(r"metrics are at (\S+)/metrics", self.said)
         return found[1] if found else ""
 
-    def metrics(self, **headers: str) -> dict[tuple[str, ...], float]:
+    def metrics(self, **headers: Any) -> dict[tuple[str, ...], float]:
         """Values by name and labels' values."""
         status, text = get(f"{self.url}/metrics", **headers)
         assert status == 200

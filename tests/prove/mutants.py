@@ -123,9 +123,6 @@ EXPLAINED: dict[Key, str] = {
         "suspects",
         "is not None and row.partition is not None → is not None",
     ): _BOTH_OR_NEITHER,
-    ("evidence/visibility.py", "Sight.__init__", "| None = None → | None = 'mutant'"): (
-        "`read_rules` comes first, and sets it whatever happens"
-    ),
     (
         "evidence/visibility.py",
         "_continued",
@@ -174,22 +171,6 @@ EXPLAINED: dict[Key, str] = {
     ("resolve/siblings.py", "_commit_offset", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"
     ),
-    (
-        "evidence/transaction_log.py",
-        "_Reader.number",
-        "struct.unpack(form, self.take(struct.calcsize(form)))[0] → "
-        "struct.unpack(form, self.take(struct.calcsize(form)))[-1]",
-    ): "every form has one number",
-    (
-        "evidence/transaction_log.py",
-        "_Reader.unsigned_varint",
-        "shift < 35 → shift < 34",
-    ): "the shifts go from 28 to 35",
-    (
-        "evidence/transaction_log.py",
-        "_Reader._count",
-        "flexible else self.number('>i'), 0) → flexible else self.number('>i'), -1)",
-    ): "a range to -1 is as empty as one to 0",
 }
 
 

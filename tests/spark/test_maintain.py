@@ -6,6 +6,7 @@ import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +14,8 @@ from typer.testing import CliRunner
 from tests.builders import NOW_MS, judged, scan, view
 from tests.conftest import Opens
 from txnscan.cli import app
+from txnscan.findings import Scan
+from txnscan.model import Judged
 from txnscan.store.maintain import Kept, kept, maintain
 from txnscan.store.open import open_tables
 from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS, incident_id
@@ -24,7 +27,7 @@ STALE = judged(view("Empty", 5), partition=1)
 DAYS = 8
 
 
-def sweep(day: int, *transactions: object, **changes: object) -> object:
+def sweep(day: int, *transactions: Judged, **changes: Any) -> Scan:
     at_ms = NOW_MS + day * DAY_MS
     return scan(*transactions, sweep_id=f"sweep-{day}", started_at_ms=at_ms, finished_at_ms=at_ms + 500, **changes)
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.builders import NOW_MS, judged, scan
 from txnscan import ScanConfig, find_hanging, register, spark_source
+from txnscan.api import new_sweep_id
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.model import ScanError
@@ -119,7 +120,7 @@ def test_options_are_taken_in_any_case_as_spark_hands_them_on() -> None:
     ("begun_ms_ago", "anew"), [(None, True), (59_999, False), (60_000, True)], ids=["first", "too soon", "due"]
 )
 def test_a_stream_sweeps_when_the_interval_is_over(begun_ms_ago: int | None, anew: bool) -> None:
-    start = {"sweep_id": "" if begun_ms_ago is None else spark_source.new_sweep_id(lambda: NOW_MS - begun_ms_ago)}
+    start = {"sweep_id": "" if begun_ms_ago is None else new_sweep_id(lambda: NOW_MS - begun_ms_ago)}
     assert (next_offset(start, NOW_MS, 60_000) != start) is anew
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,11 +17,13 @@ from pyspark.sql import SparkSession
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
 from tests.process import ROOT
+from txnscan.findings import Scan
 from txnscan.judge.outcome import with_outcome
-from txnscan.model import Siblings
+from txnscan.model import Judged, Siblings
+from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.journal import TablesJournal, stored_hanging
-from txnscan.resolve.lock import ApplyRunning, Lock
+from txnscan.resolve.lock import Lock
 from txnscan.resolve.plan import make_plan
 from txnscan.store.history import life
 from txnscan.store.open import open_tables
@@ -31,7 +34,7 @@ ORPHAN = with_outcome(judged(), COMMITTED)
 STALE = judged(view("Empty", 5), partition=1)
 
 
-def sweep(number: int, *transactions: object) -> object:
+def sweep(number: int, *transactions: Judged) -> Scan:
     at_ms = NOW_MS + number * 10 * MINUTE_MS
     return scan(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500)
 
@@ -85,7 +88,7 @@ def test_a_plan_of_one_is_known_to_the_other_and_so_is_who_applies_it(spark: Spa
         by_spark.write(sweep(number, ORPHAN))
     stored = stored_hanging(by_rust, "sweep-2")
     assert stored == stored_hanging(by_spark, "sweep-2")
-    times = {"swept_at_ms": NOW_MS, "planned_at_ms": NOW_MS}
+    times: Any = {"swept_at_ms": NOW_MS, "planned_at_ms": NOW_MS}
     plan = make_plan(stored, Limits(), cluster_id="cluster-1", sweep_id="sweep-2", scope="all", version="1", **times)
     assert [action.marker for action in plan.actions] == ["COMMIT"]
     TablesJournal(by_rust).planned(plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +16,8 @@ from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
 from tests.process import ROOT
 from txnscan import create_views
 from txnscan.cli import app
+from txnscan.findings import Scan
+from txnscan.model import Judged
 from txnscan.store.open import open_tables
 from txnscan.store.views import VIEWS
 
@@ -22,7 +25,7 @@ ORPHAN = judged()
 STALE = judged(view("Empty", 5), partition=1)
 
 
-def sweep(number: int, *transactions: object, **changes: object) -> object:
+def sweep(number: int, *transactions: Judged, **changes: Any) -> Scan:
     at_ms = NOW_MS + number * 10 * MINUTE_MS
     return scan(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 2_000, **changes)
 

@@ -50,7 +50,7 @@ def test_what_is_proven_to_hang_and_not_to_have_committed_is_refused_by_nothing(
     assert refusal(hangs(*STALE), accept_unknown=False) is None
 
 
-YOUNG = {"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS}
+YOUNG: dict[str, Any] = {"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS}
 REFUSED = [
     ("live", judged(view("Ongoing", 3, (P,))), "it is live (ongoing), and its coordinator ends it"),
     ("decided", judged(view("PrepareCommit", 3, (P,))), "it is not proven to hang: it is pending_marker"),

@@ -24,7 +24,14 @@ KAFKA_ACLS = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.
 
 
 def rule(**changes: Any) -> AclRule:
-    base = {"name": "X", "prefixed": False, "principal": "User:bob", "host": "*", "operation": 8, "deny": True}
+    base: dict[str, Any] = {
+        "name": "X",
+        "prefixed": False,
+        "principal": "User:bob",
+        "host": "*",
+        "operation": 8,
+        "deny": True,
+    }
     return AclRule(**(base | changes))
 
 

@@ -225,7 +225,9 @@ def test_one_marker_goes_to_the_proven_leader_with_the_epochs_that_were_observed
     transaction: dict[str, Any], options: tuple[str, ...], leader: int, epochs: tuple[int, int], commit: bool
 ) -> None:
     made = plan(stored(**transaction))
-    shown = {name: transaction[name] for name in ("coordinator_epoch", "producer_epoch") if name in transaction}
+    shown: dict[str, Any] = {
+        name: transaction[name] for name in ("coordinator_epoch", "producer_epoch") if name in transaction
+    }
     if "producer_epoch" in shown:
         shown["second_producer_epoch"] = shown["producer_epoch"]
     brokers = FakeBrokers(proof=now(leader=leader, outcome=made.actions[0].outcome, **shown))

@@ -17,7 +17,7 @@ from txnscan.ask.producers import PartitionProducers, Share, read_share, shares
 from txnscan.ask.streamed import streamed
 from txnscan.ask.timeline import Checker, timeline, to_read
 from txnscan.ask.transactions import Transaction, describe, list_on, located
-from txnscan.evidence.agreement import read_agreement
+from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
@@ -105,7 +105,9 @@ def test_ids_in_a_transaction_are_listed_with_their_times_and_others_without() -
 def test_an_id_that_went_on_while_it_was_looked_at_is_listed_as_it_was_without_times() -> None:
     cluster = cluster_of(moved=FakeId(5, 0, "Ongoing", listed_producer_id=4))
     asked = coordinator_partition("moved", 3) + 1
-    ((row,),) = list_on(cluster.send, asked, ListingFilter(), lambda: NOW_MS)
+    (rows,) = list_on(cluster.send, asked, ListingFilter(), lambda: NOW_MS)
+    assert not isinstance(rows, ScanError)
+    (row,) = rows
     assert isinstance(row, Transaction) and (row.producer_id, row.age_ms) == (4, None)
 
 
@@ -213,9 +215,12 @@ def test_a_broker_that_cannot_be_asked_is_an_error_of_each_partition() -> None:
 
 def test_a_coordinator_that_brokers_disagree_on_is_not_named() -> None:
     cluster = cluster_of()
-    ask = lambda: read_agreement(  # noqa: E731
-        cluster.send, (1, 2, 3), [TRANSACTION_STATE_TOPIC], lambda call, items: [call(one) for one in items], print
-    )
+
+    def ask() -> Agreement:
+        return read_agreement(
+            cluster.send, (1, 2, 3), [TRANSACTION_STATE_TOPIC], lambda call, items: [call(one) for one in items], print
+        )
+
     known = coordinator_of("transactional_id", "a", ask())
     assert known.broker is not None and known.broker.broker_id == coordinator_partition("a", 3) + 1
     cluster.unreachable = {2}

@@ -19,34 +19,38 @@ def java_that_says(directory: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.2", "25-ea"])
-def test_a_java_of_17_or_newer_is_taken(tmp_path, monkeypatch, version):
+def test_a_java_of_17_or_newer_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     executable = java_that_says(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java() == executable
 
 
 @pytest.mark.parametrize(("version", "major"), [("11.0.2", 11), ("1.8.0_402", 8)])
-def test_an_older_java_is_refused_by_its_version(tmp_path, monkeypatch, version, major):
+def test_an_older_java_is_refused_by_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, major: int
+) -> None:
     java_that_says(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(DemoError, match=f"Java 17 or newer is needed, but .* is Java {major}; install a newer one"):
         java()
 
 
-def test_a_java_home_without_java_is_named(tmp_path, monkeypatch):
+def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(DemoError, match=f"JAVA_HOME is {tmp_path}, which has no bin/java"):
         java()
 
 
-def test_a_machine_without_java_is_told_what_to_do(tmp_path, monkeypatch):
+def test_a_machine_without_java_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DemoError, match="there is no java on PATH; install one or set JAVA_HOME"):
         java()
 
 
-def test_without_a_network_it_says_what_could_not_be_downloaded_and_leaves_only_a_log(tmp_path, monkeypatch):
+def test_without_a_network_it_says_what_could_not_be_downloaded_and_leaves_only_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=1")
     with pytest.raises(DemoError, match=r"Apache Kafka 4\.3\.1 could not be downloaded") as raised:
@@ -57,7 +61,7 @@ def test_without_a_network_it_says_what_could_not_be_downloaded_and_leaves_only_
     assert log.stat().st_size > 0
 
 
-def test_jars_in_the_cache_are_used_without_java(tmp_path, monkeypatch):
+def test_jars_in_the_cache_are_used_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     kept = tmp_path / "txnscan" / "kafka-4.3.1"
@@ -65,7 +69,7 @@ def test_jars_in_the_cache_are_used_without_java(tmp_path, monkeypatch):
     assert kafka_jars("4.3.1") == kept
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "txnscan").write_text("not a directory")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(DemoError, match=r"cannot be written .*; set XDG_CACHE_HOME"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,11 @@ def test_a_file_that_cannot_be_read_is_a_complaint_about_its_option(tmp_path: Pa
 def test_a_place_that_cannot_be_written_is_a_complaint_before_and_at_writing(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
-    for write in (lambda path: check_writable(path, "--out"), lambda path: write_whole(path, "x", "--out")):
+    writes: tuple[Callable[[Path], object], ...] = (
+        lambda path: check_writable(path, "--out"),
+        lambda path: write_whole(path, "x", "--out"),
+    )
+    for write in writes:
         with pytest.raises(ConfigError) as complaint:
             write(tmp_path / name)
         sentence = str(complaint.value)

@@ -303,7 +303,7 @@ def test_equal_answers_of_several_brokers_are_decoded_once_whatever_their_thrott
     assert topics() is not first
 
 
-def topics_of(asked: metadata.Round, shown: Any, version: int = 12, broker_id: int = 1) -> object:
+def topics_of(asked: metadata.MetadataRound, shown: Any, version: int = 12, broker_id: int = 1) -> object:
     """What is decoded of this answer: the same object where nothing was decoded anew."""
     body = Body(version, bytes(shown.encode(version=version)))
     return asked.ask(lambda _, request: body, broker_id).topics
@@ -407,7 +407,7 @@ def test_a_round_refuses_an_answer_that_ends_too_early_at_every_length() -> None
         cut = Body(12, data[:size])
         for one in (asked, metadata.MetadataRound()):
             with pytest.raises(RequestFailed):
-                one.ask(lambda b, r, cut=cut: cut, 1)  # type: ignore[misc]
+                one.ask(lambda b, r, cut=cut: cut, 1)
 
 
 def test_an_answer_that_cannot_be_decoded_fails_for_every_broker_that_gives_it_and_for_no_other() -> None:
@@ -443,7 +443,7 @@ def test_an_answer_that_many_threads_get_at_once_is_decoded_once(monkeypatch: py
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "it ends too early"),
+        (b"", "it is cut short"),
         (b"\xff\xff\xff\xff\xff\x01", "a number in it is too long"),
         (b"\x00", "null in place of a list"),
     ],

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, stored
-from txnscan.judge.outcome import Outcome
-from txnscan.model import Reason, Verdict
+from txnscan.model import Outcome, Reason, Verdict
 from txnscan.resolve.guard import (
     Allowed,
     Limits,

@@ -411,11 +411,11 @@ LATER = b"\x00\x02" + history("x")[0][1][2:]  # type: ignore[index]
     [
         (transactional_id_key(id_for(1)), LATER, "a value of version 2 is not known"),
         (transactional_id_key("another"), LATER, "a value of version 2 is not known"),
-        (transactional_id_key(id_for(1)), b"\x00\x01", "a record is cut short"),
+        (transactional_id_key(id_for(1)), b"\x00\x01", "a record cannot be decoded: it is cut short"),
         (transactional_id_key(id_for(1)), history("x")[1][1], None),
-        (transactional_id_key(id_for(1)), history("x")[1][1][:-1], "a record is cut short"),  # type: ignore[index]
-        (b"\x00\x00\x00\x09x", history("x")[0][1], "a record is cut short"),
-        (b"\x00", history("x")[0][1], "a record is cut short"),
+        (transactional_id_key(id_for(1)), history("x")[1][1][:-1], "a record cannot be decoded: it is cut short"),  # type: ignore[index]
+        (b"\x00\x00\x00\x09x", history("x")[0][1], "a record cannot be decoded: it is cut short"),
+        (b"\x00", history("x")[0][1], "a record cannot be decoded: it is cut short"),
     ],
     ids=["later", "later, of another id", "cut short", "sound", "cut at its end", "its key cut short", "half a key"],
 )

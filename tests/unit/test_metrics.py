@@ -20,8 +20,8 @@ from txnscan.report.metrics import (
     NAMES,
     OTHERS,
     TOPICS_MAX,
+    Notified,
     Stuck,
-    Told,
     Watched,
     families,
     metrics_text,
@@ -33,7 +33,7 @@ from txnscan.sim.wire import ClusterShape, WireCluster
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
-def samples(watched: Watched, *told: Told) -> Samples:
+def samples(watched: Watched, *told: Notified) -> Samples:
     """Values by name and labels, without the cluster's."""
     return {
         (one.name, tuple(value for name, value in one.labels.items() if name != "cluster")): one.value
@@ -198,7 +198,7 @@ def test_what_is_written_to_a_file_is_read_again_by_prometheus_own_parser() -> N
 
 
 def test_notifications_are_counted_by_target_and_end() -> None:
-    found = samples(Watched("c", None, up=False), Told("slack", {"sent": 3, "failed": 1}, waiting=2))
+    found = samples(Watched("c", None, up=False), Notified("slack", {"sent": 3, "failed": 1}, waiting=2))
     assert found["txnscan_notifications_total", ("slack", "sent")] == 3
     assert found["txnscan_notifications_waiting", ("slack",)] == 2
 

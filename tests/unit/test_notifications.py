@@ -170,10 +170,10 @@ def test_each_is_sent_once_and_in_order(hook: Hook) -> None:
     notifier, said = sending(Target(f"{hook.url}/x", numbered()))
     notifier.tell(ids("a", "b"))
     notifier.tell(ids("c"))
-    wait_until(lambda: notifier.told()[0].ended["sent"] == 3, "three were sent")
+    wait_until(lambda: notifier.notified()[0].ended["sent"] == 3, "three were sent")
     notifier.close(5)
     assert [body for _, _, body in hook.received] == ["a", "b", "c"]
-    assert said == [] and notifier.told()[0].waiting == 0
+    assert said == [] and notifier.notified()[0].waiting == 0
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 408])
@@ -181,7 +181,7 @@ def test_what_fails_for_now_is_tried_again(hook: Hook, status: int) -> None:
     hook.answers = [status, status]
     notifier, said = sending(Target(hook.url, numbered()))
     notifier.tell(ids("a", "b"))
-    wait_until(lambda: notifier.told()[0].ended["sent"] == 2, "both were sent")
+    wait_until(lambda: notifier.notified()[0].ended["sent"] == 2, "both were sent")
     notifier.close(5)
     assert [body for _, _, body in hook.received] == ["a", "a", "a", "b"] and said == []
 
@@ -191,7 +191,7 @@ def test_what_can_never_succeed_is_given_up_at_once_and_said(hook: Hook, status:
     hook.answers = [status]
     notifier, said = sending(Target(f"{hook.url}/{SECRET}?key={SECRET}", numbered()))
     notifier.tell(ids("a", "b"))
-    wait_until(lambda: notifier.told()[0].ended["sent"] == 1, "the one behind it was sent")
+    wait_until(lambda: notifier.notified()[0].ended["sent"] == 1, "the one behind it was sent")
     notifier.close(5)
     assert [body for _, _, body in hook.received] == ["a", "b"], "nor is it sent elsewhere"
     assert said == [f"--notify: a notification to {hook.url} was given up: it answered HTTP {status}"]
@@ -213,7 +213,7 @@ def test_nothing_secret_is_in_what_is_said(hook: Hook, capfd: pytest.CaptureFixt
     notifier.tell([OPENED])
     wait_until(lambda: bool(said), "it was given up")
     notifier.close(5)
-    shown = f"{target!r} {failure} {said} {notifier.told()} {''.join(capfd.readouterr())}"
+    shown = f"{target!r} {failure} {said} {notifier.notified()} {''.join(capfd.readouterr())}"
     assert "127.0.0.1:1" in shown and SECRET not in shown
 
 
@@ -236,7 +236,7 @@ def test_a_target_that_does_not_answer_delays_neither_another_nor_who_tells() ->
     notifier, _ = sending(Target("http://dead:1", numbered()), Target("http://alive:1", numbered()), post=post)
     notifier.tell(ids("a", "b"))
     wait_until(lambda: sent == [b'"a"', b'"b"'], "the other target got both")
-    assert [one.waiting for one in notifier.told()] == [2, 0]
+    assert [one.waiting for one in notifier.notified()] == [2, 0]
     gate.set()
     notifier.close(5)
 
@@ -253,7 +253,7 @@ def test_the_queue_is_bounded_and_what_does_not_fit_is_counted_and_said(monkeypa
     notifier.tell(ids("a"))
     under_way.wait(60)
     notifier.tell(ids(*"bcdefg"))
-    assert notifier.told()[0].ended["dropped"] == 3
+    assert notifier.notified()[0].ended["dropped"] == 3
     assert said == ["--notify: 3 notifications to http://h:1 are dropped; 3 wait already"]
     gate.set()
     notifier.close(5)
@@ -296,7 +296,7 @@ def test_a_shape_that_fails_on_what_a_cluster_holds_costs_nobody_else_the_news(h
     wait_until(lambda: len(hook.received) == 1, "the other target was told")
     notifier.close(5)
     assert said == ["--notify: a notification to http://h:1 cannot be made: ZeroDivisionError"]
-    assert notifier.told()[0].ended["failed"] == 1
+    assert notifier.notified()[0].ended["failed"] == 1
 
 
 def test_a_target_may_stand_in_a_file(tmp_path: Path) -> None:

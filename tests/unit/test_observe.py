@@ -19,7 +19,7 @@ RECREATED = "the topic was deleted and created again"
 
 
 def wide(*producers: OpenProducer, **changes: Any) -> WideRow:
-    values = {"leader": 1, "topic": "p", "partition": 0, "open_producers": producers}
+    values: dict[str, Any] = {"leader": 1, "topic": "p", "partition": 0, "open_producers": producers}
     return WideRow(**(values | changes))
 
 

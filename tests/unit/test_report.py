@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from rich.console import Console
@@ -36,7 +36,7 @@ def hanging(**changes: Any) -> Judged:
 
 def shown(found: Any, *, every: bool = False, terminal: bool = False) -> str:
     output = io.StringIO()
-    colors = "standard" if terminal else None
+    colors: Literal["standard"] | None = "standard" if terminal else None
     console = Console(file=output, width=300, highlight=False, force_terminal=terminal, color_system=colors)
     print_sweep(console, found if isinstance(found, dict) else scan_object(found), every=every)
     return output.getvalue()

@@ -7,6 +7,7 @@ import re
 import types
 import typing
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -49,7 +50,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.none() | values_of(inner)
     if typing.get_origin(hint) is tuple:
         return st.lists(values_of(typing.get_args(hint)[0]), max_size=2).map(tuple)
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         return st.builds(hint, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(hint)})
     if issubclass(hint, StrEnum):
@@ -61,10 +62,11 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_rows_survive_the_way_through_arrow_whole_and_in_pieces(row_type: type, data: st.DataObject) -> None:
-    rows = data.draw(st.lists(values_of(row_type), max_size=2))
+    rows: list[Any] = data.draw(st.lists(values_of(row_type), max_size=2))
     table = to_arrow(rows, row_type)
     assert from_arrow(table, row_type) == rows
-    assert [row for batch in table.to_batches(max_chunksize=1) for row in from_arrow(batch, row_type)] == rows
+    pieces = table.to_batches(max_chunksize=1)
+    assert list(chain.from_iterable(from_arrow(piece, row_type) for piece in pieces)) == rows
 
 
 def test_a_judgement_survives_with_its_evidence_and_its_enums() -> None:

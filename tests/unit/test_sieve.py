@@ -495,7 +495,7 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def incident(index: int, producer_id: int, start_offset: int = 100, topic_id: str = "") -> TransactionKey:
-    return ("data", topic_id, index, producer_id, start_offset)
+    return TransactionKey("data", topic_id, index, producer_id, start_offset)
 
 
 @contextmanager
@@ -587,7 +587,7 @@ def test_a_partition_that_is_only_held_is_not_among_those_whose_incidents_may_be
     """An incident whose partition is of another topic of the same name, or out of scope, has no proven read either."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)
-    found = swept_fake(fake, history=Remembers((("gone", "", 0, 55, 40),)))
+    found = swept_fake(fake, history=Remembers((TransactionKey("gone", "", 0, 55, 40),)))
     assert set(found.proven) == {("data", 1), ("data", 2)}
 
 

@@ -130,12 +130,12 @@ def test_a_status_that_is_not_known_is_unknown_and_says_so(status: int) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (head() + struct.pack(">ih1sii", 1, 1, b"\xff", 1, 0) + TIMES, "a name is not UTF-8"),
-        (head(1) + b"\x02\x02\xff\x02\x00\x00\x00\x05\x00" + TIMES + b"\x00", "a name is not UTF-8"),
+        (head() + struct.pack(">ih1sii", 1, 1, b"\xff", 1, 0) + TIMES, "a text in it is not UTF-8"),
+        (head(1) + b"\x02\x02\xff\x02\x00\x00\x00\x05\x00" + TIMES + b"\x00", "a text in it is not UTF-8"),
         (head() + struct.pack(">ih", 1, -1) + TIMES, "cut short"),
         (head(1) + b"\x02\x00\x01\x00" + TIMES + b"\x00", "cut short"),
         (head() + b"\x7f\xff\xff\xff" + TIMES, "cut short"),
-        (head(1) + b"\xff\xff\xff\xff\xff\x01", "a number is too long"),
+        (head(1) + b"\xff\xff\xff\xff\xff\x01", "a number in it is too long"),
         (head(1) + b"\x01" + TIMES + b"\x01\x02\x01\x00", "cut short"),
     ],
     ids=[

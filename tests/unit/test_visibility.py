@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeAclsResponse
 
 from tests.fakes import FakeCluster, acl_resource
-from txnscan.evidence.visibility import Sight, Unprobed, class_probes, why_hidden
+from txnscan.evidence.visibility import Unprobed, changes, class_probes, hidden, probe, read_classes, why_hidden
 from txnscan.kafka.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, UNKNOWN_PRINCIPAL, AclRule, Permission, denied, lacks
 from txnscan.kafka.describe_acls import transactional_id_rules
 from txnscan.kafka.errors import RequestFailed
@@ -29,13 +29,12 @@ def rule(name: str, *, prefixed: bool = False, deny: bool = False, principal: st
 
 def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None) -> tuple[str, ...]:
     """What a broker hides; `meanwhile` happens between the probes."""
-    sight = Sight(cluster.send, 1, {TOKEN: 0}, WHO)
-    sight.read_rules()
-    sight.probe()
+    probes = {TOKEN: 0}
+    classes = read_classes(cluster.send, 1, probes, WHO)
+    first = probe(cluster.send, 1, probes, classes)
     meanwhile()
-    sight.probe()
-    sight.compare_rules()
-    return sight.hidden
+    second = probe(cluster.send, 1, probes, classes)
+    return hidden(1, classes, (first, second), changes(cluster.send, 1, classes, WHO), WHO)
 
 
 @pytest.fixture

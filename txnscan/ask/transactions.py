@@ -1,6 +1,6 @@
 """Transactional ids as their coordinators know them: all of them, one line each, or a few, with all there is.
 
-ListTransactions tells of an id its producer id and its state, and nothing of time. So those in a transaction are
+ListTransactions gives an id's producer id and state, and no time. So those in a transaction are
 described as well: when it began, by its coordinator's clock, and how long it may take. Kafka's tool lists neither.
 """
 

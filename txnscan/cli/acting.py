@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.base import app, progress_bar, spark_for, warn, write_json
+from txnscan.cli.base import app, progress_bar, reported_so_far, spark_for, warn, write_json
 from txnscan.cli.ending import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, Format, OutputFormat, SparkMaster
 from txnscan.config import ConfigError, ScanConfig, printable
@@ -205,7 +205,7 @@ def _abort(
         _agreed(expert.question(action), yes)
     plan = expert.plan_of(action, found, wall_clock_ms())
     report = LiveReport(1, progress, console)
-    try:
+    with reported_so_far(report, progress, console, executed=True):
         applied = abort_now(
             spark,
             config,
@@ -216,11 +216,6 @@ def _abort(
             on_result=report.on_result,
             on_settled=report.on_settled,
         )
-    except BaseException:
-        if report.has_begun:
-            with progress.paused():
-                note(report.so_far(executed=True))
-        raise
     if console is None:
         write_json(applied_object(applied))
     return applied.results[0]

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from txnscan import __version__
-from txnscan.cli.ending import complain
+from txnscan.cli.ending import complain, note
 from txnscan.cli.options import Format
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.files import check_writable, write_whole
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnscan.report.progress import TerminalProgress
+    from txnscan.report.resolution import LiveReport
     from txnscan.store.tables import Tables
 
 app = typer.Typer(
@@ -115,6 +116,28 @@ def opened_tables(tables: str, master: str | None, progress: TerminalProgress) -
     from txnscan.store.open import open_tables
 
     return open_tables(tables, spark_for(tables, master, progress))
+
+
+@contextmanager
+def reported_so_far(
+    report: LiveReport, progress: TerminalProgress, console: Console | None, *, executed: bool
+) -> Iterator[None]:
+    """What an apply did is reported also where something ends it early: Ctrl-C, or a lost journal.
+
+    console: where results are printed as they come; None where they are one object of JSON.
+    """
+    from txnscan.report.resolution import applied_object
+    from txnscan.resolve.run import Applied
+
+    try:
+        yield
+    except BaseException:
+        if report.has_begun:
+            with progress.paused():
+                note(report.so_far(executed=executed))
+                if console is None:
+                    write_json(applied_object(Applied(executed, tuple(report.results), tuple(report.settled))))
+        raise
 
 
 def write_json(found: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from txnscan.cli.base import app, progress_bar, spark_for, warn, write_json
+from txnscan.cli.base import app, progress_bar, reported_so_far, spark_for, warn, write_json
 from txnscan.cli.ending import errors_in_one_line, note
 from txnscan.cli.options import (
     BootstrapServer,
@@ -126,7 +126,7 @@ def apply(
         from txnscan.resolve.apply import chosen
         from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
         from txnscan.resolve.plan import from_json
-        from txnscan.resolve.run import Applied, apply_to, check_before_spark
+        from txnscan.resolve.run import apply_to, check_before_spark
 
         config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
         max_age_ms = parse_duration_ms(max_plan_age, "--max-plan-age")
@@ -141,7 +141,7 @@ def apply(
             progress("apply" if execute else "rehearse", 0, 1)
             console = stdout_console() if format is Format.TABLE else None
             report = LiveReport(len(chosen(made, wanted)), progress, console)
-            try:
+            with reported_so_far(report, progress, console, executed=execute):
                 applied = apply_to(
                     spark,
                     config,
@@ -154,13 +154,6 @@ def apply(
                     on_result=report.on_result,
                     on_settled=report.on_settled,
                 )
-            except BaseException:
-                if report.has_begun:
-                    with progress.paused():
-                        note(report.so_far(executed=execute))
-                        if console is None:
-                            write_json(applied_object(Applied(execute, tuple(report.results), tuple(report.settled))))
-                raise
         if console is None:
             write_json(applied_object(applied))
         else:

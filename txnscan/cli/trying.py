@@ -55,7 +55,7 @@ def simulate(
     """Show a history of a simulated cluster step by step: what happens, what a sweep says, and the truth."""
     with errors_in_one_line():
         from txnscan.sim.predict import predicted_lines
-        from txnscan.sim.show import listed, named_history, named_protocol, table_lines, told
+        from txnscan.sim.show import lines_of, listed, named_history, named_protocol, table_lines
 
         if cluster is not None:
             lines = predicted_lines(cluster, producers, open_partitions, latency_ms)
@@ -64,7 +64,7 @@ def simulate(
         elif transitions:
             lines = table_lines()
         else:
-            lines = told(named_history(story, world, seed), named_protocol(without))
+            lines = lines_of(named_history(story, world, seed), named_protocol(without))
         for line in lines:
             write_line(line)
 

@@ -40,7 +40,7 @@ def find_java() -> Path:
         raise JavaError(f"Java {JAVA_VERSION_MIN} or newer is needed, but {where}; install one or set JAVA_HOME")
     version = major_version(found)
     if version is None:
-        raise JavaError(f"{found} does not tell its version; set JAVA_HOME to a Java {JAVA_VERSION_MIN} or newer")
+        raise JavaError(f"{found} does not say its version; set JAVA_HOME to a Java {JAVA_VERSION_MIN} or newer")
     if version < JAVA_VERSION_MIN:
         raise JavaError(
             f"Java {JAVA_VERSION_MIN} or newer is needed, but {found} is Java {version}; "
@@ -50,13 +50,13 @@ def find_java() -> Path:
 
 
 def major_version(executable: str) -> int | None:
-    """Java's version, such as 17; None where it does not tell."""
+    """Java's version, such as 17; None where it does not say."""
     try:
         ran = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    told = _VERSION.search(ran.stderr + ran.stdout)
-    return int(told["major"]) if told else None
+    found = _VERSION.search(ran.stderr + ran.stdout)
+    return int(found["major"]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def jar_directory(
     """A directory with the jars of the set, fetched when it is not in the cache yet.
 
     ivy_cache: an Ivy cache to read and fill, instead of one that is thrown away.
-    say: told in one sentence before a fetch. Raises JavaError.
+    say: called with a sentence before a fetch. Raises JavaError.
     """
     cache = _cache()
     kept = cache / wanted.name

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# What a JVM and Spark say at every start, or for having been told where options are.
+# What a JVM and Spark say at every start, or because options are set.
 _NOISE = re.compile(
     r"WARNING: Using incubator modules|Setting default log level to|To adjust logging level use sc\.setLogLevel"
     r"|Picked up _?JAVA_|NOTE: Picked up"
@@ -71,8 +71,8 @@ def _why(error: Exception) -> str:
 def start_jvm(heard: Callable[[str], None]) -> None:
     """Starts the JVM that the next session takes, by what PYSPARK_SUBMIT_ARGS says.
 
-    heard: told each line that it writes and that means something, once it has started; where it does not, the reason is
-    in the error.
+    heard: called with each line that it writes and that means something, once it has started; where it does not, the
+    reason is in the error.
 
     Does nothing where this process has one already. Raises JvmFailed.
     """

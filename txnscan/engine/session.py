@@ -116,8 +116,8 @@ def spark_session(
     otherwise on `master`, MASTER of the environment, or `local[*]`, with `settings` over those of conf/, and
     spark-submit's options in SPARK_SUBMIT_OPTS_TXNSCAN over both.
 
-    heard: told each line that Spark's own process writes. Raises SparkUnavailable when PySpark or Java is missing or
-    Spark does not start, and ConfigError for a master that is none.
+    heard: called with each line that Spark's own process writes. Raises SparkUnavailable when PySpark or Java is
+    missing or Spark does not start, and ConfigError for a master that is none.
     """
     require_pyspark()
     from pyspark.sql import SparkSession

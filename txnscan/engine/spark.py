@@ -85,7 +85,7 @@ class SparkEngine:
         """
 
         def start() -> None:
-            # What is wrong here is wrong in the first read too, and told there.
+            # What is wrong here is wrong in the first read too, and reported there.
             with suppress(Exception):
                 no_work = dealt([[]] * self._parallelism, self._parallelism)
                 self._spread(_never, no_work, WideRow).toArrow()

@@ -76,7 +76,7 @@ class Agreement:
         if partition.leader < 0:
             raise Unagreed(f"{topic}-{index} has no leader")
         if partition.leader_epoch < 0:
-            raise Unagreed(f"the brokers do not tell the leader epoch of {topic}-{index}")
+            raise Unagreed(f"the brokers do not report the leader epoch of {topic}-{index}")
         return partition
 
     def _missing(self, topic: str) -> Unagreed:
@@ -124,7 +124,7 @@ def read_agreement(
 ) -> Agreement:
     """Asks the known brokers about these topics, then those that their answers name besides.
 
-    `learn` is told of every broker named, so that `send` can reach it. principal: the scanner's name.
+    `learn` gets every broker named, so that `send` can reach it. principal: the scanner's name.
     """
     round_of_all = MetadataRound(topics)
 

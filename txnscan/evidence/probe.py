@@ -94,7 +94,7 @@ def read_narrow(
 
 
 def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
-    """A row for each partition whose offsets its leader tells: what a transaction that is held blocks."""
+    """A row for each partition whose offsets its leader reports: what a transaction that is held blocks."""
     try:
         high = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
         stable = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)

@@ -73,7 +73,7 @@ class Reader:
     def wide(self, topics: Sequence[Topic], on_progress: OnProgress, on_retry: OnProgress) -> Wide:
         """DescribeProducers over all these partitions; those that failed once more, by fresh metadata.
 
-        The two are told of progress in partitions.
+        Both report progress in partitions.
         """
         rows, errors = self._wide(topics, on_progress)
         if errors:
@@ -146,7 +146,7 @@ class Reader:
         ]
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
-        """Where these partitions stand, as far as their leaders by one broker's word tell. No verdict rests on it."""
+        """Where these partitions stand, as reported by the leaders that one broker names. No verdict rests on it."""
         believed = Agreement(views=(view,), errors=())
         known = []
         for key in keys:

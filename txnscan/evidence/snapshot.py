@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from txnscan.evidence.agreement import Agreement, Unagreed
-from txnscan.evidence.visibility import Sight
+from txnscan.evidence.visibility import Probed, changes, hidden, probe, read_classes
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
@@ -39,6 +39,7 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Partition, S
 # A broker answers these for an id only when it has the id's partition cached.
 _CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_UNANSWERED = Probed({}, {}, any_refused=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +72,25 @@ def ask_coordinators(
 
     principal: the scanner's name, for what to grant it.
     """
-    sight = Sight(send, broker_id, probes, principal)
-    before: dict[int, int] = {}
-    after: dict[int, int] = {}
+    classes = read_classes(send, broker_id, probes, principal)
+    probed: list[Probed] = []
     listed: dict[str, ListedTransaction] | None = None
     described: dict[str, DescribedTransaction] = {}
+    changed: frozenset[str] = frozenset()
     error, lacks_api = None, None
     try:
-        sight.read_rules()
-        before.update(sight.probe())
+        probed.append(probe(send, broker_id, probes, classes))
         found = list_transactions(send, broker_id, producer_ids=open_producer_ids)
         # Nobody has to rely on the filter: what else a broker gives is not asked for.
         listed = {name: one for name, one in found.items() if one.producer_id in open_producer_ids}
-        described.update(describe_transactions(send, broker_id, sorted(listed)))
-        after.update(sight.probe())
-        sight.compare_rules()
+        described = describe_transactions(send, broker_id, sorted(listed))
+        probed.append(probe(send, broker_id, probes, classes))
+        changed = changes(send, broker_id, classes, principal)
     except RequestFailed as failed:
         error, lacks_api = failed.error, failed.lacks_api
-    return CoordinatorAnswers(broker_id, before, listed, described, after, error, sight.hidden, lacks_api)
+    before, after = (one.partitions for one in (*probed, *[_UNANSWERED] * 2)[:2])
+    why = hidden(broker_id, classes, probed, changed, principal)
+    return CoordinatorAnswers(broker_id, before, listed, described, after, error, why, lacks_api)
 
 
 def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str], principal: str) -> str | None:
@@ -103,7 +105,7 @@ def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[
             if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
                 needed = Permission("Describe", "Topic", topic)
                 return f"broker {broker_id} does not show {topic}: {explained(error, error, needed, principal)}"
-            # Any other error is told to those who may know of the topic alone.
+            # Brokers give any other error only to those who may describe the topic.
             if error is None and topic not in shown:
                 return f"broker {broker_id} left {topic} out of its answer"
     return None
@@ -139,11 +141,13 @@ def conclude(
     visibility_error = _visibility_error(by_broker)
     # What was refused stands there already, once, with what to do about it.
     refused = {k for k in uncovered if _refused(by_broker, before, k)} if visibility_error is not None else set()
-    hidden = {b: _hidden_topic((before, after), b, open_topics, principal) for b, a in by_broker.items() if a.listed}
+    topic_hidden = {
+        b: _hidden_topic((before, after), b, open_topics, principal) for b, a in by_broker.items() if a.listed
+    }
     views = [
         view
         for answer in by_broker.values()
-        for view in _views(answer, hidden.get(answer.broker_id), partition_count, uncovered, split_errors)
+        for view in _views(answer, topic_hidden.get(answer.broker_id), partition_count, uncovered, split_errors)
     ]
     return Snapshot(
         views=tuple(sorted(views, key=lambda view: (view.producer_id, view.transactional_id, view.broker_id))),
@@ -277,8 +281,8 @@ def _with_remedy(error: str, code: int | None, answer: CoordinatorAnswers) -> st
 
 def _visibility_error(by_broker: Mapping[int, CoordinatorAnswers]) -> str | None:
     """Why obligation A does not hold, or None. A broker without a listing hides nothing: it covers nothing."""
-    told = (sentence for _, a in sorted(by_broker.items()) if a.listed is not None for sentence in a.hidden)
-    return "; ".join(dict.fromkeys(told)) or None
+    reasons = (sentence for _, a in sorted(by_broker.items()) if a.listed is not None for sentence in a.hidden)
+    return "; ".join(dict.fromkeys(reasons)) or None
 
 
 def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers]) -> tuple[ScanError, ...]:

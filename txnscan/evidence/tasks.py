@@ -31,7 +31,7 @@ class ClientFactory:
     brokers: tuple[Broker, ...]
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
-    # Of the last few sweeps, oldest first: several may run at once, and an executor is not told when one ends.
+    # Of the last few sweeps, oldest first: several may run at once, and an executor does not learn when one ends.
     _clients: ClassVar[dict[str, Client]] = {}
     # The sweeps that this process drives (`driven`), and whose clients it closes itself.
     _driven: ClassVar[set[str]] = set()

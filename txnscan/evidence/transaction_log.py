@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 
+from txnscan.kafka.primitives import Reader
 from txnscan.model import Key, LoggedTransaction, State
 
 _KEY_VERSION = 0
@@ -31,10 +32,10 @@ class UnknownRecord(ValueError):
 
 def transactional_id(key: bytes) -> str | None:
     """The id that a record is about; None for a key of another kind, which brokers skip too. Raises UnknownRecord."""
-    reader = _Reader(key)
-    if reader.number(">h") != _KEY_VERSION:
+    record = _Record(key)
+    if record.int16() != _KEY_VERSION:
         return None
-    return reader.string()
+    return record.text(record.int16())
 
 
 def transactional_id_key(name: str) -> bytes:
@@ -83,7 +84,7 @@ def peeked(batch: bytes) -> tuple[bytes, bytes] | None:
 def producer_id(value: bytes) -> int:
     """The producer id of a value, without decoding the rest. Raises UnknownRecord."""
     if len(value) < _PRODUCER_ID.size:
-        raise UnknownRecord("a record is cut short")
+        raise UnknownRecord("a record cannot be decoded: it is cut short")
     version, found = _PRODUCER_ID.unpack_from(value)
     _check_version(version)
     return int(found)
@@ -96,16 +97,16 @@ def tombstone(offset: int, whole_from: int, name: str) -> LoggedTransaction:
 
 def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTransaction:
     """The record of an id. Raises UnknownRecord for what is damaged, or of a later version than this one knows."""
-    reader = _Reader(value)
-    version = reader.number(">h")
+    record = _Record(value)
+    version = record.int16()
     _check_version(version)
     flexible = version >= _FLEXIBLE
-    pid, epoch, timeout_ms, status = (reader.number(form) for form in (">q", ">h", ">i", ">b"))
+    pid, epoch, timeout_ms, status = record.int64(), record.int16(), record.int32(), record.int8()
     if not 0 <= status < len(_STATES):
         raise UnknownRecord(f"a status of {status} is not known")
-    partitions = reader.partitions(flexible)
-    updated_ms, start_time_ms = reader.number(">q"), reader.number(">q")
-    tags = reader.tags() if flexible else {}
+    partitions = record.partitions(flexible)
+    updated_ms, start_time_ms = record.int64(), record.int64()
+    tags = record.tags() if flexible else {}
     return LoggedTransaction(
         offset=offset,
         whole_from=whole_from,
@@ -114,7 +115,7 @@ def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTrans
         producer_epoch=epoch,
         state=_STATES[status],
         partitions=partitions,
-        client_version=_Reader(tags[_CLIENT_VERSION_TAG]).number(">h") if _CLIENT_VERSION_TAG in tags else 0,
+        client_version=_Record(tags[_CLIENT_VERSION_TAG]).int16() if _CLIENT_VERSION_TAG in tags else 0,
         start_time_ms=start_time_ms,
         updated_ms=updated_ms,
         timeout_ms=timeout_ms,
@@ -126,50 +127,27 @@ def _check_version(version: int) -> None:
         raise UnknownRecord(f"a value of version {version} is not known")
 
 
-class _Reader:
-    """Reads from the front of some bytes; raises UnknownRecord where they end too soon."""
+class _Record(Reader):
+    """Reads a key or a value. Raises UnknownRecord."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+    __slots__ = ()
 
-    def take(self, size: int) -> bytes:
-        if not 0 <= size <= len(self._data) - self._at:
-            raise UnknownRecord("a record is cut short")
-        self._at += size
-        return self._data[self._at - size : self._at]
+    def error(self, why: str) -> UnknownRecord:
+        """See Reader."""
+        return UnknownRecord(f"a record cannot be decoded: {why}")
 
-    def number(self, form: str) -> int:
-        return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])
+    def topic(self, flexible: bool) -> str:
+        return self.text(self.uvarint() - 1 if flexible else self.int16())
 
-    def unsigned_varint(self) -> int:
-        value = shift = 0
-        while shift < 35:
-            byte = self.number(">B")
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        raise UnknownRecord("a number is too long")
-
-    def string(self, flexible: bool = False) -> str:
-        size = self.unsigned_varint() - 1 if flexible else self.number(">h")
-        try:
-            return self.take(size).decode()
-        except UnicodeDecodeError:
-            raise UnknownRecord("a name is not UTF-8") from None
-
-    def _count(self, flexible: bool) -> int:
-        """The length of an array, 0 for null."""
-        return max(self.unsigned_varint() - 1 if flexible else self.number(">i"), 0)
+    def count(self, flexible: bool) -> int:
+        """The length of an array, nothing for null."""
+        return self.uvarint() - 1 if flexible else self.int32()
 
     def partitions(self, flexible: bool) -> frozenset[Key]:
         found: set[Key] = set()
-        for _ in range(self._count(flexible)):
-            topic = self.string(flexible)
-            found |= {(topic, self.number(">i")) for _ in range(self._count(flexible))}
+        for _ in range(self.count(flexible)):
+            topic = self.topic(flexible)
+            found |= {(topic, self.int32()) for _ in range(self.count(flexible))}
             if flexible:
                 self.tags()
         return frozenset(found)
-
-    def tags(self) -> dict[int, bytes]:
-        return {self.unsigned_varint(): self.take(self.unsigned_varint()) for _ in range(self.unsigned_varint())}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from txnscan.kafka.acls import (
     DESCRIBE_ALL_IDS,
@@ -41,79 +42,103 @@ _AUTHORISED = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_TOLD_MAX = 3
+_REASONS_MAX = 3
 
 
-class Sight:
-    """What one broker lets this principal see: the rules that it knows, and its answers to the probes.
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The classes of ids that a broker's rules distinguish.
+
+    rules: those on transactional ids, None where the broker did not list them. ids: one id of each class, with what
+    allows that class. unknown: why there may be other classes, in sentences.
+    """
+
+    rules: frozenset[AclRule] | None
+    ids: Mapping[str, Permission]
+    unknown: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A broker's answers to one round of probes, as error codes.
+
+    partitions: by `__transaction_state` partition. classes: by the id of each class, None where no answer is about it.
+    any_refused: whether any of all the ids may not be described.
+    """
+
+    partitions: Mapping[int, int]
+    classes: Mapping[str, int | None]
+    any_refused: bool
+
+
+def read_classes(send: Send, broker_id: int, probes: Mapping[str, int], principal: str) -> Classes:
+    """Which classes of ids there are. Never raises: what failed is in the answer.
 
     probes: random ids, one for each `__transaction_state` partition. principal: the scanner's name, for advice.
     """
+    rules, unknown = _rules(send, broker_id, principal)
+    # Without probes there is nothing to prove: no partition of `__transaction_state` was shown.
+    if not probes:
+        return Classes(rules, {}, unknown)
+    try:
+        return Classes(rules, class_probes(rules or (), next(iter(probes))), unknown)
+    except Unprobed as unprobed:
+        return Classes(rules, {}, unknown | {str(unprobed)})
 
-    def __init__(self, send: Send, broker_id: int, probes: Mapping[str, int], principal: str) -> None:
-        self._send = send
-        self._broker_id = broker_id
-        self._probes = probes
-        self._principal = principal
-        self._rules: frozenset[AclRule] | None = None
-        self._classes: Mapping[str, Permission] = {}
-        self._refused: set[str] = set()
-        self._any_refused = False
-        self._unknown: set[str] = set()
 
-    def read_rules(self) -> None:
-        """Which classes of ids there are. What fails is told by `hidden`."""
-        self._rules = self._ask_rules()
-        try:
-            # Without probes there is nothing to prove: no partition of `__transaction_state` was shown.
-            if self._probes:
-                self._classes = class_probes(self._rules or (), next(iter(self._probes)))
-        except Unprobed as unprobed:
-            self._unknown.add(str(unprobed))
+def probe(send: Send, broker_id: int, probes: Mapping[str, int], classes: Classes) -> Probed:
+    """Describes the random ids and an id of each class, all with one request. Raises RequestFailed."""
+    answers = describe_transactions(send, broker_id, {**probes, **classes.ids})
+    return Probed(
+        {probes[name]: answer.error_code for name, answer in answers.items() if name in probes},
+        {name: answers[name].error_code if name in answers else None for name in classes.ids},
+        any(answer.error_code == _REFUSED for answer in answers.values()),
+    )
 
-    def probe(self) -> dict[int, int]:
-        """The answers to the probes, error code by `__transaction_state` partition. Raises RequestFailed.
 
-        An id of each class is asked for with them.
-        """
-        answers = describe_transactions(self._send, self._broker_id, {**self._probes, **self._classes})
-        if any(answer.error_code == _REFUSED for answer in answers.values()):
-            self._any_refused = True
-        for name, permission in self._classes.items():
-            code = answers[name].error_code if name in answers else None
-            if code == _REFUSED:
-                self._refused.add(name)
-            elif code not in _AUTHORISED:
-                said = error_name(code) if code is not None else "nothing"
-                self._unknown.add(f"broker {self._broker_id} answered {said} when asked for {permission}")
-        return {self._probes[name]: answer.error_code for name, answer in answers.items() if name in self._probes}
+def changes(send: Send, broker_id: int, classes: Classes, principal: str) -> frozenset[str]:
+    """Why classes may have come while the broker was asked, in sentences: the probes could not show what these hide."""
+    if classes.rules is None:
+        return frozenset()
+    rules, unknown = _rules(send, broker_id, principal)
+    known = {(rule.name, rule.prefixed) for rule in classes.rules}
+    new = rules is not None and any((rule.name, rule.prefixed) not in known for rule in rules)
+    return unknown | {_changed(broker_id)} if new else unknown
 
-    def compare_rules(self) -> None:
-        """Rules that came after the probes may have hidden what these could not show. What fails is in `hidden`."""
-        if self._rules is None or (rules := self._ask_rules()) is None:
-            return
-        known = {(rule.name, rule.prefixed) for rule in self._rules}
-        if any((rule.name, rule.prefixed) not in known for rule in rules):
-            self._unknown.add(self._changed)
 
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """Why ids may be missing in this broker's listing, in sentences; none when obligation A holds for it."""
-        refused = {name: self._classes[name] for name in self._refused}
-        why = (*why_hidden(refused, self._rules or (), self._principal), *sorted(self._unknown))
-        # Every random id is of one of the classes: of one that was hidden for a moment, where none was refused.
-        return why or ((self._changed,) if self._any_refused else ())
+def hidden(
+    broker_id: int, classes: Classes, probed: Iterable[Probed], changed: Iterable[str], principal: str
+) -> tuple[str, ...]:
+    """Why ids may be missing in this broker's listing, in sentences; none when obligation A holds for it.
 
-    @property
-    def _changed(self) -> str:
-        return f"the ACLs on transactional ids changed while broker {self._broker_id} was asked"
+    probed: each round of probes that it answered. changed: what `changes` found.
+    """
+    rounds = tuple(probed)
+    codes = [(name, code) for one in rounds for name, code in one.classes.items()]
+    refused = {name: classes.ids[name] for name, code in codes if code == _REFUSED}
+    unknown = classes.unknown.union(
+        changed,
+        (
+            f"broker {broker_id} answered {error_name(code) if code is not None else 'nothing'} when asked for "
+            f"{classes.ids[name]}"
+            for name, code in codes
+            if code != _REFUSED and code not in _AUTHORISED
+        ),
+    )
+    why = (*why_hidden(refused, classes.rules or (), principal), *sorted(unknown))
+    # Every random id is of one of the classes: of one that was hidden for a moment, where none was refused.
+    return why or ((_changed(broker_id),) if any(one.any_refused for one in rounds) else ())
 
-    def _ask_rules(self) -> frozenset[AclRule] | None:
-        try:
-            return transactional_id_rules(self._send, self._broker_id)
-        except RequestFailed as failed:
-            self._unknown.add(explained(failed.error, failed.code, DESCRIBE_CLUSTER, self._principal))
-            return None
+
+def _changed(broker_id: int) -> str:
+    return f"the ACLs on transactional ids changed while broker {broker_id} was asked"
+
+
+def _rules(send: Send, broker_id: int, principal: str) -> tuple[frozenset[AclRule] | None, frozenset[str]]:
+    try:
+        return transactional_id_rules(send, broker_id), frozenset()
+    except RequestFailed as failed:
+        return None, frozenset({explained(failed.error, failed.code, DESCRIBE_CLUSTER, principal)})
 
 
 class Unprobed(Exception):
@@ -121,7 +146,7 @@ class Unprobed(Exception):
 
 
 def class_probes(rules: Iterable[AclRule], token: str) -> dict[str, Permission]:
-    """One id for each class of ids that the rules tell apart, with what allows that class. Raises Unprobed.
+    """One id for each class of ids that the rules distinguish, with what allows that class. Raises Unprobed.
 
     token: random, so that no application has an id that ends in it.
     """
@@ -148,7 +173,7 @@ def _continued(prefix: str, prefixes: set[str], token: str) -> str:
 def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], principal: str) -> tuple[str, ...]:
     """What hides these classes of ids from this principal, in sentences, each with the command that puts it right.
 
-    refused: as `class_probes` gives them. principal: its name as far as the settings tell.
+    refused: as `class_probes` gives them. principal: its name, where the settings have it.
     """
     denying = sorted(
         (rule for rule in rules if rule.denies_describe and _may_be_for(principal, rule)),
@@ -165,9 +190,9 @@ def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], prin
     # (`allow.everyone.if.no.acl.found`), a rule on '*' would take them from everybody else.
     if DESCRIBE_ALL_IDS in lacking:
         lacking = {DESCRIBE_ALL_IDS}
-    told = sorted(sentences | {lacks(permission, principal) for permission in lacking})
-    more = len(told) - _TOLD_MAX
-    return (*told[:_TOLD_MAX], f"{more} more rules hide transactional ids") if more > 0 else tuple(told)
+    reasons = sorted(sentences | {lacks(permission, principal) for permission in lacking})
+    more = len(reasons) - _REASONS_MAX
+    return (*reasons[:_REASONS_MAX], f"{more} more rules hide transactional ids") if more > 0 else tuple(reasons)
 
 
 def _may_be_for(principal: str, rule: AclRule) -> bool:

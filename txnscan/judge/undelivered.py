@@ -6,7 +6,7 @@ Where it has no leader (Kafka 4.3 skips it then), or is closed already and refus
 open to judge. So it warns.
 
 A warning is no verdict, and proves nothing: what is in Prepare* may be done a moment later. The age is that of the
-whole transaction, since brokers do not tell when it was decided.
+whole transaction, since brokers do not report when it was decided.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from kafka.protocol.admin import DescribeProducersRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.compact import NO_TAGS, items, numbers, string
 from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.kafka.frames import AsBytes, Body, Cursor, undecodable
+from txnscan.kafka.primitives import NO_TAGS, items, numbers, string
 from txnscan.model import Key, OpenProducer
 
 # A partition's number and error, and the two lengths behind it when it has no error message.

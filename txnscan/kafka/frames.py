@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.primitives import Reader
 
-_INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+_INT32 = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,84 +94,14 @@ def api_name(request: Any) -> str:
     return type(request.request if isinstance(request, AsBytes) else request).__name__.removesuffix("Request")
 
 
-class Cursor:
-    """Reads the primitive types of Kafka's flexible versions (KIP-482), in order. Raises RequestFailed where the bytes
-    end too early or cannot be what they claim.
-    """
+class Cursor(Reader):
+    """Reads an answer. Raises RequestFailed."""
 
-    __slots__ = ("at", "data")
+    __slots__ = ()
 
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data = data
-        self.at = at
-
-    def skip(self, count: int) -> None:
-        self.at += count
-        if self.at > len(self.data):
-            raise undecodable("it ends too early")
-
-    def int16(self) -> int:
-        return self._number(_INT16)
-
-    def int32(self) -> int:
-        return self._number(_INT32)
-
-    def int64(self) -> int:
-        return self._number(_INT64)
-
-    def _number(self, kind: struct.Struct) -> int:
-        at = self.at
-        self.skip(kind.size)
-        return int(kind.unpack_from(self.data, at)[0])
-
-    def uvarint(self) -> int:
-        """An unsigned varint of at most 32 bits."""
-        at = self.at
-        # One byte, nearly always.
-        if at < len(self.data) and self.data[at] < 0x80:
-            self.at = at + 1
-            return self.data[at]
-        value = shift = 0
-        while True:
-            at = self.at
-            self.skip(1)
-            byte = self.data[at]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 28:
-                raise undecodable("a number in it is too long")
-
-    def length(self) -> int:
-        """The length of a compact array. Raises RequestFailed for null: absence must not follow from it."""
-        length = self.uvarint() - 1
-        if length < 0:
-            raise undecodable("it holds null in place of a list")
-        return length
-
-    def string(self) -> str | None:
-        """A compact nullable string."""
-        length = self.uvarint() - 1
-        if length < 0:
-            return None
-        at = self.at
-        self.skip(length)
-        try:
-            return self.data[at : at + length].decode("utf-8")
-        except UnicodeDecodeError:
-            raise undecodable("a text in it is not UTF-8") from None
-
-    def tags(self) -> None:
-        """Passes over tagged fields, which a later release may have added."""
-        for _ in range(self.uvarint()):
-            self.uvarint()
-            self.skip(self.uvarint())
-
-    def end(self) -> None:
-        """Raises RequestFailed where bytes are left over."""
-        if self.at != len(self.data):
-            raise undecodable(f"it has {len(self.data) - self.at} bytes too many")
+    def error(self, why: str) -> RequestFailed:
+        """See Reader."""
+        return undecodable(why)
 
 
 def undecodable(why: str) -> RequestFailed:

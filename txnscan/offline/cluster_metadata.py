@@ -84,9 +84,7 @@ class Metadata:
             return
         for _ in range(record.uvarint()):
             tag, size = record.uvarint(), record.uvarint()
-            at = record.at
-            record.skip(size)
-            held = Cursor(record.data[at : at + size])
+            held = Cursor(record.take(size))
             if tag == _ISR:
                 now = replace(now, in_sync=_numbers(held))
             elif tag == _LEADER:
@@ -97,9 +95,7 @@ class Metadata:
 
 
 def _topic_id(record: Cursor) -> str:
-    at = record.at
-    record.skip(_UUID_BYTES)
-    return base64.urlsafe_b64encode(record.data[at : at + _UUID_BYTES]).decode().rstrip("=")
+    return base64.urlsafe_b64encode(record.take(_UUID_BYTES)).decode().rstrip("=")
 
 
 def _numbers(record: Cursor) -> tuple[int, ...]:

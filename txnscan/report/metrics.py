@@ -1,6 +1,6 @@
 """Sweeps as Prometheus metrics: pure functions from what is known of a cluster to families, and a collector of them.
 
-A scrape tells of the last finished sweep. `NAMES` is the one list of what there is, and the page docs/monitoring has
+A scrape shows the last finished sweep. `NAMES` is the one list of what there is, and the page docs/monitoring has
 it too. No producer id and no transactional id is a label: they come and go without end. Topics are labels, the
 worst `TOPICS_MAX` of them; the others are together as `OTHERS`, which is no legal name of a topic.
 """
@@ -27,7 +27,7 @@ OTHERS = "(other)"
 # jmx_exporter names it by the rule that its examples for Kafka have (`kafka_server_$1_$2`, `lowercaseOutputName`).
 LATE_PARTITIONS = "kafka_server_replicamanager_partitionswithlatetransactionscount"
 
-# Every family: what it tells, and its labels.
+# Every family: what it shows, and its labels.
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
         "txnscan_build_info": ("The version of txnscan that says this", ("version",)),
@@ -113,7 +113,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Notified:
     """What became of a target's notifications: how many ended how ("sent", "failed", "dropped"), how many wait."""
 
     target: str
@@ -126,7 +126,7 @@ def watched_once(name: str, scan: Scan) -> Watched:
     return Watched(name, scan, up=True, last_complete_ms=scan.finished_at_ms if scan.complete else None)
 
 
-def families(clusters: Iterable[Watched], told: Iterable[Told] = ()) -> list[Metric]:
+def families(clusters: Iterable[Watched], notified: Iterable[Notified] = ()) -> list[Metric]:
     """The families of `NAMES` that have something to tell, in that order."""
     found: dict[str, Metric] = {
         name: (CounterMetricFamily if name in _COUNTERS else GaugeMetricFamily)(name, meaning, labels=labels)
@@ -140,7 +140,7 @@ def families(clusters: Iterable[Watched], told: Iterable[Told] = ()) -> list[Met
     for watched in clusters:
         for name, labels, value in _of_cluster(watched):
             add(name, [watched.name, *labels], value)
-    for one in told:
+    for one in notified:
         for result, count in sorted(one.ended.items()):
             add("txnscan_notifications_total", [one.target, result], count)
         add("txnscan_notifications_waiting", [one.target], one.waiting)
@@ -150,7 +150,7 @@ def families(clusters: Iterable[Watched], told: Iterable[Told] = ()) -> list[Met
 class SweepCollector(Collector):
     """Gives a registry the families of what `now` gives when it is scraped."""
 
-    def __init__(self, now: Callable[[], tuple[Iterable[Watched], Iterable[Told]]]) -> None:
+    def __init__(self, now: Callable[[], tuple[Iterable[Watched], Iterable[Notified]]]) -> None:
         self._now = now
 
     def collect(self) -> Iterator[Metric]:

@@ -135,10 +135,10 @@ _STEPS = {
 
 
 class LiveReport:
-    """Tells what an apply does while it does it: the step under way as progress, each result as it is known. And where
-    it breaks off, what was done so far.
+    """What an apply does while it does it: the step under way as progress, each result as it is known, and where it is
+    ended early, what was done so far.
 
-    progress: of the terminal. console: where results are printed; None where they are told as a whole, at the end.
+    progress: of the terminal. console: where results are printed; None where they are written as a whole, at the end.
     """
 
     def __init__(self, actions: int, progress: TerminalProgress, console: Console | None) -> None:

@@ -27,10 +27,10 @@ _SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
 # What each outcome means for whoever would act on it. None of them is called as the reason maybe_committed is: that one
 # says what the coordinator shows, this one what its log proves.
 _OUTCOMES: Mapping[str, str] = {
-    "committed": "Outcome: committed, which is proven. {}. A COMMIT marker completes it; an abort would delete data.",
-    "not_committed": "Outcome: not committed, which is proven. {}. An ABORT marker deletes nothing committed.",
-    "maybe_committed": "Outcome: nobody can tell whether it committed, so no marker may ever be written. {}.",
-    "unknown": "Outcome: unknown. {}. An ABORT marker would end it, and needs --accept-unknown-outcome.",
+    "committed": "Outcome committed, proven: {}. A COMMIT marker completes it; an abort would delete data.",
+    "not_committed": "Outcome not committed, proven: {}. An ABORT marker deletes nothing committed.",
+    "maybe_committed": "Outcome: it may be committed, so that no marker may ever be written: {}.",
+    "unknown": "Outcome unknown: {}. An ABORT marker would end it, and needs --accept-unknown-outcome.",
 }
 # A sweep reads for so long after it began that what it first saw is no age.
 _AT_ONCE_MS, _SWEEP_MS_MAX = 1_000, 60_000

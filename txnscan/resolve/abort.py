@@ -4,7 +4,7 @@ It asks more of its user than `plan` and `apply` do, and less of time: no second
 - what is not proven to hang, or is not late yet;
 - what an owner is still at the epoch of, which has to be fenced first;
 - what committed, or may have: an abort deletes its data;
-- what nothing tells the outcome of, without --accept-unknown-outcome.
+- what has an unknown outcome, without --accept-unknown-outcome.
 
 `--force REASON` sends against all of these, and never against one: the partition's leader must be proven to have that
 very transaction open. Brokers before Kafka 2.8 cannot be asked for it; there the user brings producer id and epochs,
@@ -155,7 +155,7 @@ def _not_to_be_ended(judged: Judged) -> str | None:
             f"force-terminate --transactional-id {_owner(judged)}, and look again"
         )
     if not now.late:
-        return f"it is not late yet: it is open for {duration(now.age_ms)} as far as can be told; look again later"
+        return f"it is not late yet: it is open for {duration(now.age_ms)} as far as is known; look again later"
     return None
 
 

@@ -193,7 +193,7 @@ class ApplyRunning(ConfigError):
 
 
 def _nothing(result: Result) -> None:
-    """What is told to nobody."""
+    """Reports to nobody."""
 
 
 def settle_interrupted(
@@ -205,11 +205,11 @@ def settle_interrupted(
 ) -> list[Result]:
     """Looks at what became of attempts that an earlier apply left without an outcome, and writes that down.
 
-    on_result: told each result as soon as it is known.
+    on_result: called with each result as soon as it is known.
     """
     results: list[Result] = []
 
-    def told(result: Result) -> Result:
+    def reported(result: Result) -> Result:
         results.append(result)
         on_result(result)
         return result
@@ -218,15 +218,15 @@ def settle_interrupted(
         if attempt.status is not None:
             continue
         if attempt.action.reason == FORCE_TERMINATE:
-            result = told(Result(attempt.action, Status.UNKNOWN, _FENCE_INTERRUPTED))
+            result = reported(Result(attempt.action, Status.UNKNOWN, _FENCE_INTERRUPTED))
             journal.conclude(plan, attempt.attempt_id, attempt.action, result.status, result.detail)
             continue
         look = brokers.look(attempt.action)
         if look.error is not None:
             detail = f"an earlier apply was interrupted, and the partition cannot be read: {look.error}"
-            told(Result(attempt.action, Status.UNKNOWN, detail))
+            reported(Result(attempt.action, Status.UNKNOWN, detail))
             continue
-        result = told(_interrupted(attempt.action, look))
+        result = reported(_interrupted(attempt.action, look))
         journal.conclude(plan, attempt.attempt_id, attempt.action, result.status, result.detail)
     return results
 
@@ -259,10 +259,9 @@ def apply_plan(
     """Does the plan's actions in order; without `execute` everything up to the sending. One result for each.
 
     options: those given of the ones that actions need. sleep: waits, in seconds. on_step: called before each step.
-    on_result: told each result as soon as it is known, before it is written down. only: the partitions to act on, as
-    "topic-partition"; empty is all of the plan. forced: why to send against the guards; no plan of a file is done so.
-    A refusal for want of an ACL stops it: the actions that were not tried
-    are refused. Raises JournalLost.
+    on_result: called with each result as soon as it is known, before it is written down. only: the partitions to act
+    on, as "topic-partition"; empty is all of the plan. forced: why to send against the guards; no plan of a file is
+    done so. A refusal for want of an ACL stops it: the actions that were not tried are refused. Raises JournalLost.
     """
     attempts = journal.attempts(plan.cluster_id)
     results: list[Result] = []
@@ -380,7 +379,7 @@ class _Run:
         return judged if refused is None else refused
 
     def _committed_elsewhere(self, action: Action, known: KnownOutcome) -> Result | None:
-        """The refusal of an ABORT for which nothing but its siblings could tell of a commit, and one does; or None."""
+        """The refusal of an ABORT for which nothing but its siblings could show a commit, and one does; or None."""
         if known.outcome is not Outcome.UNKNOWN:
             return None
         if known.owner_committed:

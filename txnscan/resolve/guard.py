@@ -174,7 +174,7 @@ def _log_unread(s: Stored, limits: Limits) -> bool:
     return s.log_error is not None
 
 
-def _outcome_not_told(s: Stored, limits: Limits) -> bool:
+def _outcome_unfamiliar(s: Stored, limits: Limits) -> bool:
     return s.outcome not in tuple(Outcome)
 
 
@@ -231,7 +231,7 @@ GUARDS: tuple[Guard, ...] = (
             f"{s.log_error}: sweep again"
         ),
     ),
-    Guard("outcome_not_told", _outcome_not_told, lambda s, _: "its sweep did not look for its outcome: sweep again"),
+    Guard("outcome_not_told", _outcome_unfamiliar, lambda s, _: "its sweep did not look for its outcome: sweep again"),
     Guard(
         "maybe_committed",
         _maybe_committed,

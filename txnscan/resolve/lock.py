@@ -43,7 +43,7 @@ LEASE_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process: its host, its id, and the space that the id is of, "" where the system does not tell."""
+    """A process: its host, its id, and the space that the id is of, "" where the system does not say."""
 
     host: str
     pid: int
@@ -169,7 +169,7 @@ class Lock:
 def check_exclusive(tables: Tables, location: str) -> None:
     """That of two applies at this location one fails. Raises ConfigError.
 
-    A location that says its scheme is refused without a look at it; of others the tables' files tell where they are.
+    A location that says its scheme is refused without a look at it; of others, the tables' files show where they are.
     """
     said = scheme_of(location) if "://" in location else ""
     for found in [said] if said else [scheme_of(location_of(tables, table)) for table in (RESOLUTIONS, APPLY_LOCKS)]:

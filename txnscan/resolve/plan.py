@@ -130,12 +130,12 @@ def make_plan(
 
 
 def _action(stored: Stored, allowed: Allowed) -> Action:
-    told = str(stored.outcome).replace("_", " ")
+    outcome = str(stored.outcome).replace("_", " ")
     return Action(
         **{f.name: getattr(stored, f.name) for f in fields(Action) if f.name not in ("marker", "needs", "why")},
         marker="COMMIT" if allowed.commit else "ABORT",
         needs=allowed.needs,
-        why=f"{stored.explanation} Outcome {told}: {stored.outcome_reason}.",
+        why=f"{stored.explanation} Outcome {outcome}: {stored.outcome_reason}.",
     )
 
 

@@ -57,8 +57,8 @@ def plan_sweep(
     """Plans what to do about what the last finished sweep of everything found hanging, or the one named. Asks nothing
     of the brokers.
 
-    The plan is noted in the tables, and `apply_to` takes no other. say: told what to know about the choice of the
-    sweep. Raises ConfigError, and Stale when the sweep is older than this.
+    The plan is noted in the tables, and `apply_to` takes no other. say: called with what to know about the choice of
+    the sweep. Raises ConfigError, and Stale when the sweep is older than this.
     """
     from txnscan.resolve.journal import TablesJournal, stored_hanging
 
@@ -102,8 +102,9 @@ def apply_to(
     """Does the plan on the cluster of `config`; without `execute` everything up to the sending.
 
     options: see `guard.COMPLETE_COMMITS`, `guard.ACCEPT_UNKNOWN`. only: see `apply_plan`. on_step, on_result,
-    on_settled: told of each step before it, and of each result as soon as it is known. Raises ConfigError, PlanRefused
-    and ApplyRunning before anything is sent, and JournalLost when its turn ran out or the journal cannot be written.
+    on_settled: called with each step before it, and with each result as soon as it is known. Raises ConfigError,
+    PlanRefused and ApplyRunning before anything is sent, and JournalLost when its turn ran out or the journal cannot
+    be written.
     """
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import check_exclusive
@@ -149,7 +150,7 @@ def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str) -> Iterator[
     # Columns that are new since the tables were made.
     tables.create()
     with Lock(tables, cluster_id) as lock:
-        # Without SASL the brokers make up their own name for a client, which it is not told.
+        # Without SASL the brokers make up their own name for a client, and do not report it.
         principal = None if brokers.principal == UNKNOWN_PRINCIPAL else brokers.principal
         yield TablesJournal(tables, lock, principal=principal)
 

@@ -1,7 +1,7 @@
 """Resolving on a simulated cluster: sweeps, a plan, and the real `apply` with every option, while anything may happen.
 
 What a marker has done is held against the truth: no record that was committed is ever made invisible by it, no record
-that was not is made visible, and no producer that is alive is disturbed. A commit that nothing tells of any more, which
+that was not is made visible, and no producer that is alive is disturbed. A commit of which nothing is left, which
 `--accept-unknown-outcome` was given for, is counted apart. Age is left out, as all time is here: whatever
 hangs counts as watched for long enough.
 """

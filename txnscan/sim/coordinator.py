@@ -77,7 +77,7 @@ def prepare(world: World, broker_id: int, name: str, held: Held, metadata: Trans
 
 
 def decide(world: World, metadata: TransactionMetadata) -> None:
-    """Keeps the decision that a durable record tells. Who was committed once stays so, whatever is decided later."""
+    """Keeps the decision that a durable record holds. Who was committed once stays so, whatever is decided later."""
     if metadata.txn is not None and metadata.state in (*_PREPARED, "CompleteCommit", "CompleteAbort"):
         committed = metadata.state in ("PrepareCommit", "CompleteCommit")
         world.decided[metadata.txn] = world.decided.get(metadata.txn, False) or committed

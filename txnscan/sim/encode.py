@@ -9,8 +9,8 @@ from typing import Any
 from kafka.record import MemoryRecordsBuilder
 from kafka.record.util import calc_crc32c
 
-from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.kafka.frames import Body
+from txnscan.kafka.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.model import Key, State
 from txnscan.sim.records import Marker, TransactionMetadata
 

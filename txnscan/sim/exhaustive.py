@@ -131,7 +131,7 @@ class _Explorer(Scripted):
         known = {world.key}
         for _ in range(self.budget):
             wider = []
-            for at, events, told in ring:
+            for at, events, answered in ring:
                 for event in possible(at):
                     other = at.copy()
                     happen(other, event)
@@ -141,7 +141,7 @@ class _Explorer(Scripted):
                     now = _said(other, broker_id, request)
                     chain = (*events, (point, event))
                     wider.append((other, chain, now))
-                    if now != told:
+                    if now != answered:
                         self.stack.append(self.whole + chain)
             ring = wider
 

@@ -82,7 +82,7 @@ class Simulation:
         self.point += 1
         if self.keeps_worlds and api_name(request) in _COORDINATOR_APIS:
             if self.tries_again:
-                # What an earlier try was told counts no more.
+                # The answers to an earlier try count no more.
                 self.asked_worlds.clear()
                 self.tries_again = False
             self.asked_worlds.append(self.world.copy())
@@ -262,10 +262,10 @@ def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) ->
 
 def torn(found: Scan, end: World) -> list[Wrong]:
     """Outcomes that the truth contradicts."""
-    told = [judged for judged in found.transactions if judged.judgement.outcome in ("committed", "not_committed")]
-    future = settled(end) if told else end
+    decided = [judged for judged in found.transactions if judged.judgement.outcome in ("committed", "not_committed")]
+    future = settled(end) if decided else end
     wrong = []
-    for judged in told:
+    for judged in decided:
         hangs = judged.judgement.verdict is Verdict.HANGING
         right = _right_of_what_hangs(judged, future) if hangs else _right_of_what_ends(judged, end, future)
         if not right:

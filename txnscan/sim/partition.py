@@ -31,7 +31,7 @@ def _fetches(world: World) -> Iterable[Subject]:
             believed = world.leads(leader, key)
             if believed is None or believed.epoch != followed.epoch:
                 continue
-            # A fetch that brings nothing and tells the leader nothing new is left out.
+            # A fetch that brings nothing and shows the leader nothing new is left out.
             if not _alike(world.logs[key, follower], world.logs[key, leader]) or world.would_advance(leader, key):
                 yield (key, follower)
 
@@ -43,7 +43,7 @@ def _alike(one: Log, two: Log) -> bool:
 
 def _fetch(world: World, key: Key, follower: int) -> None:
     leader = world.leadership(world.brokers[follower].replicas, key).leader
-    # The answer carries the high watermark as it was before this fetch told the leader how far the follower is.
+    # The answer carries the high watermark as it was before this fetch showed the leader how far the follower is.
     mark = world.high_watermarks[key, leader]
     ours, theirs = world.logs[key, follower], world.logs[key, leader]
     # What is below the end of its own log it keeps as it is: each replica has its own cleaner. Above it, what the

@@ -1,4 +1,4 @@
-"""A history told step by step: what happens, what the partition and the coordinator look like after it, what the sweep
+"""A history, step by step: what happens, what the partition and the coordinator look like after it, what the sweep
 asks meanwhile, its verdict, and the truth. Lines of text; nothing is printed here.
 """
 
@@ -46,7 +46,7 @@ def table_lines() -> Iterator[str]:
         yield ""
 
 
-def told(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]:
+def lines_of(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]:
     """The whole history."""
     yield from _world_lines(history.scenario)
     yield ""
@@ -180,7 +180,7 @@ def _changes(before: dict[str, str], world: World) -> Iterator[str]:
 
 
 def _state(world: World) -> dict[str, str]:
-    """What can be told of a world, a sentence for each thing."""
+    """What there is to say of a world, a sentence for each thing."""
     state = {}
     for key, replicas in world.scenario.topics:
         for b in replicas:

@@ -134,7 +134,7 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
 @dataclass
 class Resolved:
     """What a history with an apply came to. harm: what each marker has broken, where it has. accepted: how many have
-    aborted a commit of which nothing told any more, as the option says.
+    aborted a commit of which nothing was left, as the option says.
     """
 
     written: int = 0

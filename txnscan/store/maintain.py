@@ -2,7 +2,7 @@
 
 A sweep every five minutes makes 105,000 commits a year. What is never deleted: the incidents and the journal of apply,
 which are small, and of which an earlier outcome forbids an ABORT for ever; the last sweep of each cluster and scope;
-and every sweep since the first that saw an incident which is still open, so that its life can be told whole.
+and every sweep since the first that saw an incident which is still open, so that its whole life can be shown.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def find_sweep(tables: Tables, cluster_id: str | None = None, sweep_id: str | No
     """The finished sweep of this id, else the one that counts. Raises ConfigError where there is none."""
     if sweep_id is None:
         return choose(tables.last_sweeps(cluster_id), cluster_id)
-    # Tables without any are told apart from tables without this one.
+    # Tables without any are distinguished from tables without this one.
     found = tables.sweep(sweep_id)
     if found is None:
         raise ConfigError("--sweep-id", f"no finished sweep '{printable(sweep_id)}' is in the tables")

@@ -73,9 +73,9 @@ class Tables:
     def create(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Creates what is missing, and adds columns that are new, before anything is asked of the cluster.
 
-        say: told in one sentence of each table that got columns. Raises ConfigError when the location cannot be
+        say: called with a sentence for each table that got columns. Raises ConfigError when the location cannot be
         written, when a table is damaged or of another make, and when one is gone while the others are in use: made
-        anew in silence, it would tell of nothing where there was something.
+        anew in silence, it would show nothing where there was something.
         """
         self._check_commits()
         try:
@@ -208,7 +208,7 @@ class Tables:
         """Stores a sweep. It is visible whole when this returns, and not at all when it raises; twice is once.
 
         A sweep's id is made by the process that writes it, so this object knows whether any of it is written already.
-        Delta could tell, too (`txnAppId`), but looks through its whole log for it, which takes as long as the write.
+        Delta could find out, too (`txnAppId`), but looks through its whole log for it, which takes as long as a write.
         """
         if scan.sweep_id in self._begun:
             for table in reversed(OF_SWEEPS):

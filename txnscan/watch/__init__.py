@@ -1,4 +1,4 @@
-"""`txnscan watch`: a process that sweeps clusters for ever, serves what it saw as metrics, and tells of incidents.
+"""`txnscan watch`: a process that sweeps clusters for ever, serves what it saw as metrics, and notifies of incidents.
 
 `clusters` reads the file that says what to watch, all of it checked before anything starts. `memory` is what a sweep
 leaves for the next one: pure. `sweeping` sweeps one cluster again and again, in a thread of its own. `endpoint` serves

@@ -60,7 +60,7 @@ class ClustersError(TxnscanError):
 
 @dataclass(frozen=True, slots=True)
 class ToWatch:
-    """Clusters by name, and whom to tell of their incidents."""
+    """Clusters by name, and who is notified of their incidents."""
 
     clusters: Mapping[str, ScanConfig]
     targets: tuple[Target, ...] = ()

@@ -173,7 +173,7 @@ def _is_known(authorization: str, users: Mapping[str, str]) -> bool:
     except (binascii.Error, UnicodeDecodeError):
         return False
     expected = users.get(name)
-    # Compared in any case, so that the time tells nothing of names.
+    # Compared in any case, so that the time reveals nothing of names.
     same = hmac.compare_digest(password.encode(), (expected or "").encode())
     return scheme.lower() == "basic" and expected is not None and same
 

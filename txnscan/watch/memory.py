@@ -26,14 +26,14 @@ SIGHTINGS_MAX = 100_000
 class OpenIncident:
     """A hanging transaction that is not proven to be over.
 
-    told: its opening was news. closing_is_news: so is its end; of what an earlier process left nobody knows whether it
-    told of the opening, so its end always is.
+    notified: its opening was news. closing_is_news: so is its end; whether an earlier process
+    notified of the opening of what it left nobody knows, so its end always is.
     """
 
     first_seen_ms: int
     known: KnownOutcome | None = None
     details: Details | None = None
-    told: bool = False
+    notified: bool = False
     closing_is_news: bool = False
 
 
@@ -91,7 +91,7 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
         earlier = incidents.get(which)
         seen = _seen(earlier, judged)
         incidents[which] = seen
-        if seen.told and not (earlier is not None and earlier.told):
+        if seen.notified and not (earlier is not None and earlier.notified):
             news.append(_news(Kind.OPENED, name, scan, which, seen))
     for which in sorted(over):
         one = before[which]
@@ -118,7 +118,7 @@ def together(remembered: Incidents, stored: Incidents) -> Incidents:
 def _seen(earlier: OpenIncident | None, judged: Judged) -> OpenIncident:
     """An incident after a sweep that saw it hanging."""
     o, owner = judged.observation, next(iter(judged.evidence.coordinators), None)
-    told = judged.candidate or (earlier is not None and earlier.told)
+    notified = judged.candidate or (earlier is not None and earlier.notified)
     return OpenIncident(
         first_seen_ms=o.first_seen_ms if earlier is None else min(o.first_seen_ms, earlier.first_seen_ms),
         # A sweep takes what was known before into account.
@@ -131,8 +131,8 @@ def _seen(earlier: OpenIncident | None, judged: Judged) -> OpenIncident:
             blocked_records=judged.blocked_records,
             explanation=judged.judgement.explanation,
         ),
-        told=told,
-        closing_is_news=told or (earlier is not None and earlier.closing_is_news),
+        notified=notified,
+        closing_is_news=notified or (earlier is not None and earlier.closing_is_news),
     )
 
 

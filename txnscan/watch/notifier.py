@@ -19,7 +19,7 @@ import stamina
 
 from txnscan.config import ConfigError, printable
 from txnscan.findings import News
-from txnscan.report.metrics import Told
+from txnscan.report.metrics import Notified
 from txnscan.report.notifications import Shape, bodies
 
 QUEUE_MAX = 1_000
@@ -71,9 +71,9 @@ def parse_url(text: str, option: str) -> str:
 
 
 class Notifier:
-    """Tells targets of news. Close it.
+    """Sends news to targets. Close it.
 
-    say: told in one sentence of a notification that was given up. wait_s: before the first of the further tries.
+    say: called with a sentence for each notification that was given up. wait_s: before the first of the further tries.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class Notifier:
         for lane in self._lanes:
             lane.put(tuple(news))
 
-    def told(self) -> list[Told]:
+    def notified(self) -> list[Notified]:
         """What became of the notifications of each target, counted in POSTs."""
-        return [lane.told for lane in self._lanes]
+        return [lane.notified for lane in self._lanes]
 
     def close(self, wait_s: float) -> None:
         """Tries no more than once what is left, for at most so long, and says how many were not sent."""
@@ -115,8 +115,8 @@ class _Lane:
         self._thread.start()
 
     @property
-    def told(self) -> Told:
-        return Told(self._name, dict(self._ended), self._queue.qsize() + self._under_way)
+    def notified(self) -> Notified:
+        return Notified(self._name, dict(self._ended), self._queue.qsize() + self._under_way)
 
     def put(self, news: tuple[News, ...]) -> None:
         try:
@@ -146,7 +146,7 @@ class _Lane:
 
     def join(self, wait_s: float) -> None:
         self._thread.join(wait_s)
-        left = self.told.waiting - (1 if self._thread.is_alive() and self._queue.qsize() else 0)
+        left = self.notified.waiting - (1 if self._thread.is_alive() and self._queue.qsize() else 0)
         if self._thread.is_alive() and left > 0:
             self._say(f"--notify: {left} notifications to {self._name} were not sent")
 

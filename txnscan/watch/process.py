@@ -46,7 +46,7 @@ class Watch:
             threading.Thread(target=one.run, args=(self._stop, interval_s), name=f"txnscan-{one.name}", daemon=True)
             for one in self.clusters
         ]
-        registry.register(SweepCollector(lambda: ([one.watched for one in self.clusters], self._notifier.told())))
+        registry.register(SweepCollector(lambda: ([one.watched for one in self.clusters], self._notifier.notified())))
         # What this process itself uses: memory, file descriptors, processor time.
         ProcessCollector(registry=registry)
 

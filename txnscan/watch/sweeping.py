@@ -103,7 +103,7 @@ class _Given:
 class ClusterWatch:
     """A cluster, swept whenever `once` is called, which never raises. Called from one thread alone.
 
-    tell: told what is news, and must not wait. say: told in one sentence what an operator may want to know.
+    tell: called with what is news, and must not wait. say: called with a sentence that an operator may want to read.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class ClusterWatch:
         return any(self.watched.sweeps.values())
 
     def run(self, stop: threading.Event, interval_s: float) -> None:
-        """Sweeps until told to stop: a sweep begins so long after the last one began, or when that one has ended."""
+        """Sweeps until stopped: a sweep begins so long after the last one began, or when that one has ended."""
         while not stop.is_set():
             began_s = time.monotonic()
             self.once()

@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
 
-from txnscan.kafka.compact import NO_TAGS, items
+from txnscan.kafka.primitives import NO_TAGS, items
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import coordinators, metadata, partitions
 from txnscan.sim.wire.world import World

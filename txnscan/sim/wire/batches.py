@@ -15,7 +15,7 @@ from functools import cache
 
 from crc32c import crc32c
 
-from txnscan.kafka.compact import unsigned
+from txnscan.kafka.primitives import unsigned
 from txnscan.kafka.record_batch import CONTROL, CRC_AT, CRC_FROM, HEADER, LENGTH_FROM, MAGIC, TRANSACTIONAL
 
 _POLYNOMIAL = 0x82F63B78

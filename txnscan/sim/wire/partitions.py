@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-from txnscan.kafka.compact import EMPTY, NO_TAGS, NULL, items, string, unsigned
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.primitives import EMPTY, NO_TAGS, NULL, items, string, unsigned
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import partition_log

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from txnscan.kafka.compact import NO_TAGS, NULL, items, string
 from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.primitives import NO_TAGS, NULL, items, string
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.wire.shape import HIGH_WATERMARK, ClusterShape, OpenTransaction, TransactionalId
 from txnscan.sim.wire.state_log import StateLog
