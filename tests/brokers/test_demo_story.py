@@ -70,7 +70,7 @@ def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_ka
     assert re.search(r"refunds-1  live_epoch.*\n +live_owner: ", said)
     assert said.count("would send  ") == 5 and "5 of 5 would be done; nothing was sent" in said
     assert (tmp_path / "plan.json").is_file()
-    assert "txnscan watch --bootstrap-server" in said and "--notify http://127.0.0.1:" in said
+    assert " watch --bootstrap-server 127.0.0.1:" in said and "--notify http://127.0.0.1:" in said
     opened, closed = said.split("Doing it: --execute")
     for name in expected.keys() - {"backfill-0"}:
         assert re.search(rf"  opened: {name} of 127\.0\.0\.1:\d+ hangs \(\w+\) and is late, blocks 5 records", opened)
