@@ -7,7 +7,9 @@
 
 `sweep(None, ScanConfig(..., engine="threads"))` needs no Spark, and `find_hanging(config)` no tables either.
 `plan(spark, tables)` and `apply(spark, config, plan)` do what the commands of that name do; `spark` may be None.
-`table(spark, tables, "incidents")` is a stored table. Every error that these document is a `TxnscanError`.
+`table(spark, tables, "incidents")` is a stored table, and `create_views(spark, tables)` makes the views for dashboards.
+`register(spark)` makes a sweep a data source: `spark.read.format("kafka_transactions")`. `predict(Planned(...))` says
+what a sweep of a cluster takes. Every error that these document is a `TxnscanError`.
 The rules are in `txnscan.judge.rules`.
 """
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     __version__: str
-    from txnscan.api import NotStored, SweepResult, find_hanging, sweep, table
+    from txnscan.api import NotStored, SweepResult, create_views, find_hanging, register, sweep, table
     from txnscan.config import ConfigError, ScanConfig
     from txnscan.engine.session import SparkUnavailable
     from txnscan.errors import TxnscanError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from txnscan.resolve.run import Applied
     from txnscan.resolve.run import apply_to as apply
     from txnscan.resolve.run import plan_sweep as plan
+    from txnscan.sim.predict import Planned, Prediction, predict
     from txnscan.store.selection import Stale
 
 _HOMES = {
@@ -42,14 +45,19 @@ _HOMES = {
     "NotStored": "txnscan.api",
     "Plan": "txnscan.resolve.plan",
     "PlanRefused": "txnscan.resolve.plan",
+    "Planned": "txnscan.sim.predict",
+    "Prediction": "txnscan.sim.predict",
     "ScanConfig": "txnscan.config",
     "SparkUnavailable": "txnscan.engine.session",
     "Stale": "txnscan.store.selection",
     "SweepResult": "txnscan.api",
     "TxnscanError": "txnscan.errors",
     "apply": "txnscan.resolve.run",
+    "create_views": "txnscan.api",
     "find_hanging": "txnscan.api",
     "plan": "txnscan.resolve.run",
+    "predict": "txnscan.sim.predict",
+    "register": "txnscan.api",
     "sweep": "txnscan.api",
     "table": "txnscan.api",
 }
@@ -66,6 +74,8 @@ __all__ = [
     "NotStored",
     "Plan",
     "PlanRefused",
+    "Planned",
+    "Prediction",
     "ScanConfig",
     "SparkUnavailable",
     "Stale",
@@ -73,8 +83,11 @@ __all__ = [
     "TxnscanError",
     "__version__",
     "apply",
+    "create_views",
     "find_hanging",
     "plan",
+    "predict",
+    "register",
     "sweep",
     "table",
 ]

@@ -9,7 +9,14 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from txnscan.clock import wall_clock_ms
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
+from txnscan.config import (
+    ConfigError,
+    ScanConfig,
+    is_catalog_schema,
+    parse_bootstrap_servers,
+    parse_location,
+    printable,
+)
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
@@ -144,6 +151,30 @@ def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
     return spark.table(SparkDelta(spark, tables).name(found))
 
 
+def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
+    """Creates the SQL views for dashboards, and tells the name of each in SQL, by its own.
+
+    In a catalog they stand beside the tables. Of tables at a path they are this session's own, as `txnscan_` and the
+    name. tables: their location. Raises ConfigError for a location that is none.
+    """
+    from txnscan.store.views import VIEWS, view_name, view_statements
+
+    location = parse_location(tables)
+    in_catalog = is_catalog_schema(location)
+    for statement in view_statements(location, in_catalog):
+        spark.sql(statement)
+    return {view.name: view_name(view, location, in_catalog) for view in VIEWS}
+
+
+def register(spark: SparkSession) -> None:
+    """Makes a sweep a data source of this session: `spark.read.format("kafka_transactions")`, and `readStream`, whose
+    micro-batches are a sweep each. Its options and columns are in `txnscan.spark_source`.
+    """
+    from txnscan.spark_source import KafkaTransactions
+
+    spark.dataSource.register(KafkaTransactions)
+
+
 def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: History | None = None) -> Scan:
     """The same proof, read in threads of this process: no Spark, no tables. history: what earlier sweeps left. Raises
     as `sweep` does.
@@ -151,10 +182,20 @@ def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: His
     return _scan(config, config.connection(), ThreadsEngine(), history or NoHistory(), progress)
 
 
+def sweep_once(config: ScanConfig, settings: ConnectionSettings, sweep_id: str) -> Scan:
+    """A sweep of this id in threads, with settings that were read elsewhere. Raises as `sweep` does."""
+    return _scan(config, settings, ThreadsEngine(), NoHistory(), quiet, sweep_id)
+
+
 def _scan(
-    config: ScanConfig, settings: ConnectionSettings, engine: Engine, history: History, progress: Progress
+    config: ScanConfig,
+    settings: ConnectionSettings,
+    engine: Engine,
+    history: History,
+    progress: Progress,
+    sweep_id: str | None = None,
 ) -> Scan:
-    sweep_id = new_sweep_id(wall_clock_ms)
+    sweep_id = new_sweep_id(wall_clock_ms) if sweep_id is None else sweep_id
     clients = ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))
     with clients.driven(), Cluster(clients) as cluster:
         return scan(

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.bench import busy, cold, commands, costs, distribution, metadata, offline, scale, slow, sweep, wide
+from tests.bench import busy, cold, commands, costs, distribution, history, metadata, offline, scale, slow, sweep, wide
 from tests.bench.harness import ROOT, Finding, Options, console, machine, say, show
 from tests.bench.processes import Failed, apart
 
@@ -29,6 +29,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], Finding]] = MappingProxyType(
         "costs": costs.run,
         "distribution": distribution.run,
         "offline": offline.run,
+        "history": history.run,
     }
 )
 
@@ -76,6 +77,8 @@ def parsed(arguments: Sequence[str] | None) -> tuple[list[str], Path, Options]:
         ("transactional_ids", "at rest"),
         ("log_records", "in __transaction_state, at least; each id has one or more"),
         ("segment_batches", "offline: batches of one record in the segment"),
+        ("sweeps", "history: sweeps that are stored"),
+        ("incidents", "history: hanging transactions over all of them"),
     ):
         default = getattr(Options, name)
         said = f"{what} (default: {'all' if default is None else default})"

@@ -48,6 +48,8 @@ class Options:
     transactional_ids: int = 100_000
     log_records: int = 300_000
     segment_batches: int = 400_000
+    sweeps: int = 1_000
+    incidents: int = 10_000
 
 
 # --- timing ---

@@ -1,10 +1,13 @@
-"""The notebook runs from top to bottom against the demo's brokers and shows what hangs."""
+"""The notebooks run from top to bottom against the demo's brokers, and show what hangs there."""
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
@@ -12,18 +15,32 @@ from nbclient import NotebookClient
 
 from tests.conftest import Planted
 from tests.process import ROOT
+from txnscan import ScanConfig, sweep
+from txnscan.store.delta import Is
+from txnscan.store.open import open_tables
+from txnscan.store.schema import INCIDENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+HANGING = ("payments-solo", "clicks", "sensors", "shipments", "invoices")
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    return notebook
 
 
 @pytest.fixture
 def executed(planted: Planted, location: str, monkeypatch: pytest.MonkeyPatch) -> nbformat.NotebookNode:
+    """The quick start, in a kernel and a session of its own."""
     monkeypatch.setenv("TXNSCAN_BOOTSTRAP_SERVERS", planted.bootstrap_servers)
     monkeypatch.setenv("TXNSCAN_TABLES", location)
     monkeypatch.setenv("MASTER", "local[2]")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    notebook = nbformat.read(  # type: ignore[no-untyped-call]
-        ROOT / "notebooks" / "quickstart.ipynb", as_version=4
-    )
+    notebook = read(ROOT / "notebooks" / "quickstart.ipynb")
     return NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(ROOT)}}).execute()
 
 
@@ -38,15 +55,99 @@ def test_the_notebook_shows_the_planted_transactions_their_evidence_and_their_hi
 ) -> None:
     assert "'complete': True" in shown(executed, "\nresult.summary")
     hanging = shown(executed, "hanging.toPandas()")
-    assert all(topic in hanging for topic in ("payments-solo", "clicks", "sensors", "shipments", "invoices"))
+    assert all(topic in hanging for topic in HANGING)
     assert "backfill" not in hanging
     assert "Empty DataFrame" in shown(executed, "result.errors")
     assert "payments-service" in shown(executed, "evidence.coordinators")
     assert shown(executed, "incidents.select").count(" 2 ") >= 5
 
 
-def test_the_notebook_is_kept_without_outputs() -> None:
-    notebook = nbformat.read(  # type: ignore[no-untyped-call]
-        ROOT / "notebooks" / "quickstart.ipynb", as_version=4
-    )
+# --- the others, in this process and its session, on tables that two sweeps have left
+
+
+@pytest.fixture(scope="module")
+def swept(planted: Planted, tmp_path_factory: pytest.TempPathFactory) -> str:
+    location = str(tmp_path_factory.mktemp("notebooks") / "tables")
+    for _ in range(2):
+        sweep(None, ScanConfig(planted.bootstrap_servers, tables=location, engine="threads"))
+    return location
+
+
+class Ran:
+    """What the code of a notebook showed, cell by cell, and left behind."""
+
+    def __init__(self, name: str) -> None:
+        self.names: dict[str, Any] = {}
+        self._shown: list[tuple[str, Any]] = []
+        notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                self._shown.append((cell.source, self._run(cell.source)))
+
+    def _run(self, source: str) -> Any:
+        """The value of the last line, which a notebook shows."""
+        *statements, last = ast.parse(source).body
+        if not isinstance(last, ast.Expr):
+            statements.append(last)
+        exec(compile(ast.Module(statements, []), "cell", "exec"), self.names)
+        return eval(ast.unparse(last), self.names) if isinstance(last, ast.Expr) else None
+
+    def shown(self, source: str) -> Any:
+        (value,) = [value for text, value in self._shown if source in text]
+        return value
+
+
+@pytest.fixture
+def on_tables(swept: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TXNSCAN_TABLES", swept)
+
+
+def test_an_incident_is_told_from_what_hangs_to_what_can_be_done(
+    swept: str, on_tables: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = open_tables(swept, None).rows(INCIDENTS, Is("topic", "payments-solo"))
+    monkeypatch.setenv("TXNSCAN_INCIDENT", rows[0]["incident_id"][:12])
+    ran = Ran("investigate")
+    incidents = ran.shown("incidents.select")
+    assert set(HANGING) <= set(incidents["topic"])
+    assert "payments-service" in ran.shown('chosen["explanation"]')
+    assert len(ran.shown("seen.select")) == 2
+    assert set(ran.shown("seen.select")["verdict"]) == {"hanging"}
+    assert "evidence" not in ran.shown("limit(1)").index and "coordinators" in ran.shown("limit(1)").index
+    said = capsys.readouterr().out
+    assert re.search(r"^committed: .*\n(offset \d+: .*\n)*.*PrepareCommit.*payments-solo-0", said, re.M)
+    assert "payments-solo-0: " in said.partition("CompleteCommit")[2]
+    assert list(ran.shown("journal.select").columns)[:3] == ["at", "step", "status"]
+
+
+def test_each_view_answers_its_question_and_the_checks_find_what_is_wrong(on_tables: None) -> None:
+    ran = Ran("dashboards")
+    assert set(HANGING) <= set(ran.shown("ORDER BY seen_for_s")["topic"])
+    assert set(HANGING) <= set(ran.shown("worst_topics")["topic"])
+    assert "hanging" in set(ran.shown("current_transactions")["verdict"])
+    assert int(ran.shown("incidents_by_day")["opened"].sum()) >= len(HANGING)
+    assert list(ran.shown("partitions, coordinators")["complete"]) == [True, True]
+    checks = ran.shown("checks = {")
+    assert checks["no complete sweep of everything in the last 15 minutes"] == 0
+    assert checks["the last sweep of everything did not observe everything"] == 0
+    assert checks["something hangs and is late"] == len(ran.shown('"current_candidates"]} ORDER')) > 0
+
+
+def test_capacity_is_predicted_and_held_against_the_sweeps_in_the_tables(on_tables: None) -> None:
+    ran = Ran("capacity")
+    grown = ran.shown("grown")
+    assert list(grown["seconds"][grown["latency_ms"] == 20].sort_values().index) == [1, 3, 5, 7]
+    assert (grown["seconds_max"] >= grown["seconds"]).all()
+    assert set(ran.shown("def engine").values()) == {"threads", "spark"}
+    assert (ran.shown("measured / predicted")["ratio"] > 0).all()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_outputs_and_uses_the_public_surface_alone(path: Path) -> None:
+    notebook = read(path)
     assert all(not c.get("outputs") and c.get("execution_count") is None for c in notebook.cells)
+    code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
+    used = {f"{node.module}" for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}
+    # The demo's brokers, and a session where there is none, are for those who have neither.
+    spare = {"txnscan.engine.session", "txnscan.demo.brokers", "txnscan.demo.story"}
+    assert {module for module in used if module.startswith("txnscan.")} <= spare

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
 from tests.bench import __main__ as bench
-from tests.bench import busy, metadata, wide
+from tests.bench import busy, history, metadata, wide
 from tests.bench.clusters import big
 from tests.bench.harness import (
     DifferentWork,
@@ -26,6 +27,7 @@ from tests.bench.harness import (
 )
 from tests.bench.processes import Failed, apart
 from tests.bench.stamps import Stamp, busy_s
+from txnscan.store.views import VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +76,17 @@ def test_the_wide_read_without_spark_asks_the_same_of_the_brokers_on_all_sides()
     assert all(name in table for name in names) and "at most 3" in table
     assert list(report["sides"]) == names
     assert report["sides"][wide.OURS]["runs"] == len(report["sides"][wide.OURS]["samples_s"]) == 1
+
+
+def test_a_long_history_is_asked_by_every_view_the_page_and_the_next_sweep(spark: SparkSession) -> None:
+    finding = history.compare(replace(TINY, sweeps=3, incidents=6), spark)
+    # Three, and two rounds of two more: one that is not counted, and one that is.
+    assert (finding.setting["sweeps"], finding.setting["incidents"]) == (7, 14)
+    names = [each.name for each in finding.timed]
+    assert names == [*(f"view {view.name}" for view in VIEWS), *names[len(VIEWS) :]]
+    assert names[len(VIEWS) :] == [
+        *("txnscan history", "txnscan report", "one more sweep, delta-rs", "one more sweep, Spark")
+    ]
 
 
 def test_a_cluster_at_work_is_measured_beside_a_quiet_one_in_the_same_run() -> None:

@@ -48,12 +48,13 @@ WATCHED = "watch/endpoint.py"
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (
     *("engine/spark.py", "engine/daemon.py", "engine/nodes.py", "engine/session.py", "engine/jvm.py"),
-    "store/spark.py",
+    *("store/spark.py", "spark_source.py"),
 )
 # What needs Arrow, which Spark and delta-rs bring.
 ARROW_HOMES = (
     *(
         "engine/",
+        "spark_source.py",
         "store/delta.py",
         "store/delta_rs.py",
         "store/history.py",
@@ -169,7 +170,15 @@ def test_pyspark_is_imported_only_where_spark_is_used_and_elsewhere_for_types_al
 
 def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() -> None:
     stores = ("txnscan.store.spark", "txnscan.store.delta_rs", "txnscan.store.tables", "txnscan.store.history")
-    heavy = (*stores, "txnscan.engine.spark", "txnscan.engine.rows", "pyarrow", "pandas", "deltalake")
+    heavy = (
+        *stores,
+        "txnscan.engine.spark",
+        "txnscan.engine.rows",
+        "txnscan.spark_source",
+        "pyarrow",
+        "pandas",
+        "deltalake",
+    )
     assert offenders(*heavy, allowed=ARROW_HOMES, unless=("call", "typing")) == []
     # numpy is no part of the base installation.
     assert offenders("numpy", allowed=("offline/columns.py",)) == []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -54,6 +57,28 @@ def test_what_one_writes_the_other_goes_on_with(spark: SparkSession, location: s
     assert by_spark.rows(OPEN_TRANSACTIONS, order=()) and sorted(
         by_spark.rows(SWEEPS), key=lambda row: row["sweep_id"]
     ) == sorted(by_rust.rows(SWEEPS), key=lambda row: row["sweep_id"])
+
+
+@pytest.mark.parametrize("first", ["spark", "delta-rs"])
+def test_the_feed_of_incidents_has_what_each_of_them_changed(spark: SparkSession, location: str, first: str) -> None:
+    """What opened and what closed, by the query of docs/dashboards.md, and the same by delta-rs."""
+    by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
+    (by_spark if first == "spark" else by_rust).create()
+    by_rust.write(sweep(1, ORPHAN))
+    by_spark.write(sweep(2, ORPHAN, STALE))
+    by_rust.write(sweep(3, STALE))
+    by_spark.write(sweep(4))
+    page = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
+    (query,) = re.findall(r"```sql\n(SELECT _commit_version.*?);\n```", page, re.S)
+    query = query.replace("table_changes('incidents', 1)", f"table_changes_by_path('{location}/incidents', 1)")
+    told = [(row["partition"], row["what"]) for row in spark.sql(query).collect()]
+    assert told == [(0, "opened"), (1, "opened"), (0, "ended"), (1, "ended")]
+    stream = DeltaTable(f"{location}/incidents").load_cdf(starting_version=1)
+    changes = pa.RecordBatchReader.from_stream(stream).read_all().to_pylist()
+    kinds = Counter((row["_commit_version"], row["_change_type"]) for row in changes)
+    before = {(2, "update_preimage"): 1, (3, "update_preimage"): 2, (4, "update_preimage"): 1}
+    after = {(version, "update_postimage"): count for (version, _), count in before.items()}
+    assert kinds == {(1, "insert"): 1, (2, "insert"): 1, **before, **after}
 
 
 def test_a_plan_of_one_is_known_to_the_other_and_so_is_who_applies_it(spark: SparkSession, location: str) -> None:

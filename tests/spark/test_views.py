@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import Row, SparkSession
 from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
+from tests.process import ROOT
+from txnscan import create_views
 from txnscan.cli import app
 from txnscan.findings import Scan
 from txnscan.model import Judged
 from txnscan.store.open import open_tables
-from txnscan.store.views import VIEWS, view_statements
+from txnscan.store.views import VIEWS
 
 ORPHAN = judged()
 STALE = judged(view("Empty", 5), partition=1)
@@ -35,9 +40,7 @@ def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
     tables.write(sweep(2, ORPHAN, partitions_failed=1))
     # Of one topic alone: it is not what hangs now.
     tables.write(sweep(3, scope="topic=x", proven={}))
-    for statement in view_statements(location, in_catalog=False):
-        spark.sql(statement)
-    return {one.name: spark.table(f"txnscan_{one.name}").collect() for one in VIEWS}
+    return {name: spark.table(view_of).collect() for name, view_of in create_views(spark, location).items()}
 
 
 def test_what_hangs_now_is_of_the_last_sweep_of_everything(seen: dict[str, list[Row]]) -> None:
@@ -61,13 +64,58 @@ def test_coverage_is_one_where_everything_was_observed(seen: dict[str, list[Row]
     assert shares["sweep-1"] == (True, 1.0, 2) and shares["sweep-2"][:2] == (False, 0.5)
 
 
+BUNDLE = ROOT / "docs" / "deployment" / "databricks"
+BOARD = json.loads((BUNDLE / "txnscan.lvdash.json").read_text("utf-8"))
+
+
+def queries() -> list[tuple[str, str]]:
+    """Every query in the docs for dashboards, alerts and checks, in which a view stands by its own name."""
+    alerts = yaml.safe_load((BUNDLE / "databricks.yml").read_text("utf-8"))["resources"]["alerts"]
+    page = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
+    (checks,) = re.findall(r"```sql\n(-- No complete.*?)```", page, re.S)
+    return [
+        *((one["displayName"], "".join(one["queryLines"])) for one in BOARD["datasets"]),
+        *((one["display_name"], re.sub(r"\$\{var\.\w+\}\.", "", one["query_text"])) for one in alerts.values()),
+        *((check.splitlines()[0], check) for check in checks.strip().rstrip(";").split(";\n\n")),
+    ]
+
+
+@pytest.mark.parametrize(("title", "query"), queries(), ids=[title for title, _ in queries()])
+def test_the_queries_of_dashboard_alerts_and_checks_are_answered(
+    spark: SparkSession, seen: dict[str, list[Row]], title: str, query: str
+) -> None:
+    for view_of in VIEWS:
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view_of.name} AS SELECT * FROM txnscan_{view_of.name}")
+    try:
+        found = spark.sql(query)
+        shown = {"".join(one["queryLines"]): one["name"] for one in BOARD["datasets"]}
+        fields = {
+            field["name"]
+            for placed in BOARD["pages"][0]["layout"]
+            for asked in placed["widget"]["queries"]
+            if asked["query"]["datasetName"] == shown.get(query)
+            for field in asked["query"]["fields"]
+        }
+        assert fields <= set(found.columns)
+        # Of sweeps of the year 2023: the trend of a week has none.
+        assert found.collect() or title == "Share that was observed"
+    finally:
+        for view_of in VIEWS:
+            spark.catalog.dropTempView(view_of.name)
+
+
+def test_the_page_of_views_has_each_with_its_meaning() -> None:
+    page = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
+    assert re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M) == [(one.name, one.meaning) for one in VIEWS]
+
+
 def test_in_a_catalog_they_stand_beside_the_tables(spark: SparkSession) -> None:
     spark.sql("CREATE SCHEMA IF NOT EXISTS viewed")
     try:
         open_tables("spark_catalog.viewed", spark).create()
-        for statement in view_statements("spark_catalog.viewed", in_catalog=True):
-            spark.sql(statement)
-        assert spark.table("spark_catalog.viewed.coverage").count() == 0
+        made = create_views(spark, "spark_catalog.viewed")
+        assert made["coverage"] == "spark_catalog.viewed.coverage"
+        assert all(spark.table(name).count() == 0 for name in made.values())
     finally:
         spark.sql("DROP SCHEMA viewed CASCADE")
 

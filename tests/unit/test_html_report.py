@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
 from txnscan.cli import app
 from txnscan.judge.outcome import with_outcome
 from txnscan.model import Judged, ScanError
+from txnscan.report.charts import sweeps_chart
 from txnscan.store.open import open_tables
+from txnscan.store.schema import timestamp
 
 # Tags that have no end.
 _VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -28,6 +32,7 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
+        self.headings: list[int] = []
         self.seen: set[str] = set()
         self.attributes: list[tuple[str, str | None]] = []
         self.text: list[str] = []
@@ -37,6 +42,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.add(tag)
         self.attributes += attrs
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
         if tag not in _VOID:
             self.open.append(tag)
 
@@ -93,6 +100,51 @@ def test_a_page_stands_alone_without_scripts(tmp_path: Path) -> None:
     assert not [value for name, value in page.attributes if name in ("src", "href") or name.startswith("on")]
     assert not [url for url in re.findall(r"https?://[^\s\"']+", text) if "www.w3.org" not in url]
     assert "prefers-color-scheme: dark" in text and "@media print" in text and "width=device-width" in text
+
+
+def test_a_page_can_be_found_through_by_its_headings_and_read_on_paper_and_on_a_phone(tmp_path: Path) -> None:
+    text, page = page_of(tmp_path, sweep(1, ORPHAN, DOUBTFUL), sweep(2, ORPHAN))
+    assert page.headings[0] == 1 and page.headings.count(1) == 1
+    assert all(deeper - upper <= 1 for upper, deeper in pairwise(page.headings))
+    assert ("lang", "en") in page.attributes and "<title>" in text
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.S)
+    light, dark = re.search(r":root \{([^}]*)\}", style), re.search(r"dark\) \{ :root \{([^}]*)\}", style)
+    assert light is not None and dark is not None
+    colours = re.compile(r"--(bad|warn|good): (#[0-9a-f]{6})")
+    for found, paper in ((light[1], "#ffffff"), (dark[1], "#121212")):
+        assert len(colours.findall(found)) == 3
+        # WCAG's contrast for text.
+        assert all(contrast(colour, paper) >= 4.5 for _, colour in colours.findall(found))
+    assert re.search(r"@media print \{.*break-inside: avoid", style) and "@media (max-width:" in style
+    # What is wide scrolls by itself, not the page.
+    assert text.count("<table>") == text.count('<div class="wide"><table>') > 0
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of two colours' luminances, as WCAG 2 has it."""
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(
+    ("minutes", "ticks"), [(5, r"\d\d:\d\d:\d\d"), (60, r"\d\d:\d\d"), (60 * 24 * 9, r"2023-11-\d\d")]
+)
+def test_the_times_of_the_chart_are_utc_and_fit_how_long_it_is(minutes: int, ticks: str) -> None:
+    began = timestamp(NOW_MS)
+    svg = sweeps_chart(
+        [
+            {"started_at": began + timedelta(minutes=each), "hanging": 1, "candidates": 0, "indeterminate": 0}
+            for each in (0, minutes)
+        ]
+    )
+    shown = [text for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg) if re.search(r"\d[:-]\d", text)]
+    assert shown and all(re.fullmatch(ticks, text) for text in shown)
 
 
 def test_nothing_that_comes_from_a_cluster_is_taken_for_html(tmp_path: Path) -> None:

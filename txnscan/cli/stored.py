@@ -205,17 +205,16 @@ def views(
         in_catalog = is_catalog_schema(location)
         if create and not in_catalog:
             raise ConfigError("--create", "is for tables in a catalog; at a path, run what this prints in your session")
-        from txnscan.store.views import VIEWS, view_statements
-
-        statements = view_statements(location, in_catalog)
         if not create:
-            write_line(";\n\n".join(statements) + ";")
+            from txnscan.store.views import view_statements
+
+            write_line(";\n\n".join(view_statements(location, in_catalog)) + ";")
             return
+        from txnscan.api import create_views
+
         with progress_bar() as progress:
-            spark = started_spark(master, progress)
-            for statement in statements:
-                spark.sql(statement)
-        note(f"{len(VIEWS)} views are in {printable(location)}")
+            made = create_views(started_spark(master, progress), location)
+        note(f"{len(made)} views are in {printable(location)}")
 
 
 @app.command(

@@ -86,9 +86,9 @@ def demo(
             "--port", metavar="PORT", min=1024, max=65_000, help="First port of the brokers. Default: free ones."
         ),
     ] = None,
-    hold: Annotated[bool, typer.Option("--hold", help="Keep the brokers running until Ctrl-C.")] = False,
+    hold: Annotated[bool, typer.Option("--hold", help="Apply nothing, and keep the brokers until Ctrl-C.")] = False,
 ) -> None:
-    """Start three real brokers, make transactions hang on them, and sweep."""
+    """Start three real brokers, make transactions hang on them, sweep, tell of them and resolve them."""
     with errors_in_one_line():
         parse_location(tables)
         from txnscan.demo.story import run_demo

@@ -1,4 +1,4 @@
-"""The demo's end: the plan for what hangs, and its rehearsal."""
+"""The plan for what hangs, and its rehearsal."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from txnscan.resolve.plan import Plan, to_json
 from txnscan.resolve.run import apply_to, plan_sweep
 
 _WATCHED_S_MAX = 180
+# One outcome is a commit, and of others nothing is known.
+OPTIONS = ("--complete-commits", "--accept-unknown-outcome")
 
 
 def plan_and_rehearse(
@@ -29,7 +31,7 @@ def plan_and_rehearse(
     hanging: list[Planted],
     console: Console,
     say: Callable[[str], None],
-) -> None:
+) -> Plan:
     """Sweeps until all that hangs was watched for long enough, plans, and rehearses the plan. Sends nothing.
 
     Without Spark, on the tables that Spark has written.
@@ -65,9 +67,9 @@ def plan_and_rehearse(
     console.print()
     console.rule("The rehearsal: everything up to the sending", align="left")
     console.print()
-    options = ("--complete-commits", "--accept-unknown-outcome")
-    print_applied(console, apply_to(None, config, plan, options=options))
+    print_applied(console, apply_to(None, config, plan, options=OPTIONS))
     console.print()
     command = f"{sys.argv[0]} apply {path} --bootstrap-server {config.bootstrap_servers} --tables {tables}"
     console.print(Text("The rehearsal was this, while the brokers are up:"))
-    console.print(Text(f"  {command} {' '.join(options)}"), soft_wrap=True)
+    console.print(Text(f"  {command} {' '.join(OPTIONS)}"), soft_wrap=True)
+    return plan

@@ -71,12 +71,14 @@ def plant_all(cluster: KafkaCluster, wire: Wire, say: Callable[[str], None] = la
 
 
 def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console, progress: Any) -> None:
-    """Starts brokers, plants, sweeps and shows; ends all that it started, also when interrupted.
+    """Starts brokers, plants, sweeps, plans, tells and resolves; ends all that it started, also when interrupted.
 
-    hold: keep the brokers until Ctrl-C. Raises DemoError, SparkUnavailable and what a sweep raises.
+    hold: keep the brokers until Ctrl-C, and what hangs as it is. Raises DemoError, SparkUnavailable and what a sweep
+    raises.
     """
     require_pyspark()
     from txnscan.demo.resolution import plan_and_rehearse
+    from txnscan.demo.telling import tell_and_resolve
     from txnscan.engine.session import spark_session
 
     say = _teller(console)
@@ -93,7 +95,9 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
                 config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{_TIMEOUT_MS // 1_000}s")
                 _sweep_and_show(spark, cluster, wire, config, scene, traffic, console, progress)
                 hanging = [p for p in scene.planted if p.topic != "backfill"]
-                plan_and_rehearse(wire, config, hanging, console, say)
+                plan = plan_and_rehearse(wire, config, hanging, console, say)
+                # Held brokers are for trying what the demo did, and this would leave nothing to try it on.
+                tell_and_resolve(wire, config, plan, scene.torn, console, say, resolve=not hold)
             if hold:
                 _hold(cluster, console)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import altair as alt
@@ -25,7 +26,7 @@ def sweeps_chart(sweeps: Sequence[Mapping[str, Any]]) -> str:
         alt.Chart(alt.InlineData(values=values), width=640, height=180, background="transparent")
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
-            x=alt.X("at:T", title=None),
+            x=alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format=_time_format(sweeps))),
             y=alt.Y("transactions:Q", title="transactions", axis=alt.Axis(format="d", tickMinStep=1)),
             color=alt.Color(
                 "what:N",
@@ -39,6 +40,14 @@ def sweeps_chart(sweeps: Sequence[Mapping[str, Any]]) -> str:
         .configure_view(stroke=None)
     )
     return _responsive(vegalite_to_svg(chart.to_dict()))
+
+
+def _time_format(sweeps: Sequence[Mapping[str, Any]]) -> str:
+    """Of the ticks, in UTC: times of day, or dates where there are days between the first sweep and the last."""
+    lasted = sweeps[-1]["started_at"] - sweeps[0]["started_at"]
+    if lasted > timedelta(days=2):
+        return "%Y-%m-%d"
+    return "%H:%M" if lasted > timedelta(minutes=10) else "%H:%M:%S"
 
 
 def _responsive(svg: str) -> str:

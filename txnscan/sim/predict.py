@@ -131,7 +131,8 @@ def margin(partitions: int) -> float:
 class Prediction:
     """What a sweep by `find-hanging` would take: requests to all brokers by API, bytes received, seconds, memory.
 
-    worker_bytes: what an executor holds of answers at most, besides Python itself.
+    worker_bytes: what an executor holds of answers at most, besides Python itself. margin: how many times as long
+    sweeps of this size were measured to take.
     """
 
     requests: Mapping[str, int]
@@ -140,10 +141,16 @@ class Prediction:
     waiting_s: float
     memory_bytes: int
     worker_bytes: int
+    margin: float = 1.0
 
     @property
     def seconds(self) -> float:
         return self.work_s + self.waiting_s
+
+    @property
+    def seconds_max(self) -> float:
+        """As long as a sweep of this size was measured to take, at most."""
+        return self.seconds * self.margin
 
 
 def requests(planned: Planned) -> dict[str, int]:
@@ -168,8 +175,8 @@ def _metadata_rounds(p: Planned) -> int:
     return _METADATA_ROUNDS + (_METADATA_ROUNDS_NARROW + _METADATA_ROUNDS_OUTCOMES if p.hanging else 0)
 
 
-def predict(planned: Planned, costs: Costs) -> Prediction:
-    """What sweeping this cluster would take. Pure."""
+def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
+    """What sweeping this cluster would take, by what each cost on the machine of `costs`. Pure."""
     p = planned
     topics = ceil(p.partitions / p.partitions_per_topic)
     # Each hanging partition is in a topic of its own, as long as there are topics.
@@ -194,6 +201,7 @@ def predict(planned: Planned, costs: Costs) -> Prediction:
         memory_bytes=costs.process_bytes + p.partitions * costs.partition_bytes,
         # As it is received, and as bytes of its own.
         worker_bytes=2 * batch_bytes * min(THREADS, p.brokers * p.lanes_per_leader),
+        margin=margin(p.partitions),
     )
 
 
@@ -229,11 +237,10 @@ def predicted_lines(size: str, producers_per_partition: int, open_partitions: in
         f"{planned.brokers:,} brokers, {planned.partitions:,} partitions with {producers_per_partition} producers "
         f"each, {open_partitions:,} hanging, {latency_ms:g} ms to an answer"
     )
-    ratio = margin(planned.partitions)
     yield (
-        f"time      {said.seconds:.1f} to {said.seconds * ratio:.1f} s: {said.work_s:.1f} s of work and "
+        f"time      {said.seconds:.1f} to {said.seconds_max:.1f} s: {said.work_s:.1f} s of work and "
         f"{said.waiting_s:.1f} s of waiting for brokers by unit costs, of which sweeps of this size took up to "
-        f"{ratio:g} times as long"
+        f"{said.margin:g} times as long"
     )
     largest = MEASURED_AGAINST_PREDICTED[-1][0]
     if planned.partitions > largest:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import stamina
 
 from txnscan.engine.rows import arrow_type, plain
-from txnscan.store.schema import Column, Table
+from txnscan.store.schema import SCHEMA_VERSION, Column, Table
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -204,6 +204,16 @@ class Delta(Protocol):
     def said(self, error: BaseException) -> str:
         """What an error says, on one line."""
         ...
+
+
+def properties(table: Table) -> dict[str, str]:
+    """What Delta is told of a table, whoever makes it: the version of its schema, and its constraints."""
+    return {
+        VERSION_PROPERTY: str(SCHEMA_VERSION),
+        "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+        **({"delta.enableChangeDataFeed": "true"} if table.change_feed else {}),
+        **{f"delta.constraints.{check}": condition for check, condition in table.checks},
+    }
 
 
 def tried_again(delta: Delta, write: Callable[[], Answer]) -> Answer:

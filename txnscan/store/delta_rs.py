@@ -25,8 +25,6 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
 from txnscan.store.delta import (
-    CHECKPOINT_INTERVAL,
-    VERSION_PROPERTY,
     Before,
     By,
     Compacted,
@@ -41,9 +39,10 @@ from txnscan.store.delta import (
     StartsWith,
     arrow_of,
     from_arrow,
+    properties,
 )
 from txnscan.store.exclusive import is_local, scheme_of
-from txnscan.store.schema import SCHEMA_VERSION, Column, Table
+from txnscan.store.schema import Column, Table
 
 # What Spark calls a scheme and what object_store calls it.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -87,13 +86,8 @@ class DeltaRs:
             mode="ignore",
             description=table.meaning,
             partition_by=list(table.partitioned_by) or None,
-            configuration={
-                VERSION_PROPERTY: str(SCHEMA_VERSION),
-                "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
-                # From this version on writers keep constraints.
-                "delta.minWriterVersion": "3",
-                **{f"delta.constraints.{check}": condition for check, condition in table.checks},
-            },
+            # From version 3 on writers keep constraints, from 4 on the feed of changes.
+            configuration={**properties(table), "delta.minWriterVersion": "4" if table.change_feed else "3"},
             storage_options=self._options,
             raise_if_key_not_exists=False,
         )

@@ -48,7 +48,8 @@ class Column:
 class Table:
     """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by, if any.
 
-    made_anew: nothing is lost with it but ages, which begin anew; so it is made again where it is gone.
+    made_anew: nothing is lost with it but ages, which begin anew; so it is made again where it is gone. change_feed:
+    Delta keeps what each commit changed, for those who want to be told.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Table:
     checks: tuple[tuple[str, str], ...] = ()
     partitioned_by: tuple[str, ...] = ()
     made_anew: bool = False
+    change_feed: bool = False
 
     def rows(self, scan: Scan | None, items: Any) -> list[dict[str, Any]]:
         """The rows of these items, of a sweep where they are of one."""
@@ -523,6 +525,7 @@ INCIDENTS = Table(
         ),
     ),
     (("seen_in_order", "last_seen_at >= first_seen_at"), ("sweeps_positive", "sweeps >= 1")),
+    change_feed=True,
 )
 
 SWEEPS = Table(

@@ -17,8 +17,6 @@ from txnscan.engine.rows import spark_type
 from txnscan.engine.session import in_one_line
 from txnscan.findings import Scan
 from txnscan.store.delta import (
-    CHECKPOINT_INTERVAL,
-    VERSION_PROPERTY,
     Before,
     By,
     Compacted,
@@ -33,9 +31,10 @@ from txnscan.store.delta import (
     StartsWith,
     arrow_rows,
     from_arrow,
+    properties,
 )
 from txnscan.store.exclusive import Setting, why_not_exclusive
-from txnscan.store.schema import SCHEMA_VERSION, Column, Table
+from txnscan.store.schema import Column, Table
 
 # What Spark and Delta say where there is no table.
 _ABSENT = ("DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
@@ -260,12 +259,7 @@ def _column_definition(column: Column) -> str:
 
 def _create_statement(name: str, table: Table) -> str:
     columns = ", ".join(map(_column_definition, table.columns))
-    properties = {
-        VERSION_PROPERTY: str(SCHEMA_VERSION),
-        "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
-        **{f"delta.constraints.{check}": condition for check, condition in table.checks},
-    }
-    listed = ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in properties.items())
+    listed = ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in properties(table).items())
     # Not clustered: that takes writer features which not every writer of Delta has, and which cannot be dropped again.
     layout = f"PARTITIONED BY ({', '.join(table.partitioned_by)}) " if table.partitioned_by else ""
     return (

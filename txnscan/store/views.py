@@ -84,11 +84,17 @@ def view_statements(location: str, in_catalog: bool) -> list[str]:
     names = {
         table.name: f"{location}.{table.name}" if in_catalog else _at_path(location, table.name) for table in _TABLES
     }
-    kind, prefix = ("VIEW", f"{location}.") if in_catalog else ("TEMPORARY VIEW", "txnscan_")
+    kind = "VIEW" if in_catalog else "TEMPORARY VIEW"
     return [
-        f"CREATE OR REPLACE {kind} {prefix}{view.name} COMMENT '{view.meaning}' AS\n{view.query.format(**names)}"
+        f"CREATE OR REPLACE {kind} {view_name(view, location, in_catalog)} COMMENT '{view.meaning}' AS\n"
+        + view.query.format(**names)
         for view in VIEWS
     ]
+
+
+def view_name(view: View, location: str, in_catalog: bool) -> str:
+    """The view's name in SQL."""
+    return f"{location}.{view.name}" if in_catalog else f"txnscan_{view.name}"
 
 
 def _at_path(location: str, table: str) -> str:

@@ -1,0 +1,321 @@
+"""What docs/deployment has is understood by those who read it: Kubernetes, Databricks, Airflow, cron and txnscan."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from databricks.bundles.alerts import Alert
+from databricks.bundles.dashboards import Dashboard
+from databricks.bundles.jobs import Job
+from typer.main import get_command
+
+from tests.process import ROOT
+from txnscan.cli import app
+from txnscan.store.views import VIEWS
+from txnscan.watch.clusters import read_clusters
+
+FOLDER = ROOT / "docs" / "deployment"
+KUBERNETES = FOLDER / "kubernetes"
+BUNDLE: dict[str, Any] = yaml.safe_load((FOLDER / "databricks" / "databricks.yml").read_text("utf-8"))
+BOARD: dict[str, Any] = json.loads((FOLDER / "databricks" / "txnscan.lvdash.json").read_text("utf-8"))
+# The oldest that is kept up when this was written; what is in it is in later ones.
+KUBERNETES_VERSION = "1.33"
+# What Kubernetes itself has no schema of.
+CUSTOM = {"Kustomization", "ServiceMonitor"}
+
+
+def objects(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text("utf-8")))
+
+
+OBJECTS = {
+    f"{one['kind']} {one['metadata']['name']}" if "metadata" in one else one["kind"]: one
+    for path in sorted(KUBERNETES.glob("*.yaml"))
+    for one in objects(path)
+}
+PODS = {
+    name: one["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    if one["kind"] == "CronJob"
+    else one["spec"]["template"]["spec"]
+    for name, one in OBJECTS.items()
+    if one["kind"] in ("CronJob", "Deployment")
+}
+
+
+# --- Kubernetes
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTS))
+def test_an_object_is_one_by_the_schemas_of_kubernetes(name: str) -> None:
+    one = OBJECTS[name]
+    if one["kind"] in CUSTOM:
+        assert one["apiVersion"] in ("kustomize.config.k8s.io/v1beta1", "monitoring.coreos.com/v1")
+    else:
+        kubernetes_validate.validate(one, KUBERNETES_VERSION, strict=True)
+
+
+def test_a_field_that_kubernetes_does_not_know_would_be_found() -> None:
+    spoilt = json.loads(json.dumps(OBJECTS["CronJob txnscan-sweep"]))
+    spoilt["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["comand"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(spoilt, KUBERNETES_VERSION, strict=True)
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_a_pod_is_not_root_and_may_do_nothing_that_it_need_not(name: str) -> None:
+    pod = PODS[name]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    for container in pod["containers"]:
+        allowed = container["securityContext"]
+        assert (allowed["allowPrivilegeEscalation"], allowed["readOnlyRootFilesystem"]) == (False, True)
+        assert allowed["capabilities"] == {"drop": ["ALL"]}
+        assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+        assert "memory" in container["resources"]["limits"]
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_what_a_pod_mounts_is_there(name: str) -> None:
+    kustomization = OBJECTS["Kustomization"]
+    made = {one["name"] for kind in ("configMapGenerator", "secretGenerator") for one in kustomization[kind]}
+    claims = {one["metadata"]["name"] for one in OBJECTS.values() if one["kind"] == "PersistentVolumeClaim"}
+    volumes = {volume["name"]: volume for volume in PODS[name]["volumes"]}
+    for container in PODS[name]["containers"]:
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys()
+    for volume in volumes.values():
+        match volume:
+            case {"persistentVolumeClaim": {"claimName": claim}}:
+                assert claim in claims
+            case {"secret": {"secretName": named}} | {"configMap": {"name": named}}:
+                assert named in made
+            case _:
+                assert volume["emptyDir"] == {}
+
+
+def test_what_is_scraped_is_what_watch_serves() -> None:
+    (container,) = PODS["Deployment txnscan-watch"]["containers"]
+    (port,) = container["ports"]
+    assert container["args"][container["args"].index("--listen") + 1] == f":{port['containerPort']}"
+    (service_port,) = OBJECTS["Service txnscan-watch"]["spec"]["ports"]
+    (endpoint,) = OBJECTS["ServiceMonitor txnscan-watch"]["spec"]["endpoints"]
+    assert service_port["targetPort"] == port["name"] and endpoint["port"] == service_port["name"]
+    labels = OBJECTS["Service txnscan-watch"]["metadata"]["labels"].items()
+    assert OBJECTS["ServiceMonitor txnscan-watch"]["spec"]["selector"]["matchLabels"].items() <= labels
+    selected = OBJECTS["Service txnscan-watch"]["spec"]["selector"].items()
+    assert selected <= OBJECTS["Deployment txnscan-watch"]["spec"]["template"]["metadata"]["labels"].items()
+    probed = {container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "liveness", "readiness")}
+    assert probed == {"/healthz", "/readyz"}
+
+
+def test_kustomize_takes_every_file(tmp_path: Path) -> None:
+    kustomization = OBJECTS["Kustomization"]
+    files = {path.name for path in KUBERNETES.iterdir()}
+    generated = {
+        file
+        for kind in ("configMapGenerator", "secretGenerator")
+        for one in kustomization[kind]
+        for file in one["files"]
+    }
+    assert files == {"kustomization.yaml", *kustomization["resources"], *generated}
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        return
+    ran = subprocess.run([kubectl, "kustomize", str(KUBERNETES)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    rendered = [one for one in yaml.safe_load_all(ran.stdout) if one["kind"] not in CUSTOM]
+    assert len(rendered) == len(OBJECTS) - len(CUSTOM) + len(generated)
+    for one in rendered:
+        kubernetes_validate.validate(one, KUBERNETES_VERSION, strict=True)
+
+
+def test_the_clusters_of_the_config_map_are_a_file_that_watch_takes(tmp_path: Path) -> None:
+    text = (KUBERNETES / "clusters.toml").read_text("utf-8").replace("/etc/txnscan/kafka/", "")
+    (tmp_path / "clusters.toml").write_text(text, "utf-8")
+    shutil.copy(KUBERNETES / "client.properties", tmp_path)
+    found = read_clusters(tmp_path / "clusters.toml", {})
+    assert len(found.clusters) == 2 and all(one.connection() for one in found.clusters.values())
+
+
+# --- Databricks
+
+
+@pytest.mark.parametrize("kind", ["jobs", "dashboards", "alerts"])
+def test_a_resource_of_the_bundle_is_one_by_databricks_own_types(kind: str) -> None:
+    types: dict[str, Any] = {"jobs": Job, "dashboards": Dashboard, "alerts": Alert}
+    for resource in BUNDLE["resources"][kind].values():
+        assert types[kind].from_dict(resource).as_dict() == resource
+    with pytest.raises(ValueError, match="nmae"):
+        types[kind].from_dict({**resource, "nmae": "x"})
+
+
+def test_the_bundle_names_what_is_there() -> None:
+    text = json.dumps(BUNDLE)
+    named = set(re.findall(r"\$\{var\.(\w+)\}", text))
+    assert named == BUNDLE["variables"].keys()
+    assert set(re.findall(r"\$\{(\w+)\.", text)) <= {"var", "workspace"}
+    for dashboard in BUNDLE["resources"]["dashboards"].values():
+        assert (FOLDER / "databricks" / dashboard["file_path"]).is_file()
+    for job in BUNDLE["resources"]["jobs"].values():
+        environments = {one["environment_key"] for one in job["environments"]}
+        assert {task["environment_key"] for task in job["tasks"]} <= environments
+
+
+def test_the_dashboard_shows_columns_that_its_queries_have_and_no_two_widgets_overlap() -> None:
+    datasets = {one["name"]: "".join(one["queryLines"]) for one in BOARD["datasets"]}
+    (page,) = BOARD["pages"]
+    taken: set[tuple[int, int]] = set()
+    used = set()
+    for placed in page["layout"]:
+        widget, at = placed["widget"], placed["position"]
+        (query,) = widget["queries"]
+        used.add(query["query"]["datasetName"])
+        fields = {field["name"] for field in query["query"]["fields"]}
+        shown = {one["fieldName"] for one in _encodings(widget["spec"]["encodings"])}
+        assert shown == fields and all(field in datasets[query["query"]["datasetName"]] for field in fields)
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["width"]) for y in range(at["height"])}
+        assert not cells & taken and at["x"] + at["width"] <= 6
+        taken |= cells
+    assert used == datasets.keys()
+    assert len({placed["widget"]["name"] for placed in page["layout"]}) == len(page["layout"])
+
+
+def _encodings(encodings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for one in encodings.values():
+        yield from one if isinstance(one, list) else (one,)
+
+
+def test_every_view_is_on_the_dashboard_but_the_one_without_a_verdict() -> None:
+    text = " ".join("".join(one["queryLines"]) for one in BOARD["datasets"])
+    assert {view.name for view in VIEWS if not re.search(rf"\b{view.name}\b", text)} == {"current_transactions"}
+
+
+# --- Airflow and cron
+
+
+class Operators:
+    """Takes the place of Airflow, which is too large to install for a test, and keeps what the file makes."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, dict[str, Any]] = {}
+        self.dag: dict[str, Any] = {}
+
+    def run(self, source: str) -> None:
+        tree = ast.parse(source)
+        tree.body = [one for one in tree.body if not (isinstance(one, ast.ImportFrom) and "airflow" in f"{one.module}")]
+        exec(compile(tree, "dag", "exec"), {"DAG": self._dag, "BashOperator": self._bash})
+
+    def _dag(self, dag_id: str, **options: Any) -> Any:
+        import contextlib
+
+        self.dag = {"dag_id": dag_id, **options}
+        return contextlib.nullcontext()
+
+    def _bash(self, *, task_id: str, **options: Any) -> Any:
+        self.made[task_id] = options
+        return _Chained()
+
+
+class _Chained:
+    def __rshift__(self, other: _Chained) -> _Chained:
+        return other
+
+
+@pytest.fixture(scope="module")
+def airflow() -> Operators:
+    operators = Operators()
+    operators.run((FOLDER / "airflow" / "txnscan_dag.py").read_text("utf-8"))
+    return operators
+
+
+def test_airflow_never_sweeps_twice_at_once_and_tells_hanging_from_incomplete(airflow: Operators) -> None:
+    assert airflow.dag["max_active_runs"] == 1 and airflow.dag["catchup"] is False
+    assert "--fail-on incomplete" in airflow.made["sweep"]["bash_command"]
+    assert "--fail-on hanging" in airflow.made["hanging"]["bash_command"]
+    assert airflow.made["hanging"]["trigger_rule"] == "all_done"
+
+
+def command_lines() -> Iterator[tuple[str, list[str]]]:
+    """Every command of txnscan in docs/deployment, by where it stands."""
+    for name, pod in PODS.items():
+        yield from ((name, container["args"]) for container in pod["containers"])
+    for job in BUNDLE["resources"]["jobs"].values():
+        for task in job["tasks"]:
+            words = task["python_wheel_task"]["parameters"]
+            yield f"Databricks {task['task_key']}", [word.replace("${var.catalog}", "main") for word in words]
+    operators = Operators()
+    operators.run((FOLDER / "airflow" / "txnscan_dag.py").read_text("utf-8"))
+    for task_id, options in operators.made.items():
+        filled = re.sub(r"\{\{.*?\}\}", "/x", options["bash_command"]).replace(
+            "--bootstrap-server /x", "--bootstrap-server h:1"
+        )
+        yield f"Airflow {task_id}", shlex.split(filled)[1:]
+    for path in (FOLDER / "README.md", FOLDER / "cron" / "txnscan-sweep", FOLDER / "spark.md"):
+        text = path.read_text("utf-8").replace("\\\n", " ").replace('"$TXNSCAN_BOOTSTRAP_SERVERS"', "h:1")
+        for line in re.findall(r"(?:^ {4}|`|\(|: )(txnscan [a-z-]+ --?[^`\n]+)", text, re.M):
+            words = shlex.split(re.split(r" 2>&1|\"? ;;|  #", line)[0].replace('"', ""))
+            yield f"{path.name}", words[1:]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [pytest.param(where, words, id=f"{where} {' '.join(words)}") for where, words in command_lines()],
+)
+def test_every_command_line_is_understood(where: str, words: list[str]) -> None:
+    get_command(app).commands[words[0]].make_context(words[0], list(words[1:]))  # type: ignore[attr-defined]
+
+
+CRON = FOLDER / "cron" / "txnscan-sweep"
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (0, None),
+        (1, "The sweep failed with status 1."),
+        (2, "The sweep failed with status 2."),
+        (3, "Something hangs. What to do: txnscan plan"),
+        (4, "Not everything was observed. What is missing: txnscan check"),
+    ],
+)
+def test_cron_is_told_what_a_status_means_and_mails_nothing_while_all_is_well(
+    tmp_path: Path, status: int, says: str | None
+) -> None:
+    """A program by the name of txnscan ends with each status."""
+    fake = tmp_path / "txnscan"
+    fake.write_text(f'#!/bin/sh\necho "swept $*"\nexit {status}\n', "utf-8")
+    fake.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "TXNSCAN_LOCK": str(tmp_path / "lock")}
+    ran = subprocess.run(["sh", str(CRON)], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == status
+    if says is None:
+        assert ran.stdout == ""
+    else:
+        assert ran.stdout.startswith(says) and "swept sweep --bootstrap-server localhost:9092" in ran.stdout
+
+
+# --- the image
+
+
+def test_the_image_is_not_root_and_starts_txnscan() -> None:
+    text = (FOLDER / "Dockerfile").read_text("utf-8")
+    steps = [line.split(None, 1) for line in text.replace("\\\n", " ").splitlines() if line and line[0].isupper()]
+    assert [rest for step, rest in steps if step == "USER"] == ["65532:65532"]
+    assert [json.loads(rest) for step, rest in steps if step == "ENTRYPOINT"] == [["txnscan"]]
+    copied = [rest.split()[:-1] for step, rest in steps if step == "COPY" and not rest.startswith("--from")]
+    assert all((ROOT / name).exists() for names in copied for name in names)
+    (extras,) = re.findall(r"pip install --no-cache-dir '\.\[([a-z,]+)\]'", text)
+    declared = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert all(re.search(rf"^{extra} = \[", declared, re.M) for extra in extras.split(","))

@@ -1,0 +1,154 @@
+"""The demo's end: a real `txnscan watch` beside the brokers, what it tells, the page, and the end of what hangs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from txnscan.config import ScanConfig, printable
+from txnscan.demo.plant import TornCommit, read_both
+from txnscan.demo.ports import choose_ports
+from txnscan.demo.requests import Wire
+from txnscan.demo.resolution import OPTIONS
+from txnscan.demo.wait import wait_until
+from txnscan.report.resolution import print_applied
+from txnscan.resolve.plan import Plan
+from txnscan.resolve.run import apply_to
+
+_LOOPBACK = "127.0.0.1"
+_TELL_S_MAX = 60
+# Of all that /metrics has, what the story is about.
+_SHOWN = ("txnscan_candidates", "txnscan_open_incidents", "txnscan_blocked_records")
+
+
+@dataclass
+class Hook:
+    """Somebody's webhook: keeps what each POST told, in one sentence each."""
+
+    url: str
+    told: list[str] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[str]:
+        """What was told of incidents that opened, or that closed."""
+        return [one for one in self.told if one.startswith(kind)]
+
+
+@contextmanager
+def listening() -> Iterator[Hook]:
+    """A webhook on loopback."""
+
+    class Posted(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            hook.told += [event["summary"] for event in body["events"]]
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing of its own."""
+
+    server = ThreadingHTTPServer((_LOOPBACK, 0), Posted)
+    hook = Hook(f"http://{_LOOPBACK}:{server.server_port}/hook")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hook
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def watching(config: ScanConfig, hook: Hook) -> Iterator[tuple[list[str], str]]:
+    """`txnscan watch` of these brokers; its arguments, and where its metrics are."""
+    (port,) = choose_ports(1, None)
+    listen = f"{_LOOPBACK}:{port}"
+    arguments = [
+        *("watch", "--bootstrap-server", config.bootstrap_servers.split(",")[0], "--tables", str(config.tables)),
+        *("--late-after", str(config.late_after), "--interval", "2s", "--listen", listen, "--notify", hook.url),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "txnscan", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield arguments, f"http://{listen}/metrics"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def tell_and_resolve(
+    wire: Wire,
+    config: ScanConfig,
+    plan: Plan,
+    torn: TornCommit,
+    console: Console,
+    say: Callable[[str], None],
+    *,
+    resolve: bool,
+) -> None:
+    """Shows what hangs in the metrics, in a webhook and on a page; and with `resolve` applies the plan, until each
+    incident of it is told to be over. What needs an extra that is not installed is left out, with a line.
+    """
+    if find_spec("prometheus_client") is None or find_spec("jinja2") is None:
+        console.print(Text("Metrics and notifications are left out: pip install '.[watch]' brings what they need."))
+        return
+    with listening() as hook, watching(config, hook) as (arguments, url):
+        console.print()
+        console.rule("Watching for ever, and telling", align="left")
+        console.print()
+        console.print(Text(f"  {sys.argv[0]} {' '.join(arguments)}"), soft_wrap=True)
+        say("Waiting for its first sweeps")
+        wait_until(lambda: len(hook.of("opened")) >= len(plan.actions), "the webhook was told", _TELL_S_MAX)
+        _show(console, "What the webhook got:", hook.of("opened"))
+        _show(console, f"{url} says:", _metrics(url))
+        _write_page(config, console, say)
+        if not resolve:
+            return
+        console.print()
+        console.rule("Doing it: --execute", align="left")
+        console.print()
+        print_applied(console, apply_to(None, config, plan, execute=True, options=OPTIONS))
+        say("Waiting for the sweep that sees it")
+        wait_until(lambda: len(hook.of("closed")) >= len(plan.actions), "the webhook was told", _TELL_S_MAX)
+        _show(console, "What the webhook got:", hook.of("closed"))
+        _show(console, f"{url} says:", _metrics(url))
+        read = read_both(wire, torn)
+        console.print(
+            f"The torn commit is whole: read_committed consumers get {read.whole_committed} of {torn.records} records "
+            f"of {torn.whole_topic} and {read.torn_committed} of {read.torn_uncommitted} of {torn.hanging.topic}."
+        )
+
+
+def _show(console: Console, title: str, lines: list[str]) -> None:
+    console.print(Text(title))
+    for line in lines:
+        console.print(Text(f"  {printable(line)}"), soft_wrap=True)
+    console.print()
+
+
+def _metrics(url: str) -> list[str]:
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310
+        return [line for line in answer.read().decode().splitlines() if line.startswith(_SHOWN)]
+
+
+def _write_page(config: ScanConfig, console: Console, say: Callable[[str], None]) -> None:
+    path = Path(str(config.tables)).absolute().parent / "report.html"
+    say("Writing the page of it")
+    command = ["report", "--tables", str(config.tables), "--out", str(path)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "txnscan", *command], capture_output=True, text=True, timeout=120, check=False
+    )
+    console.print(Text(printable((ran.stderr or ran.stdout).strip())), soft_wrap=True)

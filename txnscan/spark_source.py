@@ -1,0 +1,186 @@
+"""A sweep as a data source of Spark: `register(spark)`, then
+
+    spark.read.format("kafka_transactions").option("bootstrapServers", "host:9092").load()
+    spark.readStream.format("kafka_transactions").option("bootstrapServers", "host:9092").load()
+
+The columns are those of the table `open_transactions`, healthy transactions included. A batch is one sweep, and so is
+each micro-batch of a stream, in one task that reads in threads: one task sees the whole cluster, in the order that the
+proof needs. Nothing is remembered from one sweep to the next, and nothing is written; `sweep` with tables does both.
+
+Options, by the names of `ScanConfig`: bootstrapServers, commandConfig (a path on the driver), topic (a regular
+expression), lateAfter. interval: at least so long from one sweep of a stream to the next, "60s" where it is not given.
+failOnIncomplete: "true" where it is not given. What a sweep could not observe has no row, and no row must not be taken
+for nothing that hangs; so it fails then. With "false" it goes on, and only what it did observe is there.
+
+txnscan has to be installed in the executors' Python: this is the one class that Spark itself imports there.
+Source of the rules: PySpark's `pyspark.sql.datasource`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from txnscan.api import new_sweep_id, sweep_once
+from txnscan.clock import wall_clock_ms
+from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, printable
+from txnscan.engine.rows import plain, spark_type
+from txnscan.errors import TxnscanError
+from txnscan.findings import Scan
+from txnscan.store.schema import OPEN_TRANSACTIONS
+
+NAME = "kafka_transactions"
+INTERVAL = "60s"
+_OPTIONS = ("bootstrapServers", "commandConfig", "topic", "lateAfter", "interval", "failOnIncomplete")
+_SWEEP = "sweep_id"
+_SHOWN_MAX = 3
+
+
+class Incomplete(TxnscanError):
+    """A sweep could not observe everything. `str()` is one sentence that says what, and what to do."""
+
+
+class KafkaTransactions(DataSource):
+    """See the module. Raises ConfigError for options that cannot be used."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return NAME
+
+    def schema(self) -> str:
+        """The columns of `open_transactions`."""
+        types = ((c.name, c.type if isinstance(c.type, str) else spark_type(c.type)) for c in OPEN_TRANSACTIONS.columns)
+        return ", ".join(f"`{name}` {type_}" for name, type_ in types)
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Of one sweep."""
+        return OneSweep(Settings(self.options))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """Of a sweep in each micro-batch."""
+        return Sweeps(Settings(self.options))
+
+
+class Settings:
+    """The options, checked, with what the driver has read of files: what travels to the executor.
+
+    Raises ConfigError.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        given = _known(options)
+        if "bootstrapServers" not in given:
+            raise ConfigError("bootstrapServers", "is missing; give host:port")
+        self.config = ScanConfig(
+            given["bootstrapServers"],
+            command_config=given.get("commandConfig"),
+            topic=(given["topic"],) if "topic" in given else (),
+            late_after=given.get("lateAfter"),
+            engine="threads",
+        )
+        self.connection = self.config.connection()
+        self.interval_ms = parse_duration_ms(given.get("interval", INTERVAL), "interval")
+        self.fail_on_incomplete = _flag(given.get("failOnIncomplete", "true"))
+
+    def rows(self, sweep_id: str) -> Iterator[tuple[Any, ...]]:
+        """Sweeps, and gives a row for each open transaction. Raises Incomplete, and what a sweep raises."""
+        found = sweep_once(self.config, self.connection, sweep_id)
+        why = not_observed(found)
+        if self.fail_on_incomplete and why is not None:
+            raise Incomplete(why)
+        for row in OPEN_TRANSACTIONS.rows(found, found.transactions):
+            yield tuple(plain(value) for value in row.values())
+
+
+class OneSweep(DataSourceReader):
+    """A batch: one sweep, in one task."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One: a sweep is not divided. Spark may run its task twice; both are of one id."""
+        return [InputPartition(_new_id())]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """On an executor."""
+        return self._settings.rows(partition.value)
+
+
+class Sweeps(DataSourceStreamReader):
+    """A stream: an offset is the id of a sweep, which holds the time at which it was begun.
+
+    A micro-batch that is tried again sweeps again, under the same id: a sink that knows the id, or the micro-batch,
+    keeps one of the two.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def initialOffset(self) -> dict[str, str]:
+        """Before the first sweep."""
+        return {_SWEEP: ""}
+
+    def latestOffset(self, start: dict[str, str], limit: Any) -> dict[str, str]:
+        """The next sweep, or where that is not due yet, the last one: nothing new."""
+        return next_offset(start, wall_clock_ms(), self._settings.interval_ms)
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        """One, as of a batch."""
+        return [InputPartition(end[_SWEEP])] if start != end else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """On an executor."""
+        return self._settings.rows(partition.value)
+
+
+def next_offset(start: Mapping[str, str], now_ms: int, interval_ms: int) -> dict[str, str]:
+    """The offset of a sweep that begins now, or the same one where the last was begun less than this long ago."""
+    last = start.get(_SWEEP, "")
+    if last and now_ms - _begun_ms(last) < interval_ms:
+        return dict(start)
+    return {_SWEEP: _new_id()}
+
+
+def not_observed(found: Scan) -> str | None:
+    """What has no row, as a sentence; None where every open transaction has one."""
+    if not found.errors:
+        return None
+    shown = "; ".join(printable(error.error) for error in found.errors[:_SHOWN_MAX])
+    more = f"; and {len(found.errors) - _SHOWN_MAX} more" if len(found.errors) > _SHOWN_MAX else ""
+    return (
+        f"the sweep did not observe everything: {shown}{more}; `txnscan check` says what to do, and failOnIncomplete="
+        "false reads what was observed"
+    )
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    """The options by the names that they have here; Spark takes them in any case."""
+    names = {name.lower(): name for name in _OPTIONS}
+    given = {}
+    for name, value in options.items():
+        if name.lower() not in names:
+            like = difflib.get_close_matches(name.lower(), names, n=1)
+            hint = f"did you mean {names[like[0]]}?" if like else f"known are {', '.join(_OPTIONS)}"
+            raise ConfigError(printable(name), f"is no option of {NAME}; {hint}")
+        given[names[name.lower()]] = value
+    return given
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError("failOnIncomplete", f"'{printable(text)}' is neither true nor false")
+    return text.lower() == "true"
+
+
+def _new_id() -> str:
+    return new_sweep_id(wall_clock_ms)
+
+
+def _begun_ms(sweep_id: str) -> int:
+    """The time in the id of a sweep (RFC 9562, version 7)."""
+    return int(sweep_id.replace("-", "")[:12], 16)
