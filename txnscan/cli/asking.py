@@ -17,7 +17,7 @@ from txnscan.model import ClusterView, ScanError
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
 
-_LONG_MAX = 2**63 - 1
+_LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
 
 
 def opened_cluster(config: ScanConfig) -> Any:
@@ -272,16 +272,30 @@ def _show_producers(
     epilog=examples(
         "txnscan coordinator --bootstrap-server localhost:9092 --transactional-id my-txn-id",
         "txnscan coordinator --bootstrap-server localhost:9092 --group billing",
+        "txnscan coordinator --partitions 50 --transactional-id my-txn-id",
     ),
 )
 def coordinator(
-    bootstrap_server: BootstrapServer,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from."),
+    ] = None,
     transactional_id: Annotated[
         list[str] | None,
         typer.Option("--transactional-id", metavar="ID", help="Of this id. May be repeated."),
     ] = None,
     group: Annotated[
         list[str] | None, typer.Option("--group", metavar="GROUP", help="Of this consumer group. May be repeated.")
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            metavar="NUMBER",
+            min=1,
+            max=_INT_MAX,
+            help="Ask no broker: say the partition alone, where its topic has so many.",
+        ),
     ] = None,
     command_config: CommandConfig = None,
     format: RowsFormat = RowFormat.TABLE,
@@ -291,20 +305,25 @@ def coordinator(
     Exit status: 0 when each is known, 4 when not each is, 1 when none is.
     """
     with errors_in_one_line():
-        from txnscan.ask.coordinator import coordinator_of, topic_of
+        from txnscan.ask.coordinator import coordinator_among, coordinator_of, topic_of
         from txnscan.report.asked import COORDINATORS, coordinator_lines, coordinator_row
 
-        config = ScanConfig(bootstrap_server, command_config=command_config)
+        if (bootstrap_server is None) == (partitions is None):
+            raise ConfigError("--bootstrap-server", "give brokers to ask, or --partitions: one of the two")
         names = [("transactional_id", name) for name in transactional_id or ()]
         names += [("group", name) for name in group or ()]
         if not names or not all(name for _, name in names):
             raise ConfigError("--transactional-id", "give an id, or a group with --group")
-        warn(config)
-        with opened_cluster(config) as cluster:
-            topics = {topic_of(kind) for kind, _ in names}
-            cluster.view(topics)
-            agreed = cluster.agreement(topics)
-        found = [coordinator_of(kind, name, agreed) for kind, name in names]
+        if bootstrap_server is None:
+            found = [coordinator_among(kind, name, partitions or 1) for kind, name in names]
+        else:
+            config = ScanConfig(bootstrap_server, command_config=command_config)
+            warn(config)
+            with opened_cluster(config) as cluster:
+                topics = {topic_of(kind) for kind, _ in names}
+                cluster.view(topics)
+                agreed = cluster.agreement(topics)
+            found = [coordinator_of(kind, name, agreed) for kind, name in names]
         rows = rows_in(format, "coordinators", COORDINATORS, LineRows(coordinator_lines))
         rows.write([coordinator_row(one) for one in found])
         rows.end(())
