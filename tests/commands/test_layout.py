@@ -267,6 +267,20 @@ sys.exit(f"loaded {{loaded}}" if loaded else 0)
     assert ran.returncode == 0, ran.stderr
 
 
+def test_a_command_line_is_parsed_without_what_only_some_commands_need() -> None:
+    """Every command waits for what is loaded here, and people wait for --version."""
+    script = """
+import sys
+from txnscan.cli import main
+try:
+    main(["--version"])
+except SystemExit:
+    pass
+sys.exit(str(sorted({"rich.console", "javaproperties", "kafka", "txnscan.findings"} & set(sys.modules)) or ""))
+"""
+    assert python("-c", script).stderr.strip() == ""
+
+
 def test_find_hanging_tells_of_its_options() -> None:
     ran = python("-m", "txnscan", "find-hanging", "--help")
     assert ran.returncode == 0
