@@ -11,7 +11,7 @@ import typer
 from txnscan.cli.base import app, warn
 from txnscan.cli.ending import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
 from txnscan.errors import ExitStatus
 from txnscan.model import ClusterView, ScanError
 from txnscan.report.help import OneCommand, examples
@@ -74,12 +74,12 @@ def list_transactions(
         typer.Option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match as a whole (Kafka 4.1)."),
     ] = None,
     state: Annotated[
-        list[StateName] | None,
+        list[str] | None,
         typer.Option(
             "--state",
             metavar="STATE",
-            help="Only ids in this state, such as Ongoing.",
-            case_sensitive=False,
+            help=f"Only ids in this state: {', '.join(StateName)}. May be repeated.",
+            autocompletion=lambda: list(StateName),
         ),
     ] = None,
     producer_id: Annotated[
@@ -110,7 +110,7 @@ def list_transactions(
                 raise ConfigError("--producer-id", f"{one} is no producer id")
         config = ScanConfig(bootstrap_server, command_config=command_config, broker_ids=tuple(broker_id or ()))
         wanted = ListingFilter(
-            states=tuple(one.value for one in state or ()),
+            states=tuple(_state(one) for one in state or ()),
             producer_ids=tuple(producer_id or ()),
             longer_than_ms=duration_filter,
             pattern=transactional_id_pattern or None,
@@ -130,6 +130,14 @@ def list_transactions(
         rows.end(errors)
         say_errors(errors, format)
     end_by(errors, answered)
+
+
+def _state(written: str) -> str:
+    """A state as Kafka spells it, however it is written. Raises ConfigError."""
+    named = {one.lower(): one.value for one in StateName}
+    if written.lower() not in named:
+        raise ConfigError("--state", f"'{printable(written)}' is no state; use {', '.join(named.values())}")
+    return named[written.lower()]
 
 
 def rows_in(format: RowFormat, name: str, columns: Collection[str], table: Rows) -> Rows:

@@ -56,7 +56,7 @@ class OneCommand(TyperCommand):
     """A command whose arguments are shown by their names alone."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """`PLAN`, not `{PLAN}`; and `PATH...` where there may be several, which not every version of the library says."""
+        """`PLAN`, not `{PLAN}`; and `PATH...` where there may be several, which the library does not always say."""
         pieces = [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
         if any(getattr(one, "nargs", 1) == -1 for one in self.params) and not pieces[-1].endswith("..."):
             pieces[-1] += "..."
