@@ -79,7 +79,7 @@ NO_LOCATION = (
     "is neither a path nor catalog.schema; write ./main.tx-scan for a directory, or main.`tx-scan` for a schema of a "
     "catalog"
 )
-NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
+NO_NUMBER = "'x' is not a whole number"
 NO_MASTER = "is no Spark master; use local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
 NO_STATE = "is no state; use Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort"
 BY_PRODUCER = "--producer-id, --producer-epoch and --coordinator-epoch"
@@ -177,7 +177,7 @@ USAGE = [
     (("plan", "--tables", "./t", "--out", "plan.json", "--topic", "("), f"--topic: '(' {NO_PATTERN}"),
     (
         ("plan", "--tables", "./t", "--out", "plan.json", "--limit", "0"),
-        "invalid value for '--limit': Input should be greater than or equal to 1; see txnscan plan --help",
+        "invalid value for '--limit': 0 is not in the range 1<=x<=1000; see txnscan plan --help",
     ),
     ((*CLUSTER, "fifty"), "--cluster: 'fifty' is no size; use BROKERSxPARTITIONS, such as 50x100000"),
     ((*CLUSTER, "0x10"), "--cluster: a cluster has brokers and partitions"),
@@ -194,7 +194,7 @@ USAGE = [
     (("check", *AT, "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
     (
         ("demo", "--port", "80"),
-        "invalid value for '--port': Input should be greater than or equal to 1024; see txnscan demo --help",
+        "invalid value for '--port': 80 is not in the range 1024<=x<=65000; see txnscan demo --help",
     ),
     (("list", *AT, "--state", "open"), f"--state: 'open' {NO_STATE}"),
     (("list", *AT, "--producer-id", "-1"), "--producer-id: -1 is no producer id"),

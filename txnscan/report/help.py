@@ -88,7 +88,7 @@ class OneGroup(TyperGroup):
             context = getattr(error, "ctx", None)
             if not standalone_mode:
                 raise
-            said = error.format_message().rstrip(".?").replace("Value error, ", "")
+            said = error.format_message().rstrip(".?").replace("is not a valid int", "is not a whole number")
             if "\n" in said:
                 # The help itself, for a command without any arguments.
                 typer.echo(said, err=True)
