@@ -24,7 +24,7 @@ from txnscan.offline.walk import Damage
 try:
     from crc32c import crc32c
 except ImportError:  # an executor, to which no compiled library is sent: kafka-python's own, in Python
-    from txnscan.kafka.records import crc32c
+    from txnscan.kafka.records import crc32c  # type: ignore[assignment]
 
 T = TypeVar("T")
 # Below this, loading numpy takes longer than it saves.
