@@ -13,7 +13,8 @@ from tests.builders import judged, scan
 from tests.process import ROOT
 from tests.s3 import BUCKET, s3_server
 from txnscan.config import ConfigError
-from txnscan.resolve.lock import ApplyRunning, Lock, check_exclusive
+from txnscan.resolve.apply import ApplyRunning
+from txnscan.resolve.lock import Lock, check_exclusive
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS, SWEEPS
 
@@ -22,7 +23,8 @@ _RACES = """
 import sys, time
 from pathlib import Path
 from tests.builders import judged, scan
-from txnscan.resolve.lock import ApplyRunning, Lock
+from txnscan.resolve.apply import ApplyRunning
+from txnscan.resolve.lock import Lock
 from txnscan.store.open import open_tables
 
 who, location, seen = sys.argv[1:]

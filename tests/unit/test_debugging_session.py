@@ -72,8 +72,9 @@ def kafka_logs(tmp_path: Path) -> Path:
     output = at(0, output, 2340232627) + at(16, marker(16, 0, 0, 0, True, 1664531387382), 3122996963)
     partition_directory(root, "wc-output-0", {0: output})
     log = [
-        at(offset, written([(written_ms, transactional_id_key(ID), value(*step))]), crc)
-        for offset, (*step, written_ms, crc) in enumerate(STEPS)
+        at(offset, written([(written_ms, transactional_id_key(ID), value(*step[:4]))]), crc)
+        for offset, step in enumerate(STEPS)
+        for written_ms, crc in [step[4:]]
     ]
     partition_directory(root, "__transaction_state-33", {0: b"".join(log)})
     return root

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,12 +29,12 @@ print(json.dumps([int(peak) // 1024, figures.batches, figures.size_bytes, len(re
 """
 
 
-def peak_of(directory: Path, crc: bool = False) -> list[int]:
+def peak_of(directory: Path, crc: bool = False) -> list[Any]:
     """The most that a process had in memory, in MB; how many batches and bytes it read, what is open, what is amiss."""
     command = [sys.executable, "-c", _SCRIPT, str(directory), "crc" if crc else ""]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
-    found: list[int] = json.loads(ran.stdout)
+    found: list[Any] = json.loads(ran.stdout)
     return found
 
 
@@ -42,7 +43,7 @@ def nothing_mb(tmp_path_factory: pytest.TempPathFactory) -> int:
     directory = tmp_path_factory.mktemp("memory") / "t-0"
     directory.mkdir()
     (directory / f"{0:020d}.log").write_bytes(data(0))
-    return peak_of(directory)[0]
+    return int(peak_of(directory)[0])
 
 
 def sparse(directory: Path, batches: int, size: int) -> Path:

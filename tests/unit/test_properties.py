@@ -554,7 +554,7 @@ def gssapi(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     class Name:
         def __init__(self, name: str, name_type: object) -> None:
-            module.asked.append(name)  # type: ignore[attr-defined]
+            module.asked.append(name)
 
         def canonicalize(self, _: object) -> Name:
             return self
@@ -565,8 +565,8 @@ def gssapi(monkeypatch: pytest.MonkeyPatch) -> Any:
         def __init__(self, **_: object) -> None: ...
 
         def step(self, token: bytes | None) -> bytes:
-            if module.error is not None:  # type: ignore[attr-defined]
-                raise RuntimeError(module.error)  # type: ignore[attr-defined]
+            if module.error is not None:
+                raise RuntimeError(module.error)
             return b"ticket"
 
     module.Name, module.SecurityContext = Name, SecurityContext  # type: ignore[attr-defined]
