@@ -43,8 +43,8 @@ def main(options: list[str]) -> None:
     import logging
 
     from moto.core.models import DEFAULT_ACCOUNT_ID
-    from moto.s3.models import s3_backends
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from moto.s3.models import s3_backends
     from werkzeug.serving import make_server
 
     logging.disable(logging.CRITICAL)

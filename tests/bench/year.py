@@ -1,9 +1,9 @@
 """Tables after a year of sweeps every five minutes, beside their first day: opening, `show`, and writing one sweep.
 
 A year is 105,000 sweeps, which would take a day to make. So the tables are made as `txnscan maintain` leaves them: each
-day's sweeps in one file of a table. What the log looks like then is made beforehand: a checkpoint at the version that so
-many commits lead to, and before it the commits of the last thirty days, which is as long as Delta keeps them. Some sweeps
-more are written as any sweep is. The first day is made in the same way.
+day's sweeps in one file of a table. What the log looks like then is made beforehand: a checkpoint at the version that
+so many commits lead to, and before it the commits of the last thirty days, which is as long as Delta keeps them. Some
+sweeps more are written as any sweep is. The first day is made in the same way.
 """
 
 from __future__ import annotations
