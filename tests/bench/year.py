@@ -91,8 +91,10 @@ def _age(directory: Path, version: int, kept: int) -> None:
     found.create_checkpoint()
     for commit in log.glob("*.json"):
         commit.unlink()
-    (checkpoint,) = log.glob("*.checkpoint.parquet")
-    checkpoint.rename(log / f"{version:020d}.checkpoint.parquet")
+    *earlier, last = sorted(log.glob("*.checkpoint.parquet"))
+    for checkpoint in earlier:
+        checkpoint.unlink()
+    last.rename(log / f"{version:020d}.checkpoint.parquet")
     pointer = log / "_last_checkpoint"
     pointer.write_text(json.dumps(json.loads(pointer.read_text()) | {"version": version}))
     filler = json.dumps({"commitInfo": {"timestamp": NOW_MS, "operation": "WRITE", "engineInfo": "txnscan"}})
