@@ -135,6 +135,9 @@ def _odd(offset: int) -> list[bytes]:
         control(offset, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 4), pid=-1),
         control(offset, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 4), attributes=CONTROL),
         changed(end(offset), 57, b"\0\0\0\0"),
+        *(changed(end(offset), 21, bytes((0, 0x30 | codec))) for codec in (1, 2, 3, 4)),
+        *(changed(data(offset), 21, bytes((0, 0x10 | codec))) for codec in (1, 2, 3, 4)),
+        changed(end(offset), 21, b"\0\x21"),
         changed(data(offset), 57, b"\0\0\0\0"),
         changed(data(offset), 43, b"\xff" * 8),
     ]

@@ -217,7 +217,15 @@ def _coordinators(cluster: Cluster) -> Iterator[Finding]:
     snapshot, _ = cluster.snapshot(frozenset(), frozenset(), sieve.agreed, lambda done, total: None)
     if snapshot.visibility_error is not None:
         yield Finding("acls", Level.INCOMPLETE, snapshot.visibility_error)
-    if not snapshot.coordinators_planned:
+    if not snapshot.coordinators_planned and sieve.transactional_ids:
+        ids = _plural(sieve.transactional_ids, "transactional id")
+        yield Finding(
+            "coordinators",
+            Level.INCOMPLETE,
+            f"{ids} in a transaction and no {TRANSACTION_STATE_TOPIC}, as where brokers keep it elsewhere (Redpanda): "
+            "nothing can be proven here, nothing is called hanging, and no COMMIT is ever sent",
+        )
+    elif not snapshot.coordinators_planned:
         yield Finding("coordinators", Level.OK, f"there is no {TRANSACTION_STATE_TOPIC}: no transaction ever ran here")
     elif snapshot.coverage_error is not None:
         proven = f"{snapshot.coordinators_proven} of {snapshot.coordinators_planned} coordinator partitions proven"

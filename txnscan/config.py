@@ -10,7 +10,6 @@ from pathlib import Path
 
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.properties import PropertiesError, properties_warnings, read_properties
 from txnscan.model import Broker
 
 ENGINES = ("spark", "threads")
@@ -133,6 +132,9 @@ class ScanConfig:
         """What is probably not meant as it stands, though it can be used. Raises ConfigError."""
         if self.command_config is None:
             return []
+        # With what it takes to read them, a tenth of a command's own time; most have none.
+        from txnscan.kafka.properties import PropertiesError, properties_warnings
+
         try:
             return [f"--command-config: {warning}" for warning in properties_warnings(Path(self.command_config))]
         except PropertiesError as error:
@@ -142,6 +144,8 @@ class ScanConfig:
         """The settings of --command-config. Raises ConfigError."""
         if self.command_config is None:
             return ConnectionSettings()
+        from txnscan.kafka.properties import PropertiesError, read_properties
+
         try:
             return read_properties(Path(self.command_config))
         except PropertiesError as error:

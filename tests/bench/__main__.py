@@ -12,7 +12,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.bench import busy, cold, commands, costs, distribution, history, metadata, offline, scale, slow, sweep, wide
+from tests.bench import (
+    busy,
+    cold,
+    commands,
+    costs,
+    distribution,
+    history,
+    metadata,
+    offline,
+    scale,
+    slow,
+    sweep,
+    wide,
+    year,
+)
 from tests.bench.harness import ROOT, Finding, Options, console, machine, say, show
 from tests.bench.processes import Failed, apart
 
@@ -30,6 +44,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], Finding]] = MappingProxyType(
         "distribution": distribution.run,
         "offline": offline.run,
         "history": history.run,
+        "year": year.run,
     }
 )
 

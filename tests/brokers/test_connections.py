@@ -293,14 +293,19 @@ def keytool(*words: str) -> None:
     subprocess.run([str(tool), *words], check=True, capture_output=True, timeout=60)
 
 
-def test_stores_that_javas_keytool_made_connect_with_a_client_certificate(secured: Secured, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "key_password"), [("PKCS12", None), ("JKS", None), ("JKS", "of-the-key-alone")])
+def test_stores_that_javas_keytool_made_connect_with_a_client_certificate(
+    secured: Secured, tmp_path: Path, kind: str, key_password: str | None
+) -> None:
     client = secured.authority.issue_cert("bob@example.org")
     (tmp_path / "ca.pem").write_bytes(secured.authority.cert_pem.bytes())
     (tmp_path / "both.pem").write_bytes(
         client.private_key_pem.bytes() + b"".join(blob.bytes() for blob in client.cert_chain_pems)
     )
-    store = ("-storetype", "PKCS12", "-storepass", PASSWORD, "-noprompt")
-    keytool("-importcert", "-alias", "ca", "-file", f"{tmp_path}/ca.pem", "-keystore", f"{tmp_path}/trust.p12", *store)
+    store = ("-storetype", kind, "-storepass", PASSWORD, "-noprompt")
+    keytool(
+        "-importcert", "-alias", "ca", "-file", f"{tmp_path}/ca.pem", "-keystore", f"{tmp_path}/trust.store", *store
+    )
     key = serialization.load_pem_private_key(client.private_key_pem.bytes(), None)
     chain = [x509.load_pem_x509_certificate(blob.bytes()) for blob in client.cert_chain_pems]
     data = pkcs12.serialize_key_and_certificates(
@@ -313,12 +318,14 @@ def test_stores_that_javas_keytool_made_connect_with_a_client_certificate(secure
     (tmp_path / "openssl.p12").write_bytes(data)
     # As Java writes it.
     source = ("-srckeystore", f"{tmp_path}/openssl.p12", "-srcstoretype", "PKCS12", "-srcstorepass", PASSWORD)
-    to = ("-destkeystore", f"{tmp_path}/key.p12", "-deststoretype", "PKCS12", "-deststorepass", PASSWORD)
+    to = ["-destkeystore", f"{tmp_path}/key.store", "-deststoretype", kind, "-deststorepass", PASSWORD]
+    to += ["-srcalias", "bob", "-destkeypass", key_password] if key_password is not None else []
     keytool("-importkeystore", *source, *to, "-noprompt")
     settings = tmp_path / "client.properties"
     settings.write_text(
-        f"security.protocol=SSL\nssl.truststore.location={tmp_path}/trust.p12\nssl.truststore.password={PASSWORD}\n"
-        f"ssl.keystore.location={tmp_path}/key.p12\nssl.keystore.password={PASSWORD}\nssl.keystore.type=PKCS12\n"
+        f"security.protocol=SSL\nssl.truststore.location={tmp_path}/trust.store\nssl.truststore.password={PASSWORD}\n"
+        f"ssl.keystore.location={tmp_path}/key.store\nssl.keystore.password={PASSWORD}\nssl.keystore.type={kind}\n"
+        + (f"ssl.key.password={key_password}\n" if key_password is not None else "")
     )
     settings.chmod(0o600)
     servers = secured.cluster.bootstrap_servers_of("SSL")

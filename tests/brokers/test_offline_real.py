@@ -49,6 +49,8 @@ from txnscan.offline.reading import Read, read_paths
 
 LATE_AFTER_MS = 20 * 60_000
 COMPACTED, CODECS, V1, V2 = "compacted", "codecs", "traffic-v1", "traffic-v2"
+# As attributes of a batch number them.
+CODEC_BITS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 METADATA_TOPIC = "__cluster_metadata"
 _AT_ONCE = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
 # Every producer of a replica: id, epoch, coordinator epoch, start offset, last timestamp, last sequence.
@@ -83,6 +85,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
             _both_versions(wire)
             _client(cluster.bootstrap_servers, wire)
             _compacted(wire)
+            _compressed_by_brokers(wire)
             wait_until(lambda: traffic.count.committed >= 20, "healthy transactions had ended")
         # Its snapshots are of a clean shutdown, and what it knows since then of its files.
         cluster.stop_broker(2)
@@ -143,6 +146,22 @@ def _client(servers: str, wire: Wire) -> None:
     for _ in range(3):
         idempotent.send(CODECS, b"idempotent", partition=0).get(30)
     idempotent.close()
+
+
+def _compressed_by_brokers(wire: Wire) -> None:
+    """Topics whose `compression.type` has the broker compress what arrives, by each codec: of no library is one needed
+    here. One transaction of each goes on.
+    """
+    for codec in CODEC_BITS:
+        topic = f"written-{codec}"
+        create_topic(wire, topic, [[1, 2, 3]], {"compression.type": codec})
+        producer = Producer(wire, topic)
+        producer.init_producer_id()
+        for commit in (True, False, True):
+            producer.write(topic, 0, [b"value " * 50] * 20)
+            producer.write(topic, 0, [b"more " * 50] * 5)
+            producer.end(commit=commit)
+        producer.write(topic, 0, [b"open " * 50] * 20)
 
 
 def _compacted(wire: Wire) -> None:
@@ -311,6 +330,22 @@ def _copied(one: Any) -> Any:
 def test_no_step_that_brokers_took_is_called_impossible(found: Read) -> None:
     assert found.impossible == []
     assert sum(log.records for log in found.logs.values()) > 100
+
+
+@pytest.mark.parametrize("codec", CODEC_BITS)
+def test_a_log_that_its_broker_compressed_says_the_same_whatever_the_codec(found: Read, codec: str) -> None:
+    """All is in the headers, and markers are never compressed. The brokers' own word on these is compared above."""
+    copies = [one for one in found.replicas if one.key == (f"written-{codec}", 0)]
+    assert len(copies) == 3
+    for replica in copies:
+        figures, (log,) = replica.figures, replica.files.segments.values()
+        flags = {HEADER.unpack_from(read(log), at)[5] for at, _ in walk.headers(read(log))}
+        assert {flag & 7 for flag in flags if flag & 16 and not flag & 32} == {CODEC_BITS[codec]}
+        assert {flag & 7 for flag in flags if flag & 32} == {0}
+        assert (figures.committed, figures.aborted, figures.records, len(replica.open)) == (2, 1, 98, 1)
+        assert replica.last_stable_offset == replica.open[0].start_offset == 78 and not figures.odd
+    (judged,) = (one.judged for one in found.transactions if one.judged.observation.topic == f"written-{codec}")
+    assert judged.judgement.verdict.value == "ongoing"
 
 
 def test_compaction_is_seen_to_be_stuck_behind_the_open_transaction(found: Read) -> None:

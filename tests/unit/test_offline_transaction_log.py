@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from tests.offline import MS, data, end, partition_directory
+from tests.offline import MS, changed, data, end, partition_directory
 from txnscan.cli import app
 from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.coordinator import coordinator_partition
@@ -158,6 +158,18 @@ def test_a_marker_that_passes_for_an_older_format_by_damage_leaves_nothing_hangi
     log.write_bytes(bytes(damaged))
     (one,) = ran("segments", str(root), "--stopped")["transactions"]
     assert one["verdict"] == "indeterminate" and "a batch of an earlier format" in one["explanation"]
+
+
+@pytest.mark.parametrize("attributes", [b"\0\x31", b"\0\x33", b"\0\x34", b"\0\x20"])
+def test_a_marker_that_no_broker_writes_leaves_nothing_hanging(tmp_path: Path, attributes: bytes) -> None:
+    """Be it compressed by any codec or not transactional: a broker that loads it may take it for the end."""
+    root = directory(tmp_path, logged=OTHER, hanging=False)
+    (log,) = (root / "t-0").glob("*.log")
+    log.write_bytes(data(0) + changed(end(1), 21, attributes) + data(2, pid=8))
+    found = {one["producer_id"]: one for one in ran("segments", str(root), "--stopped")["transactions"]}
+    assert found[7]["verdict"] == "indeterminate" and "no broker writes" in found[7]["explanation"]
+    # What began behind it is not its business.
+    assert found[8]["verdict"] == "hanging"
 
 
 def test_files_of_two_clusters_show_nothing_together(tmp_path: Path) -> None:

@@ -109,6 +109,27 @@ def test_what_no_broker_writes_is_counted_and_ends_no_transaction(odd: bytes, wh
     assert in_columns(data(0) + odd)[0] == state
 
 
+@pytest.mark.parametrize("codec", [1, 2, 3, 4, 7])
+def test_a_compressed_batch_is_read_by_its_header_whatever_its_codec(codec: int) -> None:
+    """Its records may be anything: no codec's library is asked, and none need be there."""
+    body = data(1, sequence=4)[61:]
+    one = changed(changed(data(1, sequence=4), 21, bytes((0, 0x10 | codec))), 61, b"\xff" * len(body))
+    state, damage = folded(data(0), one, end(2), check_crc=True)
+    assert damage is None and not state.open and not state.figures.odd
+    assert (state.figures.committed, state.figures.sizes.most, state.producers[7].last_sequence) == (1, 2, 4)
+    assert in_columns(data(0) + one + end(2))[0] == state
+
+
+@pytest.mark.parametrize("attributes", [b"\0\x31", b"\0\x32", b"\0\x33", b"\0\x34", b"\0\x20", b"\0\x24"])
+def test_where_a_broker_might_see_an_end_that_nobody_reads_here_nothing_is_known_to_be_open(attributes: bytes) -> None:
+    """A broker looks at neither bit of a control batch, and no broker writes one like this."""
+    for state in (
+        folded(data(0), changed(end(1), 21, attributes))[0],
+        in_columns(data(0) + changed(end(1), 21, attributes))[0],
+    ):
+        assert only(state).start_offset == 0 and state.unread_at == 1
+
+
 def test_what_a_producer_wrote_first_has_no_epoch_before_it_to_contradict() -> None:
     state, _ = folded(data(0, epoch=-32_768))
     assert not state.figures.odd

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import pickle
 import re
 import ssl
+import struct
 import subprocess
+import sys
 import tempfile
 import traceback
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import javaproperties
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.net.sasl import get_sasl_mechanism
 
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.demo.jars import kafka_jars
 from txnscan.engine.java import find_java
+from txnscan.kafka import jks
 from txnscan.kafka.client_configs import ADMIN, KNOWN, PRODUCER_AND_CONSUMER, nearest
 from txnscan.kafka.connection import ConnectionSettings, TlsSettings
+from txnscan.kafka.oauth import TokenFailed
 from txnscan.kafka.properties import (
     PropertiesError,
     connection_settings,
@@ -201,8 +213,7 @@ def test_sasl_over_tls_takes_both() -> None:
 # Every security setting of Kafka 4.3's clients (SslConfigs, SaslConfigs, SecurityConfig) that is not supported here.
 UNSUPPORTED = """security.providers ssl.protocol ssl.provider ssl.cipher.suites ssl.enabled.protocols
 ssl.keymanager.algorithm ssl.trustmanager.algorithm
-ssl.secure.random.implementation ssl.engine.factory.class sasl.kerberos.service.name sasl.kerberos.kinit.cmd
-sasl.kerberos.ticket.renew.window.factor sasl.kerberos.ticket.renew.jitter sasl.kerberos.min.time.before.relogin
+ssl.secure.random.implementation ssl.engine.factory.class
 sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.refresh.min.period.seconds
 sasl.login.refresh.buffer.seconds sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
 sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.url
@@ -472,12 +483,141 @@ def test_pkcs12_stores_are_what_their_pem_text_is(tmp_path: Path, kind: str | No
 
 
 def test_a_store_that_cannot_be_read_says_which_and_what_to_do_without_the_password(tmp_path: Path) -> None:
-    (tmp_path / "trust.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(100))
+    (tmp_path / "trust.jks").write_bytes(b"\xce\xce\xce\xce" + bytes(100))
     trust = {"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "trust.jks")}
     assert "keytool -importkeystore" in str(refusal_of({**trust, "ssl.truststore.password": SECRET}))
     pkcs12(tmp_path / "trust.jks", key=False, password="another")
     said = str(refusal_of({**trust, "ssl.truststore.password": SECRET}))
     assert "ssl.truststore.password is not its password" in said and SECRET not in said
+
+
+def der(pem: str) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pem)
+
+
+def jks_store(*written: bytes, password: str = SECRET, version: int = 2) -> bytes:
+    data = struct.pack(">4sII", b"\xfe\xed\xfe\xed", version, len(written)) + b"".join(written)
+    return data + hashlib.sha1(password.encode("utf-16-be") + b"Mighty Aphrodite" + data).digest()
+
+
+def jks_certificate(one: bytes) -> bytes:
+    return b"\0\5X.509" + len(one).to_bytes(4) + one
+
+
+TRUSTED_ENTRY = b"\0\0\0\2" + b"\0\2ca" + bytes(8) + jks_certificate(der(CA_PEM))
+
+
+def test_a_jks_trust_store_is_what_its_pem_text_is(tmp_path: Path) -> None:
+    """As keytool writes it: tests/brokers has those. Without a password nobody looks whether it was changed."""
+    (tmp_path / "trust.jks").write_bytes(jks_store(TRUSTED_ENTRY))
+    trust = {"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "trust.jks")}
+    for more in ({}, {"ssl.truststore.password": SECRET}, {"ssl.truststore.type": "jks"}):
+        tls = connection_settings({**trust, **more}).tls
+        assert tls is not None and der(str(tls.ca_pem)) == der(CA_PEM)
+    said = str(refusal_of({**trust, "ssl.truststore.password": "another"}))
+    assert said == "ssl.truststore.password is not the password of its JKS store"
+    said = str(refusal_of({"security.protocol": "SSL", "ssl.keystore.location": str(tmp_path / "trust.jks")}))
+    assert said == "ssl.keystore.location holds 0 keys; give a store with the one to use"
+
+
+@pytest.mark.parametrize("size", range(0, len(jks_store(TRUSTED_ENTRY)), 7))
+def test_a_jks_store_that_is_cut_off_anywhere_is_refused(size: int) -> None:
+    for password in (None, SECRET):
+        with pytest.raises((jks.BadStore, jks.WrongPassword)):
+            jks.entries(jks_store(TRUSTED_ENTRY)[:size], password)
+
+
+@given(st.data())
+def test_a_damaged_jks_store_or_key_is_refused_or_makes_sense(draw: st.DataObject) -> None:
+    store = bytearray(jks_store(TRUSTED_ENTRY))
+    for _ in range(draw.draw(st.integers(1, 4))):
+        store[draw.draw(st.integers(0, len(store) - 1))] = draw.draw(st.integers(0, 255))
+    with suppress(jks.BadStore):
+        jks.entries(bytes(store), None)
+    with suppress(jks.BadStore, jks.WrongPassword):
+        jks.private_key(draw.draw(st.binary(max_size=80)), SECRET)
+
+
+# --- GSSAPI -----------------------------------------------------------------------------------------------------------
+
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
+KERBEROS = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "kafka"}
+
+
+@pytest.fixture
+def gssapi(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The library, as far as kafka-python uses it. What `said` holds comes of asking for a ticket."""
+    module = ModuleType("gssapi")
+    module.__spec__ = ModuleSpec("gssapi", None)
+    module.asked = []  # type: ignore[attr-defined]
+    module.error = None  # type: ignore[attr-defined]
+
+    class Name:
+        def __init__(self, name: str, name_type: object) -> None:
+            module.asked.append(name)
+
+        def canonicalize(self, _: object) -> Name:
+            return self
+
+    class SecurityContext:
+        complete = False
+
+        def __init__(self, **_: object) -> None: ...
+
+        def step(self, token: bytes | None) -> bytes:
+            if module.error is not None:
+                raise RuntimeError(module.error)
+            return b"ticket"
+
+    module.Name, module.SecurityContext = Name, SecurityContext  # type: ignore[attr-defined]
+    module.NameType = SimpleNamespace(hostbased_service=1)  # type: ignore[attr-defined]
+    module.MechType = SimpleNamespace(kerberos=1)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gssapi", module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"sasl.jaas.config": f"{KRB5} required useTicketCache=true renewTGT=true useKeyTab=false;"},
+        {"sasl.jaas.config": f'{KRB5} required useTicketCache=true serviceName="kafka";'},
+        {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit", "sasl.kerberos.ticket.renew.jitter": "0.05"},
+    ],
+)
+def test_gssapi_asks_for_a_ticket_of_the_brokers_service(gssapi: Any, more: dict[str, str]) -> None:
+    settings = connection_settings({**KERBEROS, **more})
+    assert (settings.sasl_mechanism, settings.kerberos_service) == ("GSSAPI", "kafka")
+    configs = settings.client_configs()
+    mechanism = get_sasl_mechanism("GSSAPI")(host="broker-1.test", **configs)
+    assert gssapi.asked == ["kafka@broker-1.test"] and mechanism.auth_bytes() == b"ticket"
+    gssapi.error = "No Kerberos credentials available"
+    with pytest.raises(TokenFailed, match=r"gave none for kafka@broker-1\.test \(No Kerberos credentials"):
+        get_sasl_mechanism("GSSAPI")(host="broker-1.test", **configs)
+    with pytest.raises(TokenFailed, match="did not take what the broker said"):
+        mechanism.receive(b"")
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"sasl.kerberos.service.name": ""}, "sasl.kerberos.service.name is needed for GSSAPI"),
+        ({"sasl.jaas.config": f'{KRB5} required useKeyTab=true keyTab="/etc/{SECRET}";'}, "has keyTab, which is not"),
+        ({"sasl.jaas.config": f'{KRB5} required serviceName="other";'}, "and serviceName in sasl.jaas.config differ"),
+        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "x required;"}, "must name"),
+    ],
+)
+def test_kerberos_settings_that_cannot_be_honoured_are_refused(
+    gssapi: Any, properties: dict[str, str], why: str
+) -> None:
+    said = str(refusal_of({**KERBEROS, **properties}))
+    assert why in said and SECRET not in said
+
+
+def test_without_its_library_gssapi_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    monkeypatch.setattr("txnscan.kafka.properties.find_spec", lambda _: None)
+    assert str(refusal_of(KERBEROS)).endswith("needs the library gssapi; install txnscan[kerberos]")
 
 
 def refusal_of(properties: dict[str, str]) -> ValueError:

@@ -50,6 +50,11 @@ def coordinator_of(kind: str, name: str, agreed: Agreement) -> Coordinator:
     return Coordinator(kind, name, topic, k, count, broker, partition.leader_epoch)
 
 
+def coordinator_among(kind: str, name: str, count: int) -> Coordinator:
+    """The partition alone, where its topic has so many: no broker was asked, and none is named."""
+    return Coordinator(kind, name, topic_of(kind), coordinator_partition(name, count), count)
+
+
 def topic_of(kind: str) -> str:
     """The topic whose leaders are the coordinators of this kind of name."""
     return CONSUMER_OFFSETS_TOPIC if kind == "group" else TRANSACTION_STATE_TOPIC

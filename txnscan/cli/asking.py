@@ -11,13 +11,13 @@ import typer
 from txnscan.cli.base import app, warn
 from txnscan.cli.ending import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
 from txnscan.errors import ExitStatus
 from txnscan.model import ClusterView, ScanError
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
 
-_LONG_MAX = 2**63 - 1
+_LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
 
 
 def opened_cluster(config: ScanConfig) -> Any:
@@ -74,12 +74,12 @@ def list_transactions(
         typer.Option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match as a whole (Kafka 4.1)."),
     ] = None,
     state: Annotated[
-        list[StateName] | None,
+        list[str] | None,
         typer.Option(
             "--state",
             metavar="STATE",
-            help="Only ids in this state, such as Ongoing.",
-            case_sensitive=False,
+            help=f"Only ids in this state: {', '.join(StateName)}. May be repeated.",
+            autocompletion=lambda: list(StateName),
         ),
     ] = None,
     producer_id: Annotated[
@@ -110,7 +110,7 @@ def list_transactions(
                 raise ConfigError("--producer-id", f"{one} is no producer id")
         config = ScanConfig(bootstrap_server, command_config=command_config, broker_ids=tuple(broker_id or ()))
         wanted = ListingFilter(
-            states=tuple(one.value for one in state or ()),
+            states=tuple(_state(one) for one in state or ()),
             producer_ids=tuple(producer_id or ()),
             longer_than_ms=duration_filter,
             pattern=transactional_id_pattern or None,
@@ -130,6 +130,14 @@ def list_transactions(
         rows.end(errors)
         say_errors(errors, format)
     end_by(errors, answered)
+
+
+def _state(written: str) -> str:
+    """A state as Kafka spells it, however it is written. Raises ConfigError."""
+    named = {one.lower(): one.value for one in StateName}
+    if written.lower() not in named:
+        raise ConfigError("--state", f"'{printable(written)}' is no state; use {', '.join(named.values())}")
+    return named[written.lower()]
 
 
 def rows_in(format: RowFormat, name: str, columns: Collection[str], table: Rows) -> Rows:
@@ -272,16 +280,30 @@ def _show_producers(
     epilog=examples(
         "txnscan coordinator --bootstrap-server localhost:9092 --transactional-id my-txn-id",
         "txnscan coordinator --bootstrap-server localhost:9092 --group billing",
+        "txnscan coordinator --partitions 50 --transactional-id my-txn-id",
     ),
 )
 def coordinator(
-    bootstrap_server: BootstrapServer,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from."),
+    ] = None,
     transactional_id: Annotated[
         list[str] | None,
         typer.Option("--transactional-id", metavar="ID", help="Of this id. May be repeated."),
     ] = None,
     group: Annotated[
         list[str] | None, typer.Option("--group", metavar="GROUP", help="Of this consumer group. May be repeated.")
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            metavar="NUMBER",
+            min=1,
+            max=_INT_MAX,
+            help="Ask no broker: say the partition alone, where its topic has so many.",
+        ),
     ] = None,
     command_config: CommandConfig = None,
     format: RowsFormat = RowFormat.TABLE,
@@ -291,20 +313,25 @@ def coordinator(
     Exit status: 0 when each is known, 4 when not each is, 1 when none is.
     """
     with errors_in_one_line():
-        from txnscan.ask.coordinator import coordinator_of, topic_of
+        from txnscan.ask.coordinator import coordinator_among, coordinator_of, topic_of
         from txnscan.report.asked import COORDINATORS, coordinator_lines, coordinator_row
 
-        config = ScanConfig(bootstrap_server, command_config=command_config)
+        if (bootstrap_server is None) == (partitions is None):
+            raise ConfigError("--bootstrap-server", "give brokers to ask, or --partitions: one of the two")
         names = [("transactional_id", name) for name in transactional_id or ()]
         names += [("group", name) for name in group or ()]
         if not names or not all(name for _, name in names):
             raise ConfigError("--transactional-id", "give an id, or a group with --group")
-        warn(config)
-        with opened_cluster(config) as cluster:
-            topics = {topic_of(kind) for kind, _ in names}
-            cluster.view(topics)
-            agreed = cluster.agreement(topics)
-        found = [coordinator_of(kind, name, agreed) for kind, name in names]
+        if bootstrap_server is None:
+            found = [coordinator_among(kind, name, partitions or 1) for kind, name in names]
+        else:
+            config = ScanConfig(bootstrap_server, command_config=command_config)
+            warn(config)
+            with opened_cluster(config) as cluster:
+                topics = {topic_of(kind) for kind, _ in names}
+                cluster.view(topics)
+                agreed = cluster.agreement(topics)
+            found = [coordinator_of(kind, name, agreed) for kind, name in names]
         rows = rows_in(format, "coordinators", COORDINATORS, LineRows(coordinator_lines))
         rows.write([coordinator_row(one) for one in found])
         rows.end(())

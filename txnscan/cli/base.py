@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from txnscan import __version__
 from txnscan.cli.ending import complain, note
 from txnscan.cli.options import Format
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.files import check_writable, write_whole
-from txnscan.findings import Scan
 from txnscan.report.help import HELP_OPTIONS, OneGroup, examples
 from txnscan.report.output import stdout_console, write_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from rich.console import Console
 
+    from txnscan.findings import Scan
     from txnscan.report.progress import TerminalProgress
     from txnscan.report.resolution import LiveReport
     from txnscan.store.tables import Tables
@@ -45,6 +44,8 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from txnscan import __version__
+
         typer.echo(f"txnscan {__version__}")
         raise typer.Exit
 
@@ -59,6 +60,8 @@ def _options(
 
 
 def _stderr() -> Console:
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from txnscan.cli.base import app, progress_bar, write_json
+from txnscan.cli.base import app, progress_bar, started_spark, write_json
 from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings
 from txnscan.cli.options import CheckCrc, FailOnOption, Format, LateAfterInFiles, OutputFormat, Stopped
 from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
@@ -17,7 +17,7 @@ from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
 
 if TYPE_CHECKING:
-    from txnscan.offline.reading import Read
+    from txnscan.offline.reading import Read, Spread
 
 # `transaction.max.timeout.ms` as brokers have it by default: theirs stands in no file of a data directory.
 _MAX_TIMEOUT_MS = 900_000
@@ -30,6 +30,7 @@ PATHS = "Files, directories of partitions, or log directories of brokers."
         "txnscan segments /var/lib/kafka/data",
         "txnscan segments broker-1/data broker-2/data broker-3/data --format json",
         "txnscan segments my-topic-9/00000000000912375285.log",
+        "txnscan segments /mnt/tarballs --master 'local[*]' --format json",
     ),
 )
 def segments(
@@ -39,6 +40,15 @@ def segments(
     late_after: LateAfterInFiles = None,
     format: OutputFormat = Format.TABLE,
     every: Annotated[bool, typer.Option("--all", help="Show partitions in which nothing is open, too.")] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="MASTER",
+            help="Read on the executors of this Spark master, such as local[*], which find the files at the same "
+            "paths. Default: on this machine's cores.",
+        ),
+    ] = None,
     fail_on: FailOnOption = None,
 ) -> None:
     """Read log segments from disk: what is open, what a broker knows of producers, what became of transactions.
@@ -47,7 +57,7 @@ def segments(
     indeterminate.
     """
     with errors_in_one_line():
-        read = _read(paths, late_after, stopped, check_crc)
+        read = _read(paths, late_after, stopped, check_crc, master=master)
         from txnscan.report.offline import print_segments, segments_object
 
         found = segments_object(read, _id())
@@ -91,6 +101,7 @@ def _read(
     check_crc: bool,
     names: Sequence[str] = (),
     producer: tuple[int, int | None] | None = None,
+    master: str | None = None,
 ) -> Read:
     late_after_ms = (
         _MAX_TIMEOUT_MS + LATE_BUFFER_MS if late_after is None else parse_duration_ms(late_after, "--late-after")
@@ -98,7 +109,7 @@ def _read(
     from txnscan.offline.reading import read_paths
 
     # Drawing takes longer to load than most files take to read, and nobody sees it in a pipe.
-    with progress_bar() if sys.stderr.isatty() else nullcontext(_quiet) as progress:
+    with progress_bar() if sys.stderr.isatty() or master is not None else nullcontext(_quiet) as progress:
         return read_paths(
             paths,
             late_after_ms=late_after_ms,
@@ -107,7 +118,18 @@ def _read(
             names=names,
             producer=producer,
             progress=progress,
+            spread=_on_spark(master, progress) if master is not None else None,
         )
+
+
+def _on_spark(master: str, progress: Any) -> Spread:
+    """Where replicas are read on executors. Raises SparkUnavailable."""
+    spark = started_spark(master, progress)
+    from txnscan.engine.nodes import send_packages
+    from txnscan.engine.spark import spread_files
+
+    send_packages(spark)
+    return spread_files(spark, lambda done, total: progress("read files", done, total))
 
 
 def _quiet(stage: str, done: int, total: int) -> None:

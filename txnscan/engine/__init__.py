@@ -9,10 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from txnscan.model import Context, CoordinatorView, Judged, LogBatch, Observation, ReadBatch, WideBatch
+from txnscan.model import Context, CoordinatorView, Judged, Observation
+
+
+class Laned(Protocol):
+    """A piece of work. lane: the queue that it waits in. size: how long it takes beside others."""
+
+    @property
+    def lane(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
 
 Row = TypeVar("Row")
-Batch = TypeVar("Batch", ReadBatch, WideBatch, LogBatch)
+Batch = TypeVar("Batch", bound=Laned)
 # Called with how many are done, of how many.
 OnProgress = Callable[[int, int], None]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _IN_ONE_JVM = re.compile(r"local(\[|$)")
 # Folders that no task imports.
 _NOT_SENT = {
-    "txnscan": {"ask", "cli", "demo", "offline", "report", "resolve", "sim", "store", "watch"},
+    "txnscan": {"ask", "cli", "demo", "report", "resolve", "sim", "store", "watch"},
     "kafka": {"benchmarks", "cli"},
 }
 # Zip files know no earlier time. One that is always the same makes equal archives of equal files.

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -26,6 +27,10 @@ from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.threads import THREADS, lanes, read_lanes
 from txnscan.judge.rules import judge_observation
 from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBatch, WideRow
+
+if TYPE_CHECKING:
+    from txnscan.offline.model import Replica, ReplicaFiles
+    from txnscan.offline.reading import ReadOne, Spread
 
 # Rows that leave an executor in one record batch, at least, unless they are all.
 _ROWS_TOGETHER = 1_000
@@ -141,6 +146,41 @@ class SparkEngine:
                     on_progress(batches * stage.numCompletedTasks // tasks, batches)
 
         return _polled(report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of a replica, as a lane of their own."""
+
+    lane: int
+    size: int
+    files: ReplicaFiles
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadFiles:
+    """What they say, pickled, with their place among the files."""
+
+    number: int
+    replica: bytes
+
+
+def spread_files(spark: SparkSession, on_progress: OnProgress) -> Spread:
+    """Reads the files of replicas on the executors of a session, which must find them at the same paths. See
+    `offline.reading.Spread`. Every result is in the driver before the first is given.
+    """
+    engine = SparkEngine(spark)
+
+    def spread(read: ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]) -> Iterator[tuple[int, Replica]]:
+        batches = [_Files(number, max(sizes[number], 1), one) for number, one in enumerate(files)]
+
+        def read_one(batch: _Files) -> Iterator[_ReadFiles]:
+            yield _ReadFiles(batch.lane, pickle.dumps(read(batch.files)))
+
+        for row in engine.read(read_one, batches, _ReadFiles, on_progress):
+            yield row.number, pickle.loads(row.replica)  # noqa: S301  this session's own executor pickled it
+
+    return spread
 
 
 def dealt(queues: Sequence[Sequence[Batch]], tasks: int) -> tuple[bytes, ...]:

@@ -201,7 +201,7 @@ class _BrokerConnection:
         if isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
             text = f"{where} {self._mute(name)}"
         elif isinstance(error, TokenFailed):
-            text = f"{where} was not asked, for want of a token: {_sentence(error)}"
+            text = f"{where} was not asked, for want of a {error.of_what}: {_sentence(error)}"
         elif isinstance(error, kafka_errors.SaslAuthenticationFailedError):
             text = f"{where} refused the credentials: {_sentence(error)}"
         elif isinstance(error, _UNREACHED):

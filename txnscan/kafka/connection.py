@@ -77,7 +77,7 @@ class ConnectionSettings:
     """What a connection needs besides an address. Its repr shows no secret.
 
     Timeouts are in milliseconds: `connection_setup_timeout_ms` bounds connecting, TLS and SASL together,
-    `request_timeout_ms` the wait for one answer.
+    `request_timeout_ms` the wait for one answer. kerberos_service: the name of the brokers' service, for GSSAPI.
     """
 
     security_protocol: str = "PLAINTEXT"
@@ -86,6 +86,7 @@ class ConnectionSettings:
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
     oauth: OAuthSettings | None = None
+    kerberos_service: str | None = None
     client_id: str = "txnscan"
     request_timeout_ms: int = 15_000
     connection_setup_timeout_ms: int = 8_000
@@ -97,6 +98,8 @@ class ConnectionSettings:
 
     def client_configs(self) -> dict[str, Any]:
         """The same as kafka-python's configuration."""
+        if self.kerberos_service is not None:
+            import txnscan.kafka.kerberos  # noqa: F401  it puts its mechanism in the place of kafka-python's
         return {
             "client_id": self.client_id,
             "client_software_name": "txnscan",
@@ -109,5 +112,6 @@ class ConnectionSettings:
             "sasl_mechanism": self.sasl_mechanism,
             "sasl_plain_username": self.sasl_username,
             "sasl_plain_password": self.sasl_password,
+            **({"sasl_kerberos_service_name": self.kerberos_service} if self.kerberos_service is not None else {}),
             **({"sasl_oauth_token_provider": self.oauth.provider()} if self.oauth is not None else {}),
         }

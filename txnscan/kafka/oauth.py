@@ -26,6 +26,8 @@ _DEFAULT_LIFE_S = 60.0
 class TokenFailed(SaslAuthenticationFailedError):  # type: ignore[misc]
     """There is no token; the message says why, without secrets."""
 
+    of_what = "token"
+
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]
     """See `AbstractTokenProvider`. Safe to use from many threads."""

@@ -30,6 +30,7 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
     "AWS_MSK_IAM": "software.amazon.msk.auth.iam.IAMLoginModule",
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
 }
 # Classes that a mechanism names in Java, and that mean nothing else than what is done here.
 _HANDLERS = {
@@ -48,6 +49,18 @@ _OF_OAUTH = {
     f"{_OAUTH}scope",
     f"{_OAUTH}header.urlencode",
 }
+_KERBEROS = "sasl.kerberos."
+_SERVICE_NAME = f"{_KERBEROS}service.name"
+_OF_KERBEROS = {
+    _SERVICE_NAME,
+    # How Java's client renews its ticket, which is kinit's to do here.
+    f"{_KERBEROS}kinit.cmd",
+    f"{_KERBEROS}min.time.before.relogin",
+    f"{_KERBEROS}ticket.renew.jitter",
+    f"{_KERBEROS}ticket.renew.window.factor",
+}
+# What a line of Krb5LoginModule may say of the ticket in the user's cache.
+_OF_TICKET_CACHE = {"useTicketCache", "renewTGT", "doNotPrompt", "refreshKrb5Config", "isInitiator", "debug"}
 _SUPPORTED = {
     "security.protocol",
     "ssl.truststore.type",
@@ -65,6 +78,7 @@ _SUPPORTED = {
     "sasl.jaas.config",
     *_HANDLERS,
     *_OF_OAUTH,
+    *_OF_KERBEROS,
 }
 _SECRETS = (
     *("ssl.keystore.key", "ssl.key.password", "ssl.keystore.password", "ssl.truststore.password", "sasl.jaas.config"),
@@ -227,7 +241,9 @@ def _pem(properties: Mapping[str, str], store: str, inline: str) -> Store | None
         if given is not None:
             raise PropertiesError(f"{inline} is PEM text; set {store}.type=PEM")
         try:
-            return read_store(store, str(location), properties.get(f"{store}.password"))
+            return read_store(
+                store, str(location), properties.get(f"{store}.password"), properties.get("ssl.key.password")
+            )
         except ValueError as error:
             raise PropertiesError(str(error)) from None
     if properties.get(f"{store}.password") is not None:
@@ -256,8 +272,12 @@ def _pem_lines(body: str) -> str:
 def _sasl(properties: Mapping[str, str], protocol: str) -> dict[str, Any]:
     """The fields of ConnectionSettings."""
     mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
-    if mechanism not in _LOGIN_MODULES:
+    kerberos = _SERVICE_NAME in properties or _LOGIN_MODULES["GSSAPI"] in properties.get("sasl.jaas.config", "")
+    if mechanism not in _LOGIN_MODULES or ("sasl.mechanism" not in properties and not kerberos):
         raise PropertiesError(f"sasl.mechanism must be one of {', '.join(_LOGIN_MODULES)}")
+    if mechanism == "GSSAPI" and "sasl.jaas.config" not in properties:
+        _refuse_of_other_mechanisms(properties, mechanism)
+        return _kerberos(properties, {})
     jaas = _JAAS.fullmatch(properties.get("sasl.jaas.config", ""))
     if jaas is None:
         raise PropertiesError('sasl.jaas.config must read: <login module> required username="..." password="...";')
@@ -267,6 +287,8 @@ def _sasl(properties: Mapping[str, str], protocol: str) -> dict[str, Any]:
     _refuse_of_other_mechanisms(properties, mechanism)
     if mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": mechanism, "oauth": _oauth(properties, options)}
+    if mechanism == "GSSAPI":
+        return _kerberos(properties, options)
     if mechanism == "AWS_MSK_IAM":
         return {"sasl_mechanism": _msk(options, protocol)}
     if set(options) != {"username", "password"}:
@@ -281,6 +303,9 @@ def _refuse_of_other_mechanisms(properties: Mapping[str, str], mechanism: str) -
             raise PropertiesError(f"{key} must be {' or '.join(classes)}; other classes cannot be loaded here")
     for key in sorted(_OF_OAUTH):
         if key in properties and mechanism != "OAUTHBEARER":
+            raise PropertiesError(f"{key} has no effect with sasl.mechanism={mechanism}")
+    for key in sorted(_OF_KERBEROS):
+        if key in properties and mechanism != "GSSAPI":
             raise PropertiesError(f"{key} has no effect with sasl.mechanism={mechanism}")
 
 
@@ -322,6 +347,24 @@ def _msk(options: Mapping[str, str], protocol: str) -> str:
     if find_spec("botocore") is None:
         raise PropertiesError("sasl.mechanism=AWS_MSK_IAM needs the library botocore; install txnscan[msk]")
     return "AWS_MSK_IAM"
+
+
+def _kerberos(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
+    """The ticket in the user's cache (`KRB5CCNAME`): the library takes no other, and a keytab is kinit's to read."""
+    for name, value in sorted(options.items()):
+        if name not in (*_OF_TICKET_CACHE, "serviceName") and value.lower() != "false":
+            raise PropertiesError(
+                f"sasl.jaas.config has {name}, which is not supported; get a ticket first (kinit, or kinit -kt KEYTAB "
+                "PRINCIPAL), and say useTicketCache=true alone"
+            )
+    said = {properties.get(_SERVICE_NAME, "").strip(), options.get("serviceName", "")} - {""}
+    if not said:
+        raise PropertiesError(f"{_SERVICE_NAME} is needed for GSSAPI, which is the mechanism where none is set")
+    if len(said) > 1:
+        raise PropertiesError(f"{_SERVICE_NAME} and serviceName in sasl.jaas.config differ; set one")
+    if find_spec("gssapi") is None:
+        raise PropertiesError("sasl.mechanism=GSSAPI needs the library gssapi; install txnscan[kerberos]")
+    return {"sasl_mechanism": "GSSAPI", "kerberos_service": said.pop()}
 
 
 def _jaas_options(text: str) -> dict[str, str]:

@@ -1,14 +1,18 @@
-"""Key stores and trust stores of Java as PEM text. PKCS12 is read by the library `cryptography`, an extra.
+"""Key stores and trust stores of Java as PEM text. PKCS12 is read by the library `cryptography`, an extra; Java's own
+JKS by `jks.py`.
 
 Java takes either for type JKS, which is its default (`keystore.type.compat`), so that the file's first bytes decide.
 """
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from pathlib import Path
 
-_JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+from txnscan.kafka import jks
+
+_JCEKS = b"\xce\xce\xce\xce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +23,27 @@ class Store:
     key: str | None
 
 
-def read_store(setting: str, location: str, password: str | None) -> Store:
-    """The store at a location. setting: ssl.keystore or ssl.truststore. Raises ValueError, whose message names the
-    setting and holds no value.
+def read_store(setting: str, location: str, password: str | None, key_password: str | None = None) -> Store:
+    """The store at a location. setting: ssl.keystore or ssl.truststore. key_password: where it is not the store's.
+    Raises ValueError, whose message names the setting and holds no value.
     """
     try:
         data = Path(location).read_bytes()
     except OSError:
         raise ValueError(f"{setting}.location names a file that cannot be read") from None
-    if data.startswith(_JKS):
+    if data.startswith(_JCEKS):
         raise ValueError(
-            f"{setting}.location is a JKS store, which only Java reads; convert it once with `keytool -importkeystore "
-            f"-srckeystore STORE.jks -destkeystore STORE.p12 -deststoretype PKCS12`, and set {setting}.type=PKCS12"
+            f"{setting}.location is a JCEKS store, which only Java reads; convert it once with `keytool "
+            f"-importkeystore -srckeystore STORE -srcstoretype JCEKS -destkeystore STORE.p12 -deststoretype PKCS12`, "
+            f"and set {setting}.type=PKCS12"
         )
+    if data.startswith(jks.MAGIC):
+        try:
+            return _java_store(setting, data, password, key_password)
+        except jks.WrongPassword:
+            raise ValueError(f"{setting}.password is not the password of its JKS store") from None
+        except jks.BadStore as bad:
+            raise ValueError(f"{setting}.location is a JKS store that is damaged: {bad}") from None
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.serialization import pkcs12
@@ -51,3 +63,28 @@ def read_store(setting: str, location: str, password: str | None) -> Store:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return Store(pem, key.decode())
+
+
+def _java_store(setting: str, data: bytes, password: str | None, key_password: str | None) -> Store:
+    """Raises jks.BadStore, jks.WrongPassword and ValueError."""
+    held = jks.entries(data, password)
+    if setting == "ssl.truststore":
+        # As Java does (`TrustStoreUtil`): a key's own certificate is trusted too.
+        return Store(_pem("CERTIFICATE", *held.trusted, *(key.chain[0] for key in held.keys if key.chain)), None)
+    if len(held.keys) != 1:
+        raise ValueError(f"{setting}.location holds {len(held.keys)} keys; give a store with the one to use")
+    (own,) = held.keys
+    secret = key_password if key_password is not None else password
+    if secret is None:
+        raise ValueError(f"{setting}.password is needed for the key in a JKS store")
+    try:
+        key = jks.private_key(own.hidden, secret)
+    except jks.WrongPassword:
+        raise ValueError(f"ssl.key.password, or else {setting}.password, is not the key's password") from None
+    return Store(_pem("CERTIFICATE", *own.chain), _pem("PRIVATE KEY", key))
+
+
+def _pem(kind: str, *values: bytes) -> str:
+    return "".join(
+        f"-----BEGIN {kind}-----\n{base64.encodebytes(value).decode()}-----END {kind}-----\n" for value in values
+    )

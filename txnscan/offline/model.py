@@ -75,6 +75,7 @@ class Replica:
     lower bound; -1 where it is not known, as with the other checkpoints. producers: all, as DescribeProducers
     tells them. start_unknown: why transactions may be open that are not seen here, or None. unproven: why nothing is
     known from `log_end_offset` on, or None. gap_until: up to there something is missing within the log, -1 for nothing.
+    unread_at: of the last control batch that is none of a broker's, and may have ended something, -1 for none.
     snapshot_offset: of the snapshot that the state rests on, -1 for none. aborted_rows: of the transaction indexes.
     """
 
@@ -99,6 +100,7 @@ class Replica:
     start_unknown: str | None
     unproven: str | None
     gap_until: int
+    unread_at: int
     aborted_rows: int
     errors: tuple[FileError, ...]
     files: ReplicaFiles = field(repr=False)
@@ -120,6 +122,8 @@ class Replica:
             return f"nothing is known from offset {self.log_end_offset} on: {self.unproven}"
         if self.gap_until > max(one.start_offset, self.snapshot_offset):
             return f"what stood before offset {self.gap_until} is missing here, and its marker may have been in it"
+        if self.unread_at > max(one.start_offset, self.snapshot_offset):
+            return f"at offset {self.unread_at} stands a control batch that no broker writes, which may have ended it"
         return None
 
     @property

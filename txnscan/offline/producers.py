@@ -115,7 +115,7 @@ class LogState:
     """A partition's log as far as it was read.
 
     next_offset: where it goes on, -1 before its first batch. gap_until: up to there an offset is missing between two
-    batches, -1 where none is.
+    batches, -1 where none is. unread_at: the last control batch of a producer that is none of a broker's, -1 for none.
     """
 
     producers: dict[int, ProducerState] = field(default_factory=dict)
@@ -124,6 +124,7 @@ class LogState:
     first_offset: int = NONE
     next_offset: int = NONE
     gap_until: int = NONE
+    unread_at: int = NONE
 
     @property
     def open(self) -> list[ProducerState]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from txnscan.errors import TxnscanError
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, KnownOutcome, LoggedTransaction
 from txnscan.offline.disk import find
 from txnscan.offline.model import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
@@ -24,6 +26,14 @@ NO_PARTITION = -1
 _PARALLEL_FROM_BYTES = 256 * 1024 * 1024
 
 Progress = Callable[[str, int, int], None]
+ReadOne = Callable[[ReplicaFiles], Replica]
+# Calls the function on each of these files somewhere, the largest first; what it gives comes in any order, each with
+# its place among the files. sizes: of the files, in bytes.
+Spread = Callable[[ReadOne, Sequence[ReplicaFiles], Sequence[int]], Iterable[tuple[int, Replica]]]
+
+
+class ReadingEnded(TxnscanError):
+    """A process that read files ended before it was done. `str()` is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +75,16 @@ def read_paths(
     names: Collection[str] = (),
     producer: tuple[int, int | None] | None = None,
     progress: Progress = lambda *_: None,
+    spread: Spread | None = None,
 ) -> Read:
     """Reads the files below the paths, and judges what is open in them. names: ids whose every step is kept. producer:
     a producer id, of whose ids the same is kept, and an epoch, of which the outcomes are told.
 
-    vouched, check_crc: see `Copies` and `read_replica`. Raises PathError.
+    vouched, check_crc: see `Copies` and `read_replica`. spread: where the replicas are read, such as
+    `engine.spark.spread_files`; on all cores of this machine where it is None. Raises PathError and ReadingEnded.
     """
     found = find(paths)
-    replicas = _read_all(found.replicas, check_crc, progress)
+    replicas = _read_all(found.replicas, check_crc, progress, spread)
     errors = [*found.errors, *(error for replica in replicas for error in replica.errors)]
     progress("judge", 0, 1)
     by_key: dict[Key, list[Replica]] = {}
@@ -130,22 +142,35 @@ def read_paths(
     )
 
 
-def _read_all(files: Sequence[ReplicaFiles], check_crc: bool, progress: Progress) -> list[Replica]:
-    """Each replica, on all cores where there is much to read."""
+def _read_all(
+    files: Sequence[ReplicaFiles], check_crc: bool, progress: Progress, spread: Spread | None
+) -> list[Replica]:
+    """Each replica, in the order of the files; on all cores where there is much to read."""
     one = partial(read_replica, check_crc=check_crc)
     sizes = [sum(_size(path) for path in replica.segments.values()) for replica in files]
-    workers = min(os.cpu_count() or 1, len(files))
-    read = []
-    if workers > 1 and sum(sizes) >= _PARALLEL_FROM_BYTES:
-        with ProcessPoolExecutor(workers) as pool:
-            for replica in pool.map(one, files):
-                read.append(replica)
-                progress("read files", len(read), len(files))
-        return read
-    for replica in map(one, files):
-        read.append(replica)
+    if spread is None:
+        many = min(os.cpu_count() or 1, len(files)) > 1 and sum(sizes) >= _PARALLEL_FROM_BYTES
+        spread = _in_processes if many else _here
+    read: dict[int, Replica] = {}
+    for number, replica in spread(one, files, sizes):
+        read[number] = replica
         progress("read files", len(read), len(files))
-    return read
+    return [read[number] for number in range(len(files))]
+
+
+def _here(read: ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]) -> Iterator[tuple[int, Replica]]:
+    return enumerate(map(read, files))
+
+
+def _in_processes(read: ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]) -> Iterator[tuple[int, Replica]]:
+    """One process for each core. The largest are read first, so that no core is left with one of them at the end."""
+    order = sorted(range(len(files)), key=lambda number: -sizes[number])
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(files))) as pool:
+        try:
+            yield from zip(order, pool.map(read, [files[number] for number in order]), strict=True)
+        except BrokenProcessPool:
+            said = "a process that read files was ended from outside, perhaps for want of memory; read fewer at a time"
+            raise ReadingEnded(said) from None
 
 
 def _size(path: str) -> int:

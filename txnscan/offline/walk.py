@@ -35,6 +35,7 @@ Data = bytes | mmap
 LENGTH_MIN, LENGTH_MIN_V2 = 14, HEADER.size - LENGTH_FROM
 _OFFSET_MAX = 2**63 - 1
 _LOOK_BYTES = 1 << 20
+_ZEROS = bytes(_LOOK_BYTES)
 # After so much of a mapped file its pages are given back: it may be larger than memory.
 RELEASE_BYTES = 64 << 20
 
@@ -105,7 +106,13 @@ def end_of(data: Data, at: int, end: int) -> Damage | bool | None:
 
 
 def _only_zeros(data: Data, at: int, end: int) -> bool:
-    return not any(data[begin : min(begin + _LOOK_BYTES, end)].strip(b"\0") for begin in range(at, end, _LOOK_BYTES))
+    for begin in range(at, end, _LOOK_BYTES):
+        looked_at = data[begin : min(begin + _LOOK_BYTES, end)]
+        if looked_at != _ZEROS[: len(looked_at)]:
+            return False
+        # A segment that was reserved whole may be larger than memory.
+        release(data, begin, begin + len(looked_at))
+    return True
 
 
 def one_batch(
@@ -146,10 +153,14 @@ def one_batch(
     if control:
         if found is not None:
             state.marker(producer_id, epoch, *found)
-        elif transactional and (producer_id < 0 or attributes & COMPRESSED):
+            return
+        if transactional and (producer_id < 0 or attributes & COMPRESSED):
             state.figures.odd["a control batch without a producer, or compressed"] += 1
         elif not transactional and producer_id >= 0:
             state.figures.odd["a control batch of a producer that is not transactional"] += 1
+        if producer_id >= 0 and (attributes & COMPRESSED or not transactional):
+            # A broker that loads it looks at neither bit, and takes it for the end of a transaction.
+            state.unread_at = base_offset
     elif producer_id >= 0:
         last = last_sequence(sequence, delta)
         state.data(

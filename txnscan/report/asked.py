@@ -297,5 +297,5 @@ def coordinator_lines(row: Row) -> Iterator[str]:
         yield _field(
             "coordinator", f"broker {row['broker']} ({row['host']}:{row['port']}), leader epoch {row['leader_epoch']}"
         )
-    else:
+    elif row["error"] is not None:
         yield _field("coordinator", f"not known: {row['error']}")

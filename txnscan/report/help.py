@@ -56,8 +56,11 @@ class OneCommand(TyperCommand):
     """A command whose arguments are shown by their names alone."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """`PLAN`, not `{PLAN}`."""
-        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+        """`PLAN`, not `{PLAN}`; and `PATH...` where there may be several, which the library does not always say."""
+        pieces = [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+        if any(getattr(one, "nargs", 1) == -1 for one in self.params) and not pieces[-1].endswith("..."):
+            pieces[-1] += "..."
+        return pieces
 
     def get_help(self, ctx: Any) -> str:
         """Without the types of arguments, which are Python's."""
@@ -85,7 +88,7 @@ class OneGroup(TyperGroup):
             context = getattr(error, "ctx", None)
             if not standalone_mode:
                 raise
-            said = error.format_message().rstrip(".?").replace("Value error, ", "")
+            said = error.format_message().rstrip(".?").replace("is not a valid int", "is not a whole number")
             if "\n" in said:
                 # The help itself, for a command without any arguments.
                 typer.echo(said, err=True)

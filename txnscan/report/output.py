@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import IO, Any, cast
-
-from rich.console import Console
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from txnscan.errors import TxnscanError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class OutputFailed(TxnscanError):
@@ -46,6 +47,9 @@ class _Stdout:
 
 def stdout_console() -> Console:
     """What is printed for people."""
+    # Not every command needs it, and it takes as long to load as many a command's answer.
+    from rich.console import Console
+
     return Console(file=cast(IO[str], _Stdout()), highlight=False)
 
 

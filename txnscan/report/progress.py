@@ -25,6 +25,7 @@ _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "first read": ("Proving what is open", "Preparing to ask the coordinators"),
         "ask coordinators": ("Asking the coordinators", "Proving again what is still open"),
         "second read": ("Proving again what is still open", "Judging"),
+        "read files": ("Reading files", "Judging"),
         "judge": ("Judging", "Looking for what was decided"),
         "read decisions": ("Reading what was decided", "Concluding"),
         "write tables": ("Writing the tables", "Putting the answer together"),

@@ -7,7 +7,9 @@ disks by a hard link, in object stores by a conditional put.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,6 +49,8 @@ from txnscan.store.schema import Column, Table
 # What Spark calls a scheme and what object_store calls it.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SAID_MAX = 300
+# Set where S3 is another server than Amazon's.
+_OTHER_SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 # Keeps the log short by itself: a checkpoint every so often, and what is older than the log's retention goes with it.
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
@@ -182,11 +186,47 @@ class DeltaRs:
         return None if self._find(table) is None else self._uri(table)
 
     def why_shared(self, scheme: str) -> str | None:
-        """See Delta. A put without a condition is the one way to lose that."""
-        unsafe = {**os.environ, **self._options}.get("AWS_S3_ALLOW_UNSAFE_RENAME", "").lower()
-        if scheme in ("s3", *_SCHEMES) and unsafe == "true":
-            return "two applies could run at once there: AWS_S3_ALLOW_UNSAFE_RENAME is set; take it away"
-        return None
+        """See Delta. On S3 it rests on a conditional put. Amazon's has it; with other servers of S3 it is tried."""
+        if scheme not in ("s3", *_SCHEMES):
+            return None
+        settings = {name.upper(): value for name, value in {**os.environ, **self._options}.items()}
+        shared = "two applies could run at once there"
+        if settings.get("AWS_S3_ALLOW_UNSAFE_RENAME", "").lower() == "true":
+            return f"{shared}: AWS_S3_ALLOW_UNSAFE_RENAME is set; take it away"
+        if not any(settings.get(name) for name in _OTHER_SERVERS):
+            return None
+        try:
+            kept = self._keeps_what_is_there(settings)
+        except Exception as error:
+            # A store fails in as many ways as there are kinds of it.
+            return f"{shared}: whether the server keeps a second commit out could not be tried: {self.said(error)}"
+        if kept:
+            return None
+        return f"{shared}: this server takes no notice of If-None-Match, and puts one commit in the place of another"
+
+    def _keeps_what_is_there(self, settings: Mapping[str, str]) -> bool:
+        """Puts a file twice where none may be, and takes it away."""
+        if find_spec("obstore") is None:
+            raise RuntimeError("it needs the library obstore; install txnscan[s3]")
+        from obstore import delete, put
+        from obstore.exceptions import AlreadyExistsError
+        from obstore.store import S3Store
+
+        plain = settings.get("AWS_ALLOW_HTTP", "").lower() == "true"
+        store = S3Store.from_url(
+            self._uri_of(self.location),
+            config=self._options,  # type: ignore[arg-type]
+            client_options={"allow_http": plain},
+        )
+        name = f"_txnscan_{uuid.uuid4()}"
+        put(store, name, b"tried by txnscan apply: may be deleted", mode="create")
+        try:
+            put(store, name, b"and again", mode="create")
+        except AlreadyExistsError:
+            return True
+        finally:
+            delete(store, name)
+        return False
 
     def is_conflict(self, error: BaseException) -> bool:
         """See Delta."""
@@ -202,7 +242,10 @@ class DeltaRs:
     def _uri(self, table: Table) -> str:
         if is_local(scheme_of(self.location)):
             return str(local_path(self.name(table)))
-        scheme, _, rest = self.name(table).partition("://")
+        return self._uri_of(self.name(table))
+
+    def _uri_of(self, name: str) -> str:
+        scheme, _, rest = name.partition("://")
         return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
 
     def _table(self, table: Table) -> DeltaTable:

@@ -1,0 +1,120 @@
+"""Tables on a server that speaks S3, through delta-rs: commits are exclusive there, or `apply --execute` is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders import judged, scan
+from tests.process import ROOT
+from tests.s3 import BUCKET, s3_server
+from txnscan.config import ConfigError
+from txnscan.resolve.apply import ApplyRunning
+from txnscan.resolve.lock import Lock, check_exclusive
+from txnscan.store.open import open_tables
+from txnscan.store.schema import INCIDENTS, SWEEPS
+
+LOCATION = f"s3a://{BUCKET}/txnscan"
+_RACES = """
+import sys, time
+from pathlib import Path
+from tests.builders import judged, scan
+from txnscan.resolve.apply import ApplyRunning
+from txnscan.resolve.lock import Lock
+from txnscan.store.open import open_tables
+
+who, location, seen = sys.argv[1:]
+tables = open_tables(location, None)
+for number in range(4):
+    while True:
+        try:
+            with Lock(tables, "cluster-1"):
+                with open(seen, "a") as file:
+                    file.write(f"{who} in\\n")
+                tables.write(scan(judged(), sweep_id=f"{who}-{number}"))
+                with open(seen, "a") as file:
+                    file.write(f"{who} out\\n")
+            break
+        except ApplyRunning:
+            time.sleep(0.01)
+    # And without a turn of its own.
+    tables.write(scan(judged(), sweep_id=f"{who}-{number}-more"))
+"""
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, str]]:
+    with s3_server() as environment:
+        yield environment
+
+
+@pytest.fixture
+def at_s3(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("at_s3")
+def test_two_processes_that_race_lose_no_commit_and_never_apply_at_once(tmp_path: Path) -> None:
+    tables = open_tables(LOCATION, None)
+    tables.create()
+    check_exclusive(tables, LOCATION)
+    seen = tmp_path / "seen"
+    racing = [
+        subprocess.Popen([sys.executable, "-c", _RACES, who, LOCATION, str(seen)], cwd=ROOT) for who in ("one", "other")
+    ]
+    assert [one.wait(180) for one in racing] == [0, 0]
+    lines = seen.read_text().split("\n")[:-1]
+    assert len(lines) == 16
+    assert all(came.replace(" in", " out") == went for came, went in zip(lines[::2], lines[1::2], strict=True)), lines
+    swept = [row["sweep_id"] for row in tables.rows(SWEEPS)]
+    assert len(swept) == len(set(swept)) == 16
+    assert len(tables.rows(INCIDENTS)) == 1
+
+
+@pytest.mark.usefixtures("at_s3")
+def test_an_apply_that_is_under_way_keeps_another_from_starting() -> None:
+    tables = open_tables(LOCATION, None)
+    tables.create()
+    with Lock(tables, "cluster-2"), pytest.raises(ApplyRunning), Lock(open_tables(LOCATION, None), "cluster-2"):
+        pass
+    with Lock(tables, "cluster-2"):
+        pass
+
+
+def test_where_one_commit_takes_the_place_of_another_apply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server("--takes-no-notice") as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        tables = open_tables(LOCATION, None)
+        tables.create()
+        tables.write(scan(judged(), sweep_id="sweep"))
+        with pytest.raises(ConfigError, match="this server takes no notice of If-None-Match"):
+            check_exclusive(tables, LOCATION)
+
+
+@pytest.mark.usefixtures("at_s3")
+def test_a_put_without_a_condition_is_refused_without_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+    with pytest.raises(ConfigError, match="AWS_S3_ALLOW_UNSAFE_RENAME is set; take it away"):
+        check_exclusive(open_tables(LOCATION, None), LOCATION)
+
+
+@pytest.mark.usefixtures("at_s3")
+def test_where_it_cannot_be_tried_apply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = f"s3a://{BUCKET}-that-is-not-there/txnscan"
+    with pytest.raises(ConfigError, match="whether the server keeps a second commit out could not be tried"):
+        check_exclusive(open_tables(nowhere, None), nowhere)
+    monkeypatch.setattr("txnscan.store.delta_rs.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match="it needs the library obstore; install txnscan"):
+        check_exclusive(open_tables(LOCATION, None), LOCATION)
+
+
+def test_amazons_own_needs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    check_exclusive(open_tables(LOCATION, None), LOCATION)

@@ -1,0 +1,61 @@
+"""Many directories at once, in processes of this machine: the same as one after the other. On Spark: tests/spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.offline import data, end, partition_directory
+from txnscan.errors import ExitStatus
+from txnscan.offline import reading
+from txnscan.offline.model import Replica, ReplicaFiles
+from txnscan.offline.reading import ReadingEnded, read_paths
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Partitions of all sizes: ended, open, damaged, and with a file that is no directory's."""
+    for index in range(8):
+        log = b"".join(data(offset, pid=index, sequence=offset) for offset in range(index * 3 + 1))
+        log += end(index * 3 + 1, pid=index) if index % 2 else b""
+        partition_directory(tmp_path, f"t-{index}", {0: log[: -(index == 6) or None]})
+    return tmp_path
+
+
+def test_processes_read_what_one_process_reads_in_the_same_order(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = read_paths([str(root)], late_after_ms=0)
+    monkeypatch.setattr(reading, "_PARALLEL_FROM_BYTES", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    told: list[tuple[str, int, int]] = []
+    together = read_paths([str(root)], late_after_ms=0, progress=lambda *one: told.append(one))
+    assert together == alone
+    assert [one.key for one in together.replicas] == [("t", index) for index in range(8)]
+    assert told[:8] == [("read files", done, 8) for done in range(1, 9)]
+    assert len(together.transactions) == 4 and len(together.errors) == 1
+
+
+def test_replicas_may_come_in_any_order_from_wherever_they_are_read(root: Path) -> None:
+    def backwards(
+        read: reading.ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]
+    ) -> Iterator[tuple[int, Replica]]:
+        assert [size > 0 for size in sizes] == [True] * len(files)
+        return ((number, read(files[number])) for number in reversed(range(len(files))))
+
+    assert read_paths([str(root)], late_after_ms=0, spread=backwards) == read_paths([str(root)], late_after_ms=0)
+
+
+def _ended(*_: Any, **__: Any) -> Replica:
+    os._exit(9)
+
+
+def test_a_process_that_is_ended_from_outside_is_a_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_PARALLEL_FROM_BYTES", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(reading, "read_replica", _ended)
+    with pytest.raises(ReadingEnded, match="was ended from outside, perhaps for want of memory") as ended:
+        read_paths([str(root)], late_after_ms=0)
+    assert ended.value.exit_status is ExitStatus.FAILED

@@ -1,0 +1,61 @@
+"""Brokers that are not Apache Kafka's: what they keep elsewhere proves nothing here, and is said.
+
+Redpanda has the APIs of KIP-664 and no topic `__transaction_state`, and its WriteTxnMarkers aborts whatever the marker
+says (its handler does not look at the result): a COMMIT would delete what was committed. A COMMIT rests on a record of
+`__transaction_state`, so that none is ever planned there.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.builders import context, observation, view
+from tests.fakes import FakeCluster
+from tests.unit.test_snapshot import take
+from txnscan.check import Level, _coordinators
+from txnscan.judge.outcome import OutcomeEvidence, outcome
+from txnscan.judge.rules import judge_observation
+from txnscan.model import Outcome, Verdict
+
+
+def checked(ids: int) -> Any:
+    cluster = FakeCluster()
+    found = take(cluster)
+    asked = SimpleNamespace(
+        sieve=lambda *_: SimpleNamespace(agreed=None, transactional_ids=ids), snapshot=lambda *_: (found, None)
+    )
+    (finding,) = _coordinators(asked)  # type: ignore[arg-type]
+    return finding
+
+
+def test_ids_without_their_log_are_said_to_be_kept_elsewhere() -> None:
+    finding = checked(ids=3)
+    assert finding.level is Level.INCOMPLETE
+    assert "3 transactional ids in a transaction and no __transaction_state" in finding.said
+    assert "nothing is called hanging, and no COMMIT is ever sent" in finding.said
+    assert checked(ids=0).level is Level.OK
+
+
+def test_without_their_log_an_open_transaction_without_an_owner_is_not_called_hanging() -> None:
+    snapshot = take(FakeCluster())
+    seen = context(coverage_error=snapshot.coverage_error, visibility_error=snapshot.visibility_error)
+    judged = judge_observation(observation(), (), seen)
+    assert judged.judgement.verdict is Verdict.INDETERMINATE
+
+
+@pytest.mark.parametrize("state", ["CompleteCommit", "PrepareCommit", "Empty"])
+def test_without_their_log_no_outcome_is_a_commit_to_complete_whatever_a_coordinator_says(state: str) -> None:
+    owner = view(state, epoch=4)
+    evidence = OutcomeEvidence(
+        observation=observation(),
+        owner_epoch=owner.producer_epoch,
+        first_epoch=3,
+        first_sequence=0,
+        batch_error=None,
+        logged=(),
+        log_error="__transaction_state does not exist",
+    )
+    assert outcome(evidence).outcome is not Outcome.COMMITTED
