@@ -75,6 +75,9 @@ TARGETS = (
 Key = tuple[str, str, str]
 _BOTH_OR_NEITHER = "a row of the wide read names a partition by topic and number, or is a count and has neither"
 _PIECES = "a log is the same in pieces of any size"
+_AS_LONG = "both have two states"
+_ITSELF = "a record has the same state as itself"
+_ENDS = "a slice ends where the log ends"
 _FIRST_RECORD = "the first record or batch that is taken sets it"
 EXPLAINED: dict[Key, str] = {
     ("judge/rules.py", "", "marker_owed, two_phase_commit_and_late → two_phase_commit_and_late, marker_owed"): (
@@ -159,14 +162,22 @@ EXPLAINED: dict[Key, str] = {
     ): "only commits are asked, and the epoch of a commit is always told; the types cannot say so",
     (
         "judge/outcome.py",
-        "outcome",
+        "_outcome",
         "sorted({record.transactional_id for record in → list({record.transactional_id for record in",
-    ): "of several names only the number is told",
-    ("judge/outcome.py", "outcome", "names[0] → names[-1]"): "where there is no doubt, there is one name",
+    ): "of several names only the number is reported",
+    ("judge/outcome.py", "_outcome", "names[0] → names[-1]"): "where there is no doubt, there is one name",
+    ("judge/outcome.py", "", "zip(_PREPARED, _COMPLETE, strict=True) → zip(_PREPARED, _COMPLETE)"): _AS_LONG,
+    ("judge/outcome.py", "", "strict=True → strict=False"): _AS_LONG,
+    ("judge/outcome.py", "_counted_at", "at + 1 → at"): _ITSELF,
+    ("judge/outcome.py", "_counted_at", "at + 1 → at + 0"): _ITSELF,
+    ("judge/outcome.py", "_counted_at", "len(logged) - 1 → len(logged)"): _ENDS,
+    ("judge/outcome.py", "_counted_at", "len(logged) - 1 → len(logged) + 1"): _ENDS,
+    ("judge/outcome.py", "_counted_at", "len(logged) - 1 → len(logged) - 0"): _ENDS,
+    ("judge/outcome.py", "_first_before", "at < ours → at <= ours"): "that record has the producer id itself",
     (
         "judge/outcome.py",
-        "reaches_before",
-        "first.producer_epoch < o.producer_epoch → first.producer_epoch <= o.producer_epoch",
+        "_is_before",
+        "record.producer_epoch < o.producer_epoch → record.producer_epoch <= o.producer_epoch",
     ): "they differ here",
     ("resolve/siblings.py", "_commit_offset", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"

@@ -57,5 +57,6 @@ def test_without_their_log_no_outcome_is_a_commit_to_complete_whatever_a_coordin
         batch_error=None,
         logged=(),
         log_error="__transaction_state does not exist",
+        contradiction=None,
     )
     assert outcome(evidence).outcome is not Outcome.COMMITTED

@@ -76,7 +76,7 @@ def numbered(logged: Iterable[LoggedTransaction | None]) -> tuple[LoggedTransact
 def told(logged: Iterable[LoggedTransaction | None], o: dict[str, Any] | None = None, **changes: Any) -> KnownOutcome:
     """What is told of this log; `o` changes the observation."""
     seen = observation(**{"coordinator_epoch": -1, **(o or {})})
-    base = OutcomeEvidence(seen, 9, seen.producer_epoch, 0, None, numbered(logged), None)
+    base = OutcomeEvidence(seen, 9, seen.producer_epoch, 0, None, numbered(logged), None, None)
     return outcome(replace(base, **changes))
 
 
@@ -460,7 +460,21 @@ CASES = (
         MAYBE,
         "contradict each other",
     ),
-    # an abort that nothing began: brokers write none
+    Case(
+        "a completion that was written twice",
+        [*BEFORE, *v1(ABORT, P), complete(ABORT, 3), empty(4)],
+        NOT,
+        "aborted its transaction of epoch 3",
+    ),
+    Case(
+        "a tombstone that was written twice",
+        [*BEFORE, *v1(ABORT, P), NO_MORE, NO_MORE, empty(0, producer_id=8)],
+        NOT,
+        "aborted its transaction of epoch 3",
+        {},
+        {"owner_epoch": None},
+    ),
+    # an end that nothing began: brokers write none
     Case(
         "at its epoch",
         [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 3, P), complete(ABORT, 3)],
@@ -471,6 +485,12 @@ CASES = (
         "a fence that nothing began",
         [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 4, P), complete(ABORT, 4)],
         MAYBE,
+        "contradict each other",
+    ),
+    Case(
+        "v2: a commit that nothing began",
+        [*BEFORE, prepare(COMMIT, 4, client=V2), complete(COMMIT, 4, V2)],
+        UNKNOWN,
         "contradict each other",
     ),
     # holes: a replica that was away while its leader compacted
@@ -601,6 +621,37 @@ CASES = (
         [*BEFORE, *v1(ABORT, P), empty(4), GAP, empty(5)],
         UNKNOWN,
         "may lack records between offsets 5 and 7",
+    ),
+    Case(
+        "v1: a fence whose completion may not have been acknowledged, and a hole after it",
+        [*BEFORE, *v1(ABORT, P, raised=1), GAP, empty(5)],
+        UNKNOWN,
+        "may lack records between offsets 4 and 6",
+    ),
+    Case(
+        "v2: a new epoch that was not acknowledged, by a client that tells its version",
+        [complete(ABORT, 3, V2), empty(4, client=V2), GAP, *v2(COMMIT, Q, epoch=4)],
+        UNKNOWN,
+        "may lack records between offsets 1 and 3",
+    ),
+    Case(
+        "v2: a hole after the epoch is over, where what is past it was built on",
+        [complete(ABORT, 3, V2), empty(4), ongoing(4, P), GAP, complete(COMMIT, 9, V2)],
+        NOT,
+        "'X' never committed anything at epoch 3",
+    ),
+    Case(
+        "the end of an earlier producer id, and then this one at a later epoch",
+        [complete(COMMIT, 5, V2, producer_id=6), *v2(COMMIT, P)],
+        MAYBE,
+        "the records of 'X' at offsets 0 and 1 contradict each other",
+    ),
+    Case(
+        "the completion that gave it the producer id tells no version, and its epoch may go on",
+        [prepare(COMMIT, 32767, Q, client=V2, producer_id=6), complete(COMMIT, 0), ongoing(0, Q)],
+        UNKNOWN,
+        "does not show that epoch 0 is over",
+        {"producer_epoch": 0},
     ),
     Case(
         "a commit behind a hole may be of this data",
@@ -915,7 +966,7 @@ def evidence_of(made: History, left: Iterable[bool], o: Observation, expired: bo
     ]
     logged = numbered([*kept, NO_MORE] if expired else kept)
     known = logged if any(one.producer_id == o.producer_id for one in logged) else ()
-    return OutcomeEvidence(o, owner_epoch, o.producer_epoch, 0, None, known, None)
+    return OutcomeEvidence(o, owner_epoch, o.producer_epoch, 0, None, known, None, None)
 
 
 def all_of(made: History) -> list[bool]:
@@ -1112,6 +1163,9 @@ def test_an_outcome_is_settled_once_all_was_read_and_its_epoch_is_over(changes: 
             [*v1(COMMIT, Q), *v1(ABORT, ("a", 1), start_time_ms=NOW_MS - 9)],
             Siblings(("a-1", "q-0"), (3, 4), NOW_MS - 9),
         ),
+        ([prepare(ABORT, 3, P, Q)], Siblings(("q-0",), (3, 4), NOW_MS)),
+        ([prepare(ABORT, 3, Q, client=V2)], None),
+        ([prepare(ABORT, 2, Q), prepare(ABORT, 5, Q)], None),
         ([*v2(COMMIT, Q, epoch=2), *v2(COMMIT, Q, epoch=4)], None),
         (v2(COMMIT, Q, producer_id=8), None),
         (v2(COMMIT, P), None),
@@ -1124,6 +1178,9 @@ def test_an_outcome_is_settled_once_all_was_read_and_its_epoch_is_over(changes: 
         "of an abort",
         "under v1 its marker may be at this epoch too",
         "of each transaction of the epoch, since the first of them began",
+        "under v1 of an abort whose beginning is missing, at this epoch too",
+        "under v2 that one is of the epoch before",
+        "not of an abort too far from this epoch",
         "not of other epochs",
         "not of other producer ids",
         "not this partition itself",
@@ -1142,3 +1199,8 @@ def test_the_evidence_is_the_chain_in_words() -> None:
     assert [line.split()[3].rstrip(",") for line in found.evidence] == [
         *("Empty", "Empty", "Ongoing", "PrepareCommit", "CompleteCommit"),
     ]
+
+
+def test_of_a_long_chain_the_last_50_records_are_kept_as_evidence() -> None:
+    found = told([*BEFORE, *(ongoing(3, ("q", n)) for n in range(60)), empty(4)])
+    assert [line.split()[1] for line in found.evidence] == [f"{offset}:" for offset in range(13, 63)]

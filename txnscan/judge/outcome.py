@@ -78,7 +78,7 @@ class OutcomeEvidence:
     batch_error: str | None
     logged: tuple[LoggedTransaction, ...]
     log_error: str | None
-    contradiction: str | None = None
+    contradiction: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ def chain_of(logged: Sequence[LoggedTransaction], o: Observation) -> Sequence[Lo
 
 def _counted_at(logged: Sequence[LoggedTransaction], at: int) -> int:
     """Where it shows that this record counts: with itself, or with what is built on it. A repetition is not."""
-    if _counts_by_itself(logged[at]):
+    if _ends_and_raises(logged[at]):
         return at
     later = range(at + 1, len(logged))
     return next((n for n in later if not _same_state(logged[n], logged[at])), len(logged) - 1)
@@ -218,8 +218,8 @@ def _is_over(logged: Sequence[LoggedTransaction], o: Observation) -> bool:
 def _first_before(logged: Sequence[LoggedTransaction], o: Observation) -> int | None:
     """Where a chain begins: at the last record from before the first transaction at the open data's epoch.
 
-    An id never gets a producer id back that it had, and its epochs rise. A Prepare* or Complete* that raised the epoch
-    is of the epoch before. An Empty record at epoch 0 begins a producer id; at a later epoch it proves nothing by
+    An id never gets a producer id back that it had, and its epochs rise. A Complete* that raised the epoch is of the
+    epoch before. An Empty record at epoch 0 begins a producer id; at a later epoch it proves nothing by
     itself: Kafka 3 writes it again for an InitProducerId that is repeated after a transaction.
     """
     ours = next((at for at, record in enumerate(logged) if record.producer_id == o.producer_id), None)
@@ -236,7 +236,7 @@ def _is_before(record: LoggedTransaction, o: Observation, earlier_producer_id: b
         return earlier_producer_id
     if record.producer_epoch != o.producer_epoch:
         return record.producer_epoch < o.producer_epoch
-    return record.state in (*_PREPARED, *_COMPLETE) and _is_v2(record)
+    return _ends_and_raises(record)
 
 
 def _is_past(record: LoggedTransaction, o: Observation) -> bool:
@@ -244,8 +244,8 @@ def _is_past(record: LoggedTransaction, o: Observation) -> bool:
     return record.producer_id != o.producer_id or record.producer_epoch > o.producer_epoch
 
 
-def _counts_by_itself(record: LoggedTransaction) -> bool:
-    """Whether it counts whatever comes after it: a completed end that raised the epoch, which no other end can do."""
+def _ends_and_raises(record: LoggedTransaction) -> bool:
+    """Whether this is a completed end that raised the epoch. It counts whatever comes after it."""
     return record.state in _COMPLETE and _is_v2(record)
 
 

@@ -326,6 +326,7 @@ def _outcome_evidence(
         else f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more",
         logged=held,
         log_error=next(iter(uncovered.values()), None),
+        contradiction=None,
     )
 
 
@@ -370,6 +371,7 @@ def outcomes(
             batch_error=None,
             logged=held,
             log_error=next(iter(uncovered.values()), None),
+            contradiction=None,
         )
         found.append(((topic, index), outcome(evidence)))
     return found
