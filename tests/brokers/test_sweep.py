@@ -76,7 +76,7 @@ def test_ten_sweeps_under_traffic_accuse_nothing_healthy_and_find_all_that_hangs
     by_threads = replace(config, engine="threads")
     with HealthyTraffic(planted.cluster, "under-sweeps") as traffic:
         before = traffic.count
-        scans = [(sweep(None, by_threads) if number % 3 else sweep(spark, config)).scan for number in range(10)]
+        scans = [(sweep(None, by_threads) if number % 5 else sweep(spark, config)).scan for number in range(10)]
         after = traffic.count
     assert after.errors == ()
     assert after.committed > before.committed and after.aborted > before.aborted

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -110,17 +112,16 @@ def test_a_plan_of_one_is_known_to_the_other_and_so_is_who_applies_it(spark: Spa
     )
 
 
+# Each in a process of its own, forked before delta-rs has begun any thread.
 KILLED = """
-import os, signal, sys
-from pathlib import Path
+import json, os, signal, sys
 from tests.spark.test_stores import ORPHAN, STALE, sweep
 from txnscan.store.delta_rs import DeltaRs
 from txnscan.store.open import open_tables
 
-location, number = sys.argv[1], int(sys.argv[2])
 commits = 0
 
-def mortal(write):
+def mortal(write, number):
     def writes(*arguments, **options):
         global commits
         commits += 1
@@ -129,21 +130,46 @@ def mortal(write):
         return write(*arguments, **options)
     return writes
 
-for name in ("append", "replace", "merge", "create"):
-    setattr(DeltaRs, name, mortal(getattr(DeltaRs, name)))
-tables = open_tables(location, None)
-tables.create()
-tables.write(sweep(1, ORPHAN, STALE))
+def killed_at(location, number):
+    for name in ("append", "replace", "merge", "create"):
+        setattr(DeltaRs, name, mortal(getattr(DeltaRs, name), number))
+    tables = open_tables(location, None)
+    tables.create()
+    tables.write(sweep(1, ORPHAN, STALE))
+
+ended = {}
+for number in map(int, sys.argv[2:]):
+    child = os.fork()
+    if not child:
+        killed_at(f"{sys.argv[1]}/{number}", number)
+        os._exit(0)
+    ended[number] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps(ended))
 """
+# Eight tables, four appends of which one has nothing to append, ages and incidents.
+COMMITS = range(1, len(TABLES) + 7)
 
 
-@pytest.mark.parametrize("commit", range(1, len(TABLES) + 7))
-def test_a_process_that_is_killed_before_any_of_its_writes_leaves_tables_that_go_on(location: str, commit: int) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run([sys.executable, "-c", KILLED, location, str(commit)], env=environment, check=False)
-    # Eight tables, four appends of which one has nothing to append, ages and incidents.
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    """Where the tables are, by the write that the process did not live to make, and how each process ended."""
+    directory = tmp_path_factory.mktemp("killed")
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED, str(directory), *map(str, COMMITS)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return directory, json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_process_that_is_killed_before_any_of_its_writes_leaves_tables_that_go_on(
+    killed: tuple[Path, dict[str, int]], commit: int
+) -> None:
+    directory, ended = killed
+    location = str(directory / str(commit))
     finished = commit > len(TABLES) + 5
-    assert ran.returncode == (0 if finished else -signal.SIGKILL)
+    assert ended[str(commit)] == (0 if finished else -signal.SIGKILL)
     tables = open_tables(location, None)
     tables.create()
     for table in TABLES:

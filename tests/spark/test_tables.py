@@ -314,9 +314,11 @@ def test_every_column_says_what_it_means_and_every_row_keeps_its_table_s_checks(
 
 
 def test_tables_need_no_writer_feature_that_only_spark_has(spark: SparkSession, tables: Tables, location: str) -> None:
+    # Writer version 4 has the feed of changes, and generated columns with it.
+    features = {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"}
     for table in TABLES:
         (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{location}/{table.name}`").collect()
-        assert set(detail["tableFeatures"]) <= {"appendOnly", "checkConstraints", "invariants"}
+        assert set(detail["tableFeatures"]) <= features
         assert (detail["clusteringColumns"], detail["partitionColumns"]) == ([], list(table.partitioned_by))
         properties = detail["properties"]
         assert properties["txnscan.schemaVersion"] == "1"

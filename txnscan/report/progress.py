@@ -28,6 +28,7 @@ _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "read files": ("Reading files", "Judging"),
         "judge": ("Judging", "Looking for what was decided"),
         "read decisions": ("Reading what was decided", "Concluding"),
+        "ask who waits": ("Asking who waits behind what hangs", "Concluding"),
         "write tables": ("Writing the tables", "Putting the answer together"),
         "read tables": ("Reading the tables", "Reading the tables"),
         "apply": ("Applying the plan", "Applying the plan"),

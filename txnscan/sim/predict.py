@@ -154,14 +154,17 @@ class Prediction:
 
 
 def requests(planned: Planned) -> dict[str, int]:
-    """How many requests a sweep of everything sends, to all brokers together, by API."""
+    """How many requests a sweep of everything sends, to all brokers together, by API. Groups that may wait behind what
+    hangs are not among what is planned: each broker lists its own, and is asked about a hundred of them at a time.
+    """
     p = planned
     brokers_hanging = min(p.brokers, p.hanging)
     narrow_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / NARROW_BATCH_SIZE))
     logs = p.transaction_state_partitions if p.hanging else 0
     return {
         "Metadata": 2 + p.brokers * _metadata_rounds(p),
-        "DescribeConfigs": p.brokers,
+        # One more for the topics of what hangs.
+        "DescribeConfigs": p.brokers + (p.hanging > 0),
         "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * narrow_batches,
         "ListOffsets": 2 * 2 * narrow_batches + logs,
         "DescribeAcls": 2 * p.brokers,
