@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -432,6 +433,35 @@ def test_a_variable_that_stands_for_nothing_is_refused_by_its_setting(
     with pytest.raises(PropertiesError) as error:
         read_properties(with_login(tmp_path, variable, PROVIDERS + more))
     assert says in str(error.value)
+
+
+def on_databricks(monkeypatch: pytest.MonkeyPatch, get: Callable[..., str]) -> None:
+    runtime = SimpleNamespace(dbutils=SimpleNamespace(secrets=SimpleNamespace(get=get)))
+    monkeypatch.setitem(sys.modules, "databricks.sdk", SimpleNamespace(runtime=runtime))
+    monkeypatch.setitem(sys.modules, "databricks.sdk.runtime", runtime)
+
+
+def test_a_secret_of_databricks_is_read_by_scope_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_databricks(monkeypatch, lambda scope, key: f"${{env:{scope}-{key}}}")
+    file = with_login(tmp_path, "{{secrets/kafka/bob's}}", "")
+    assert read_properties(file).sasl_password == "${env:kafka-bob's}", "what a secret holds is no variable"
+
+
+def test_a_secret_that_cannot_be_read_says_where_it_can_and_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = with_login(tmp_path, "{{secrets/kafka/bob}}", "")
+    monkeypatch.setitem(sys.modules, "databricks.sdk", None)
+    with pytest.raises(PropertiesError, match="a secret of Databricks can be read on Databricks alone"):
+        read_properties(file)
+
+    def refused(scope: str, key: str) -> str:
+        raise RuntimeError("s3cret")
+
+    on_databricks(monkeypatch, refused)
+    with pytest.raises(PropertiesError, match="Databricks has no secret bob in the scope kafka") as complaint:
+        read_properties(file)
+    assert "s3cret" not in str(complaint.value)
 
 
 def test_a_variable_of_a_provider_that_is_not_named_is_taken_as_it_is_as_in_kafka_with_a_warning(

@@ -1,4 +1,5 @@
-"""Kafka's config providers in a client.properties: `${env:NAME}`, `${file:PATH:KEY}`, `${directory:PATH:KEY}`.
+"""Kafka's config providers in a client.properties: `${env:NAME}`, `${file:PATH:KEY}`, `${directory:PATH:KEY}`. And
+Databricks' references to secrets, `{{secrets/SCOPE/KEY}}`, which need no provider.
 
 `config.providers` names them, `config.providers.NAME.class` says what each is, and its parameters what it may read. As
 in Kafka (`ConfigTransformer`, `EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`), but for one
@@ -19,12 +20,16 @@ _VARIABLE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 _HOME = "org.apache.kafka.common.config.provider."
 _ENV_PATTERN, _ALLOWED_PATHS = "allowlist.pattern", "allowed.paths"
 
+_SECRET = re.compile(r"\{\{secrets/([^{}/]+)/([^{}/]+)\}\}")
+
 # Gives the value of a path and a key; raises ValueError with what is wrong, without a value.
 Provider = Callable[[str, str], str]
 
 
 def resolved(properties: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The properties with what their variables stand for. Raises ValueError, whose message names the setting."""
+    """The properties with what their variables and secrets stand for. Raises ValueError, whose message names the
+    setting.
+    """
     names = [name.strip() for name in properties.get(SETTING, "").split(",") if name.strip()]
     providers = {name: _provider(name, properties, environment) for name in names}
     return {
@@ -50,7 +55,32 @@ def _with_values(key: str, value: str, providers: Mapping[str, Provider]) -> str
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from None
 
-    return _VARIABLE.sub(of, value)
+    def secret(reference: re.Match[str]) -> str:
+        try:
+            return _of_databricks(reference[1], reference[2])
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from None
+
+    # A secret that looks like a variable is none.
+    pieces = re.split(f"({_SECRET.pattern.replace('(', '(?:')})", value)
+    return "".join(
+        secret(found) if (found := _SECRET.fullmatch(piece)) else _VARIABLE.sub(of, piece) for piece in pieces
+    )
+
+
+def _of_databricks(scope: str, key: str) -> str:
+    try:
+        from databricks.sdk.runtime import dbutils
+    except Exception:  # it looks for a workspace, and says in many ways that there is none
+        raise ValueError(
+            "a secret of Databricks can be read on Databricks alone; use ${env:NAME} or ${file:PATH:KEY} elsewhere"
+        ) from None
+    try:
+        return str(dbutils.secrets.get(scope=scope, key=key))
+    except Exception:  # what Spark's JVM raises
+        raise ValueError(
+            f"Databricks has no secret {ascii(key)[1:-1]} in the scope {ascii(scope)[1:-1]}, or it may not be read"
+        ) from None
 
 
 def _provider(name: str, properties: Mapping[str, str], environment: Mapping[str, str]) -> Provider:
