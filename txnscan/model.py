@@ -273,7 +273,8 @@ class RawRecord:
 class LogRow:
     """What a partition of `__transaction_state` holds of some ids, up to the offset that was reached, or the error.
 
-    whole_from, expected: from where on nothing was missing at its end, and the offset that comes next.
+    unserved: the error is that the broker that all name its leader did not serve it. whole_from, expected: from where
+    on nothing was missing at its end, and the offset that comes next.
     """
 
     partition: int
@@ -282,6 +283,7 @@ class LogRow:
     records: tuple[RawRecord, ...] = ()
     whole_from: int = -1
     expected: int = -1
+    unserved: bool = False
 
 
 class State(StrEnum):

@@ -163,6 +163,9 @@ class FakeOld(FakeCluster):
         self.lacking = lacking
         self.lead("data", self.brokers)
         self.lead(TRANSACTION_STATE_TOPIC, self.brokers)
+        for k in range(len(self.brokers)):
+            # Nothing was ever decided.
+            self.partitions[TRANSACTION_STATE_TOPIC, k].high_watermark = 0
         for index, producer_id in PRODUCER_IDS.items():
             self.partitions["data", index].producers = [producer(producer_id)]
 

@@ -15,13 +15,14 @@ from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.log_reads import read_outcomes
+from txnscan.evidence.log_scan import is_unserved
 from txnscan.evidence.tasks import ClientFactory
-from txnscan.evidence.transaction_log import transactional_id_key
+from txnscan.evidence.transaction_log import DamagedRecord, UnknownRecord, transactional_id_key
 from txnscan.judge.outcome import OutcomeEvidence
 from txnscan.judge.rules import judge
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import Broker, Judged, Key, KnownOutcome, Outcome, Reason, State, TransactionKey, Verdict
@@ -396,11 +397,37 @@ def test_an_orphan_whose_id_has_gone_on_without_it_is_one(cluster: FakeLogs, aft
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
-def test_a_log_that_cannot_be_read_contradicts_nothing_and_is_an_error(cluster: FakeLogs, known: bool) -> None:
+def test_a_log_that_its_leader_does_not_serve_does_not_bear_out_what_coordinators_said(
+    cluster: FakeLogs, known: bool
+) -> None:
+    """It may be loaded anew, by whoever leads it then."""
     cluster.write(1, *history("hidden"))
-    cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    cluster.log(1).errors["fetch"] = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    found = read(cluster, owned(1) if known else judged())
+    assert found.contradiction == found.log_error == f"{STATE}-1: UNKNOWN_LEADER_EPOCH"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
+def test_a_log_that_may_not_be_read_says_nothing_and_is_an_error(cluster: FakeLogs, known: bool) -> None:
+    cluster.write(1, *history("hidden"))
+    cluster.log(1).errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     found = read(cluster, owned(1) if known else judged())
     assert found.contradiction is None and found.log_error is not None
+
+
+@pytest.mark.parametrize(
+    ("failed", "expected", "why"),
+    [
+        (RequestFailed("it is down"), True, "it does not answer"),
+        (RequestFailed.answered("broker 1", "Fetch", ErrorCode.FENCED_LEADER_EPOCH), True, "it leads no more"),
+        (RequestFailed.answered("broker 1", "Fetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED), False, "an ACL lacks"),
+        (RequestFailed.unsupported("broker 1", "Fetch"), False, "it never did"),
+        (DamagedRecord("it is cut short"), True, "its coordinator stops there as well"),
+        (UnknownRecord("a value of version 2 is not known"), False, "its coordinator knows it"),
+    ],
+)
+def test_a_log_is_unserved_where_its_coordinator_may_lack_it_too(failed: Exception, expected: bool, why: str) -> None:
+    assert is_unserved(failed) is expected, why
 
 
 LATER = b"\x00\x02" + history("x")[0][1][2:]  # type: ignore[index]
@@ -708,8 +735,15 @@ def test_what_the_log_contradicts_does_not_hang(cluster: FakeLogs) -> None:
     assert judge(found.evidence) == found.judgement
 
 
-def test_what_hangs_says_so_where_the_log_could_not_be_read(cluster: FakeLogs) -> None:
-    cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+def test_what_hangs_says_so_where_the_log_may_not_be_read(cluster: FakeLogs) -> None:
+    cluster.log(1).errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     (found,) = swept(cluster, owned(1))
     assert found.judgement.verdict is Verdict.HANGING and found.known is not None
-    assert found.known.log_error == f"{STATE}-1: NOT_LEADER_OR_FOLLOWER"
+    assert str(found.known.log_error).startswith(f"{STATE}-1: TOPIC_AUTHORIZATION_FAILED")
+
+
+def test_nothing_hangs_where_its_log_is_not_served(cluster: FakeLogs) -> None:
+    cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    (found,) = swept(cluster, owned(1))
+    assert (found.judgement.verdict, found.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
+    assert "does not bear out what the coordinators said" in found.judgement.explanation

@@ -15,7 +15,7 @@ from txnscan.engine import Engine, OnProgress
 from txnscan.evidence.agreement import Agreement, Unagreed
 from txnscan.evidence.batches import plan_logs
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.log_scan import Records, log_error, pieces
+from txnscan.evidence.log_scan import Records, is_unserved, log_error, pieces
 from txnscan.evidence.tasks import ReadLog
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.log_check import Described, orphan_contradiction, owner_contradiction
@@ -79,7 +79,7 @@ def _read_logs(
             led[k] = before.partition(TRANSACTION_STATE_TOPIC, k)
         except Unagreed as unagreed:
             led[k] = nobody
-            rows[k] = LogRow(k, log_error(k, unagreed, cluster.principal))
+            rows[k] = LogRow(k, log_error(k, unagreed, cluster.principal), unserved=not unagreed.absent)
     asked = {led[k]: wanted[k] for k in wanted if k not in rows}
     batches = plan_logs(asked, lanes_per_leader=lanes_per_leader)
     # A large log takes long, and until one is read nothing else would be said.
@@ -152,6 +152,8 @@ def _evidence(judged: Judged, first: Batch | str, logs: Sequence[Log], contradic
     logged = [record for log in logs for record in log.logged]
     names = {record.transactional_id for record in logged if record.producer_id == o.producer_id}
     errors = [log.error for log in logs if log.error is not None]
+    # Whoever leads a log may load it anew, and find there what the coordinators did not say.
+    unserved = next((log.error for log in logs if log.unserved), None)
     return OutcomeEvidence(
         observation=o,
         owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
@@ -160,7 +162,7 @@ def _evidence(judged: Judged, first: Batch | str, logs: Sequence[Log], contradic
         batch_error=None if isinstance(first, Batch) else first,
         logged=tuple(record for record in logged if record.transactional_id in names),
         log_error=None if logs and not errors else (errors or [f"{TRANSACTION_STATE_TOPIC} is not there"])[0],
-        contradiction=contradiction,
+        contradiction=contradiction or unserved,
     )
 
 
@@ -181,11 +183,13 @@ def _first_batch(send: Send, before: Agreement, judged: Judged, principal: str) 
 class Log:
     """One partition of `__transaction_state`: what it still holds of ids that ever had a wanted producer id.
 
-    error: why it is not known, or None; then there is nothing in `logged`.
+    error: why it is not known, or None; then there is nothing in `logged`. unserved: whether that is because the broker
+    that all name its leader did not serve it.
     """
 
     def __init__(self, cluster: Cluster, partition: Partition, row: LogRow, producer_ids: frozenset[int]) -> None:
         self.error = row.error
+        self.unserved = row.unserved
         self._cluster = cluster
         self._partition = partition
         self._reached = row.reached
@@ -205,7 +209,9 @@ class Log:
             self._failed(unknown)
 
     def _failed(self, why: Exception) -> None:
-        self.error = self.error or log_error(self._partition.partition, why, self._cluster.principal)
+        if self.error is None:
+            self.error = log_error(self._partition.partition, why, self._cluster.principal)
+            self.unserved = is_unserved(why)
 
     def read_on(self) -> None:
         """Reads from where it is to the high watermark."""
@@ -236,10 +242,11 @@ class Log:
         try:
             same = self._partition == after.partition(*self._partition.key)
         except Unagreed as unagreed:
-            self.error = self.error or str(unagreed)
+            self.error, self.unserved = self.error or str(unagreed), True
         else:
             if not same:
                 self.error = f"{TRANSACTION_STATE_TOPIC}-{self._partition.partition} moved while it was read"
+                self.unserved = True
 
 
 def decoded(raw: RawRecord) -> LoggedTransaction:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from txnscan.evidence.transaction_log import (
+    DamagedRecord,
     UnknownRecord,
     peeked,
     producer_id,
@@ -24,7 +25,7 @@ from txnscan.evidence.transaction_log import (
 )
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import RequestFailed, code_of
+from txnscan.kafka.errors import ErrorCode, RequestFailed, code_of
 from txnscan.kafka.fetch import fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.record_batch import Batch
@@ -54,7 +55,8 @@ def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) ->
             for piece in pieces(send, partition, start, reached, of_ids(names)):
                 records.take_all(piece.batches, piece.offset, names)
     except (RequestFailed, UnknownRecord) as failed:
-        yield LogRow(partition.partition, log_error(partition.partition, failed, principal))
+        error = log_error(partition.partition, failed, principal)
+        yield LogRow(partition.partition, error, unserved=is_unserved(failed))
         return
     yield LogRow(partition.partition, None, reached, tuple(records.kept), records.whole_from, records.expected)
 
@@ -63,6 +65,15 @@ def log_error(k: int, failed: Exception, principal: str) -> str:
     """Why a partition of the log is not known, with what to do about it."""
     needed = Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)
     return f"{TRANSACTION_STATE_TOPIC}-{k}: {explained(str(failed), code_of(failed), needed, principal)}"
+
+
+def is_unserved(failed: Exception) -> bool:
+    """Whether a log was not read because the broker that all name its leader did not serve it, or not whole. Then that
+    broker need not have loaded it either. What a principal or this version may not read says nothing of the kind.
+    """
+    if isinstance(failed, RequestFailed):
+        return failed.lacks_api is None and failed.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
+    return isinstance(failed, DamagedRecord)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ class UnknownRecord(ValueError):
     """A record that this version cannot read; the message says why."""
 
 
+class DamagedRecord(UnknownRecord):
+    """A record that no version can read: a coordinator stops loading there (`TransactionStateManager`)."""
+
+
 def transactional_id(key: bytes) -> str | None:
     """The id that a record is about; None for a key of another kind, which brokers skip too. Raises UnknownRecord."""
     record = _Record(key)
@@ -84,7 +88,7 @@ def peeked(batch: bytes) -> tuple[bytes, bytes] | None:
 def producer_id(value: bytes) -> int:
     """The producer id of a value, without decoding the rest. Raises UnknownRecord."""
     if len(value) < _PRODUCER_ID.size:
-        raise UnknownRecord("a record cannot be decoded: it is cut short")
+        raise DamagedRecord("a record cannot be decoded: it is cut short")
     version, found = _PRODUCER_ID.unpack_from(value)
     _check_version(version)
     return int(found)
@@ -128,13 +132,13 @@ def _check_version(version: int) -> None:
 
 
 class _Record(Reader):
-    """Reads a key or a value. Raises UnknownRecord."""
+    """Reads a key or a value. Raises DamagedRecord."""
 
     __slots__ = ()
 
-    def error(self, why: str) -> UnknownRecord:
+    def error(self, why: str) -> DamagedRecord:
         """See Reader."""
-        return UnknownRecord(f"a record cannot be decoded: {why}")
+        return DamagedRecord(f"a record cannot be decoded: {why}")
 
     def topic(self, flexible: bool) -> str:
         return self.text(self.uvarint() - 1 if flexible else self.int16())

@@ -21,10 +21,10 @@ Where one of these is missing the verdict is `indeterminate`, and says which. Ev
 them: a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first. A
 transaction that the sieve took out (`sieve.py`) has such evidence and no other, and never gets past them.
 
-What coordinators say is held against their own log, `__transaction_state`, wherever it could be read (`log_check.py`):
-one that could not load all of it claims its partition and lists what it has, an authorizer may hide an id without a
-rule that tells, and an epoch that was raised in memory alone falls back. So a log that contradicts them makes whatever
-would hang `indeterminate`.
+What coordinators say is held against their own log, `__transaction_state`, unless this principal or this version may
+not read it (`log_check.py`): one that could not load all of it claims its partition and lists what it has, an authorizer may hide an id without a
+rule that tells, and an epoch that was raised in memory alone falls back. So a log that contradicts them, or that
+its leader does not serve, makes whatever would hang `indeterminate`.
 
 One state of a coordinator is no evidence of absence: Prepare*. A partition that was acknowledged leaves the list in the
 coordinator's memory alone; the log keeps the whole list until Complete* is written, and a coordinator that takes over
@@ -453,7 +453,7 @@ RULES: tuple[Rule, ...] = (
         Reason.SPLIT,
         log_contradicts,
         lambda e: (
-            f"The log {TRANSACTION_STATE_TOPIC} contradicts the coordinators: {e.log_contradiction}. "
+            f"The log {TRANSACTION_STATE_TOPIC} does not bear out what the coordinators said: {e.log_contradiction}. "
             "A coordinator that loads it anew may own this transaction."
         ),
     ),
