@@ -164,8 +164,8 @@ class FakeOld(FakeCluster):
         self.lead("data", self.brokers)
         self.lead(TRANSACTION_STATE_TOPIC, self.brokers)
         for k in range(len(self.brokers)):
-            # Nothing was ever decided.
-            self.partitions[TRANSACTION_STATE_TOPIC, k].high_watermark = 0
+            # What it holds is of no matter here.
+            self.partitions[TRANSACTION_STATE_TOPIC, k].errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         for index, producer_id in PRODUCER_IDS.items():
             self.partitions["data", index].producers = [producer(producer_id)]
 

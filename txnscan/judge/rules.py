@@ -22,9 +22,9 @@ them: a single broker that says "this transaction is mine" is enough to leave it
 transaction that the sieve took out (`sieve.py`) has such evidence and no other, and never gets past them.
 
 What coordinators say is held against their own log, `__transaction_state`, unless this principal or this version may
-not read it (`log_check.py`): one that could not load all of it claims its partition and lists what it has, an authorizer may hide an id without a
-rule that tells, and an epoch that was raised in memory alone falls back. So a log that contradicts them, or that
-its leader does not serve, makes whatever would hang `indeterminate`.
+not read it (`log_check.py`): one that could not load all of it claims its partition and lists what it has, an
+authorizer may hide an id without a rule that tells, and an epoch that was raised in memory alone falls back. So a log
+that contradicts them, or that its leader does not serve, makes whatever would hang `indeterminate`.
 
 One state of a coordinator is no evidence of absence: Prepare*. A partition that was acknowledged leaves the list in the
 coordinator's memory alone; the log keeps the whole list until Complete* is written, and a coordinator that takes over
