@@ -9,11 +9,11 @@ import pytest
 from tests.known_histories import KNOWN
 from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.fetch import fetch
-from txnscan.model import Partition
+from txnscan.model import Partition, Reason, Verdict
 from txnscan.sim.answers import answer
-from txnscan.sim.check import run
+from txnscan.sim.check import History, run
 from txnscan.sim.records import still_open
-from txnscan.sim.scenarios import LOG, A, P, rest
+from txnscan.sim.scenarios import LOG, MOVED, PARTIAL_LOAD, A, P, begun_and_written, rest
 from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.world import World
@@ -62,3 +62,15 @@ def test_the_log_of_a_known_history_gives_what_is_left_of_the_id(name: str) -> N
         for record in [decode(offset, offset, A, value)]
     ]
     assert tuple(given) == known.log
+
+
+def test_nothing_hangs_where_leadership_went_and_came_back_before_a_coordinator_that_loaded_nothing_noticed() -> None:
+    """All brokers name it at the new epoch; it claims its part of the log, and does not serve it at that epoch."""
+    back_and_forth = (("move leader", (LOG, 1)), ("move leader", (LOG, 2)))
+    noticed_by_none = (*back_and_forth, ("publish metadata", (1,)), ("publish metadata", (2,)))
+    opening = (*begun_and_written(1), *MOVED)
+    found, wrong, *_ = run(History(PARTIAL_LOAD, opening, (("partial load", (2, 0, 0)), *noticed_by_none), ()))
+    assert wrong == []
+    (judged,) = found.transactions
+    assert (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
+    assert "UNKNOWN_LEADER_EPOCH" in judged.judgement.explanation
