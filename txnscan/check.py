@@ -36,7 +36,7 @@ from txnscan.kafka.describe_cluster import cluster_operations
 from txnscan.kafka.describe_producers import describe_producers
 from txnscan.kafka.errors import API_SINCE, RequestFailed
 from txnscan.kafka.list_offsets import newest
-from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic, duration
+from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic, duration, plural
 from txnscan.store.exclusive import is_local, scheme_of
 from txnscan.store.open import open_tables
 from txnscan.store.schema import TABLES
@@ -145,7 +145,7 @@ def check_cluster(cluster: Cluster, view: ClusterView, now_ms: Callable[[], int]
         said = f"{len(reached)} of {len(brokers)} brokers answer: {'; '.join(sorted(failed))}"
         yield Finding("connection", Level.INCOMPLETE, said)
     else:
-        yield Finding("connection", Level.OK, f"{_plural(len(brokers), 'broker')}, and all of them answer")
+        yield Finding("connection", Level.OK, f"{plural(len(brokers), 'broker')}, and all of them answer")
     yield from _apis(versions)
     yield from _acls(cluster, view, reached)
     yield from _coordinators(cluster)
@@ -218,7 +218,7 @@ def _coordinators(cluster: Cluster) -> Iterator[Finding]:
     if snapshot.visibility_error is not None:
         yield Finding("acls", Level.INCOMPLETE, snapshot.visibility_error)
     if not snapshot.coordinators_planned and sieve.transactional_ids:
-        ids = _plural(sieve.transactional_ids, "transactional id")
+        ids = plural(sieve.transactional_ids, "transactional id")
         yield Finding(
             "coordinators",
             Level.INCOMPLETE,
@@ -231,7 +231,7 @@ def _coordinators(cluster: Cluster) -> Iterator[Finding]:
         proven = f"{snapshot.coordinators_proven} of {snapshot.coordinators_planned} coordinator partitions proven"
         yield Finding("coordinators", Level.INCOMPLETE, f"{proven}: {snapshot.coverage_error}")
     else:
-        ids = _plural(sieve.transactional_ids, "transactional id")
+        ids = plural(sieve.transactional_ids, "transactional id")
         count = snapshot.coordinators_planned
         yield Finding(
             "coordinators", Level.OK, f"all {count} coordinator partitions proven, with {ids} in a transaction"
@@ -253,7 +253,7 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
         yield Finding(
             "partitions",
             Level.OK,
-            f"{_plural(total, 'partition')} of {_plural(len(view.topics), 'topic')}, each with a leader",
+            f"{plural(total, 'partition')} of {plural(len(view.topics), 'topic')}, each with a leader",
         )
 
 
@@ -400,7 +400,3 @@ def _named(names: Sequence[str]) -> str:
 def _brokers(broker_ids: Sequence[int]) -> str:
     named = ", ".join(map(str, broker_ids))
     return f"broker {named} is" if len(broker_ids) == 1 else f"brokers {named} are"
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

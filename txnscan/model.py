@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
@@ -28,6 +28,11 @@ class TransactionKey(NamedTuple):
     partition: int
     producer_id: int
     start_offset: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> TransactionKey:
+        """That of a table's row, whose columns have these names."""
+        return cls(*(row[name] for name in cls._fields))
 
     def incident_id(self, cluster_id: str) -> str:
         """The id of the incident that it is where it hangs: the same in every sweep."""
@@ -54,8 +59,8 @@ def duration(duration_ms: int) -> str:
 
 
 def plural(count: int, what: str) -> str:
-    """A count of things, such as "1 record" and "2 records"."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    """A count of things, such as "1 record" and "2,000 records"."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 # --- plan ------------------------------------------------------------------------------------------------------------

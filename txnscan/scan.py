@@ -126,14 +126,9 @@ def scan(
     decided: list[OutcomeEvidence] = []
     if reads_log:
         known = {which: incident.known for which, incident in incidents.items()}
-
-        def read(unsettled: Sequence[Judged]) -> list[OutcomeEvidence]:
-            lanes = config.lanes_per_leader
-            in_logs = partial(progress, "read decisions")
-            decided.extend(read_outcomes(cluster, engine, lanes, unsettled, in_logs))
-            return decided
-
-        judged = with_outcomes(read, judged, known)
+        in_logs = partial(progress, "read decisions")
+        decided = read_outcomes(cluster, engine, config.lanes_per_leader, unsettled(judged, known), in_logs)
+        judged = with_outcomes(judged, known, decided)
     hanging = [one for one in judged if one.judgement.verdict is Verdict.HANGING]
     impacts, impact_warnings = (
         _impacts(config, cluster, view, hanging, decided, incidents, progress) if reads_impact and hanging else ({}, ())
@@ -212,19 +207,23 @@ def _impacts(
     return found, blockage.warnings
 
 
+def unsettled(judged: Sequence[Judged], known: Mapping[TransactionKey, KnownOutcome | None]) -> list[Judged]:
+    """What hangs, and of which the log may show more than earlier sweeps know."""
+    hanging = [j for j in judged if j.judgement.verdict is Verdict.HANGING]
+    return [j for j in hanging if not _is_settled(known.get(j.observation.transaction_key))]
+
+
 def with_outcomes(
-    read: Callable[[Sequence[Judged]], Iterable[OutcomeEvidence]],
     judged: Sequence[Judged],
     known: Mapping[TransactionKey, KnownOutcome | None],
+    decided: Iterable[OutcomeEvidence],
 ) -> list[Judged]:
-    """The same, and of what hangs also what was decided about it: what earlier sweeps know, and where that can still
-    become more, what the log shows. Where the log contradicts the coordinators, it is not called hanging.
+    """The same, and of what hangs also what was decided about it: what earlier sweeps know, and what the log shows.
+    Where the log contradicts the coordinators, it is not called hanging.
 
-    read: reads the log for these, in order.
+    decided: what the log holds of what was unsettled.
     """
-    hanging = [j for j in judged if j.judgement.verdict is Verdict.HANGING]
-    unsettled = [j for j in hanging if not _is_settled(known.get(j.observation.transaction_key))]
-    found = {e.observation.transaction_key: e for e in read(unsettled)}
+    found = {e.observation.transaction_key: e for e in decided}
     concluded = []
     for one in judged:
         which = one.observation.transaction_key

@@ -595,8 +595,9 @@ def test_aborted_transactions_are_those_of_the_transaction_index(found: Read) ->
     of_traffic = [r for r in found.replicas if r.key and r.key[0] in (V1, V2, "orders")]
     assert sum(r.aborted_rows for r in of_traffic) > 5
     for replica in of_traffic:
-        # None of them was aborted without data.
-        assert replica.aborted_rows == replica.figures.aborted, replica.key
+        # Traffic may abort before its data was sent: a marker of nothing, which the index leaves out.
+        of_nothing = replica.figures.empty if replica.key and replica.key[0] == "orders" else 0
+        assert replica.aborted_rows == replica.figures.aborted - of_nothing, replica.key
 
 
 def test_batches_are_what_kafka_pythons_record_module_says(found: Read) -> None:

@@ -72,7 +72,7 @@ def page_of(location: Path, *sweeps: Any) -> tuple[str, Page]:
         tables.write(one)
     out = location / "report.html"
     ran = CliRunner().invoke(app, ["report", "--tables", str(location / "tables"), "--out", str(out)])
-    assert (ran.exit_code, ran.stdout) == (0, ""), ran.output
+    assert (ran.exit_code, ran.stdout) == (0, ""), (ran.output, ran.exception)
     assert ran.stderr == f"note: {out} shows sweep {sweeps[-1].sweep_id}; open it in a browser\n"
     text = out.read_text("utf-8")
     return text, Page(text)

@@ -26,7 +26,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import Broker, Judged, Key, KnownOutcome, Outcome, Reason, State, TransactionKey, Verdict
-from txnscan.scan import with_outcomes
+from txnscan.scan import unsettled, with_outcomes
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 
@@ -590,7 +590,8 @@ def test_without_a_transaction_state_topic_nothing_is_known(cluster: FakeLogs, k
     hanging = owned(1) if known else judged()
     lose_the_topic(cluster)
     found = read(cluster, hanging)
-    assert (found.logged, found.log_error) == ((), f"{STATE} is not there")
+    assert found.logged == () and found.log_error == found.contradiction
+    assert found.log_error == f"{STATE}-0: {STATE}: UNKNOWN_TOPIC_OR_PARTITION"
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
@@ -601,6 +602,7 @@ def test_nor_is_it_where_no_broker_answers_any_more(cluster: FakeLogs, known: bo
         cluster.unreachable |= {1, 2, 3}
         (found,) = read_outcomes(asking, ENGINE, LANES, [hanging], no_progress)
     assert found.logged == () and found.log_error is not None
+    assert found.contradiction == found.log_error, "whoever leads the log may find there what no coordinator said"
     assert found.first_epoch is None and found.batch_error is not None
 
 
@@ -690,9 +692,9 @@ def swept(
     """What a sweep makes of what it has judged."""
     with Cluster(cast(ClientFactory, ConnectToFake(fake)), threads=0) as cluster:
         cluster.view()
-        return with_outcomes(
-            lambda unsettled: read_outcomes(cluster, ENGINE, LANES, unsettled, no_progress), transactions, earlier or {}
-        )
+        known = earlier or {}
+        decided = read_outcomes(cluster, ENGINE, LANES, unsettled(transactions, known), no_progress)
+        return with_outcomes(transactions, known, decided)
 
 
 COMMITTED = KnownOutcome(Outcome.COMMITTED, "it was proven", settled=True)

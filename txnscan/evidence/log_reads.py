@@ -47,7 +47,8 @@ def read_outcomes(
         return []
     topics = {TRANSACTION_STATE_TOPIC, *(judged.observation.topic for judged in hanging)}
     before = cluster.agreement(topics)
-    count = len(before.indexes(TRANSACTION_STATE_TOPIC))
+    # Where nobody shows the log, its first partition says why.
+    count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)
     first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged, cluster.principal), hanging)
     logs = _read_logs(cluster, engine, lanes_per_leader, before, wanted, on_progress)
@@ -79,7 +80,7 @@ def _read_logs(
             led[k] = before.partition(TRANSACTION_STATE_TOPIC, k)
         except Unagreed as unagreed:
             led[k] = nobody
-            rows[k] = LogRow(k, log_error(k, unagreed, cluster.principal), unserved=not unagreed.absent)
+            rows[k] = LogRow(k, log_error(k, unagreed, cluster.principal), unserved=True)
     asked = {led[k]: wanted[k] for k in wanted if k not in rows}
     batches = plan_logs(asked, lanes_per_leader=lanes_per_leader)
     # A large log takes long, and until one is read nothing else would be said.
@@ -97,9 +98,9 @@ def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[L
     of_owners: dict[int, list[int]] = defaultdict(list)
     said: list[str | None] = [None] * len(hanging)
     for number, (judged, logs) in enumerate(hanging):
-        if judged.evidence.coordinators and logs:
+        if judged.evidence.coordinators:
             of_owners[id(logs[0])].append(number)
-        elif not judged.evidence.coordinators:
+        else:
             said[number] = orphan_contradiction(judged.observation, [r for log in logs for r in log.logged])
 
     def ask(numbers: Sequence[int]) -> list[str | None]:
@@ -131,11 +132,7 @@ def _owner_contradiction(judged: Judged, log: Log) -> str | None:
 def _logs_of(judged: Judged, count: int) -> tuple[int, ...]:
     """The partitions of the log that can hold the transaction's id."""
     names = {view.transactional_id for view in judged.evidence.coordinators}
-    return (
-        tuple(sorted({coordinator_partition(name, count) for name in names}))
-        if names and count
-        else tuple(range(count))
-    )
+    return tuple(sorted({coordinator_partition(name, count) for name in names})) if names else tuple(range(count))
 
 
 def _wanted(hanging: Iterable[Judged], count: int) -> Mapping[int, frozenset[int]]:
@@ -151,7 +148,6 @@ def _evidence(judged: Judged, first: Batch | str, logs: Sequence[Log], contradic
     o = judged.observation
     logged = [record for log in logs for record in log.logged]
     names = {record.transactional_id for record in logged if record.producer_id == o.producer_id}
-    errors = [log.error for log in logs if log.error is not None]
     # Whoever leads a log may load it anew, and find there what the coordinators did not say.
     unserved = next((log.error for log in logs if log.unserved), None)
     return OutcomeEvidence(
@@ -161,7 +157,7 @@ def _evidence(judged: Judged, first: Batch | str, logs: Sequence[Log], contradic
         first_sequence=first.base_sequence if isinstance(first, Batch) else None,
         batch_error=None if isinstance(first, Batch) else first,
         logged=tuple(record for record in logged if record.transactional_id in names),
-        log_error=None if logs and not errors else (errors or [f"{TRANSACTION_STATE_TOPIC} is not there"])[0],
+        log_error=next((log.error for log in logs if log.error is not None), None),
         contradiction=contradiction or unserved,
     )
 

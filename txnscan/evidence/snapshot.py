@@ -88,9 +88,10 @@ def ask_coordinators(
         changed = changes(send, broker_id, classes, principal)
     except RequestFailed as failed:
         error, lacks_api = failed.error, failed.lacks_api
-    before, after = (one.partitions for one in (*probed, *[_UNANSWERED] * 2)[:2])
+    before = probed[0] if probed else _UNANSWERED
+    after = probed[1] if len(probed) > 1 else _UNANSWERED
     why = hidden(broker_id, classes, probed, changed, principal)
-    return CoordinatorAnswers(broker_id, before, listed, described, after, error, why, lacks_api)
+    return CoordinatorAnswers(broker_id, before.partitions, listed, described, after.partitions, error, why, lacks_api)
 
 
 def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str], principal: str) -> str | None:

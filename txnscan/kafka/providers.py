@@ -20,7 +20,7 @@ _VARIABLE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 _HOME = "org.apache.kafka.common.config.provider."
 _ENV_PATTERN, _ALLOWED_PATHS = "allowlist.pattern", "allowed.paths"
 
-_SECRET = re.compile(r"\{\{secrets/([^{}/]+)/([^{}/]+)\}\}")
+_SECRET = re.compile(r"\{\{secrets/([^{}/]+/[^{}/]+)\}\}")
 
 # Gives the value of a path and a key; raises ValueError with what is wrong, without a value.
 Provider = Callable[[str, str], str]
@@ -55,17 +55,15 @@ def _with_values(key: str, value: str, providers: Mapping[str, Provider]) -> str
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from None
 
-    def secret(reference: re.Match[str]) -> str:
+    def secret(reference: str) -> str:
         try:
-            return _of_databricks(reference[1], reference[2])
+            return _of_databricks(*reference.split("/"))
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from None
 
-    # A secret that looks like a variable is none.
-    pieces = re.split(f"({_SECRET.pattern.replace('(', '(?:')})", value)
-    return "".join(
-        secret(found) if (found := _SECRET.fullmatch(piece)) else _VARIABLE.sub(of, piece) for piece in pieces
-    )
+    # A secret that looks like a variable is none: each second piece is a reference, and only the others hold variables.
+    pieces = _SECRET.split(value)
+    return "".join(secret(piece) if index % 2 else _VARIABLE.sub(of, piece) for index, piece in enumerate(pieces))
 
 
 def _of_databricks(scope: str, key: str) -> str:

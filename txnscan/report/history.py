@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.model import duration, plural
+from txnscan.report.plain import utc
 from txnscan.report.table import print_text
 
 if TYPE_CHECKING:
@@ -47,17 +47,17 @@ def _sweep(row: Row) -> str:
     seen = "complete" if row["complete"] and not row["errors"] else "not complete"
     warned = f", {plural(len(row['warnings']), 'warning')}" if row["warnings"] else ""
     return (
-        f"{_time(row['started_at'])}  {row['sweep_id']}  cluster {printable(row['cluster_id'])}{scope}: "
+        f"{utc(row['started_at'])}  {row['sweep_id']}  cluster {printable(row['cluster_id'])}{scope}: "
         f"{row['hanging']} hanging, {row['candidates']} late, {row['indeterminate']} indeterminate, {seen}{warned}"
     )
 
 
 def _incident(row: Row) -> str:
-    state = f"{row['resolved_how'] or 'over'} {_time(row['resolved_at'])}" if row["resolved_at"] else "open"
+    state = f"{row['resolved_how'] or 'over'} {utc(row['resolved_at'])}" if row["resolved_at"] else "open"
     return (
         f"{row['incident_id']}  {printable(row['topic'])}-{row['partition']}  {row['reason']}, producer id "
         f"{row['producer_id']}, epoch {row['producer_epoch']}, from offset {row['start_offset']}: first seen "
-        f"{_time(row['first_seen_at'])}, last {_time(row['last_seen_at'])}, in "
+        f"{utc(row['first_seen_at'])}, last {utc(row['last_seen_at'])}, in "
         f"{plural(row['sweeps'], 'sweep')}; {state}"
     )
 
@@ -67,7 +67,7 @@ def _seen(row: Row) -> str:
     outcome = f", outcome {row['outcome'].replace('_', ' ')}" if row["outcome"] is not None else ""
     blocks = f"; blocks {row['blocked_records']} records" if row["blocked_records"] else ""
     verdict = f"{row['verdict']} ({row['reason']}){late}{outcome}"
-    return f"{_time(row['started_at'])}  {row['sweep_id']}  {verdict}, open for {duration(row['age_ms'])}{blocks}"
+    return f"{utc(row['started_at'])}  {row['sweep_id']}  {verdict}, open for {duration(row['age_ms'])}{blocks}"
 
 
 def _step(row: Row) -> str:
@@ -78,11 +78,7 @@ def _step(row: Row) -> str:
     by = f" by {who} on {process}" if who else f" by {process}"
     detail = f": {printable(row['detail'])}" if row["detail"] else ""
     where = f"{printable(row['topic'])}-{row['partition']}"
-    return f"{_time(row['at'])}  {row['step']}{status}  {row['marker']} {where}{by}{detail}"
-
-
-def _time(value: datetime) -> str:
-    return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{utc(row['at'])}  {row['step']}{status}  {row['marker']} {where}{by}{detail}"
 
 
 def print_maintained(console: Console, kept: Kept, done: Sequence[Maintained]) -> None:

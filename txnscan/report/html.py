@@ -9,16 +9,17 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from txnscan import __version__
 from txnscan.config import printable
-from txnscan.model import Verdict, duration, plural
+from txnscan.model import TransactionKey, Verdict, duration, plural
 from txnscan.report.charts import sweeps_chart
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
+from txnscan.report.plain import utc
 from txnscan.store.schema import epoch_ms, timestamp
 
 Row = Mapping[str, Any]
@@ -60,7 +61,7 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
     sweep = stored.sweep
     told = [t for t in stored.transactions if t["verdict"] in {verdict.value for verdict in _TOLD}]
     told.sort(key=_urgency)
-    by_key = {_key(row): row for row in stored.incidents}
+    incidents = {row["incident_id"]: row for row in stored.incidents}
     in_order = sorted(stored.sweeps, key=lambda row: row["started_at"])
     page = environment.get_template("report.html.j2").render(
         sweep=sweep,
@@ -68,7 +69,10 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
         age=duration(now_ms - epoch_ms(sweep["started_at"])),
         made_at=timestamp(now_ms),
         counts=[(verdict.value, sweep[verdict.value]) for verdict in Verdict if sweep[verdict.value]],
-        stories=[_story(row, by_key.get(_key(row)), location) for row in told[:STORIES_MAX]],
+        stories=[
+            _story(row, incidents.get(TransactionKey.of(row).incident_id(row["cluster_id"])), location)
+            for row in told[:STORIES_MAX]
+        ],
         stories_left=max(len(told) - STORIES_MAX, 0),
         errors=stored.errors[:ERRORS_MAX],
         errors_left=max(len(stored.errors) - ERRORS_MAX, 0),
@@ -82,18 +86,9 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
     return str(page)
 
 
-def utc(at: datetime | None) -> str:
-    """A time for people, to the second."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if at is not None else "never"
-
-
 def _shown(text: object) -> str:
     """What came from a cluster, without what would change how the rest is shown."""
     return printable(str(text))
-
-
-def _key(row: Row) -> tuple[Any, ...]:
-    return (row["cluster_id"], row["topic"], row["partition"], row["producer_id"], row["start_offset"])
 
 
 def _urgency(row: Row) -> tuple[Any, ...]:
@@ -137,9 +132,9 @@ def _events(row: Row, incident: Row | None) -> list[tuple[str, str]]:
     return [(utc(at), what) for at, what in sorted(found, key=lambda one: one[0])]
 
 
-def _is_time(epoch_ms: int | None) -> bool:
+def _is_time(at_ms: int | None) -> bool:
     """Whether a client's timestamp is one that a page can show."""
-    return epoch_ms is not None and 0 < epoch_ms < 4_102_444_800_000
+    return at_ms is not None and 0 < at_ms < 4_102_444_800_000
 
 
 def _incident(row: Row, now_ms: int) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from txnscan.findings import Scan
 from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, ScanError, State, Verdict, duration, plural
 from txnscan.offline.producers import Figures, Spread
 from txnscan.report.json import scan_object
-from txnscan.report.plain import iso_utc
-from txnscan.report.table import print_text, print_transactions, utc
+from txnscan.report.plain import iso_utc, utc
+from txnscan.report.table import print_text, print_transactions
+from txnscan.store.schema import timestamp
 
 if TYPE_CHECKING:
     from txnscan.offline.judging import OpenInFiles
@@ -318,9 +319,14 @@ def _step(record: LoggedTransaction, named: bool = True) -> str:
     version = f", transactions v{record.client_version}" if record.client_version else ""
     where = f": {partitions}" if partitions else ""
     return printable(
-        f"offset {record.offset}  {utc(record.updated_ms) if 0 <= record.updated_ms < 2**47 else record.updated_ms}  "
+        f"offset {record.offset}  {_at(record.updated_ms) or record.updated_ms}  "
         f"{who}{record.state}, producer id {record.producer_id}, epoch {record.producer_epoch}{version}{where}"
     )
+
+
+def _at(at_ms: int) -> str | None:
+    """A time out of a file, where it is one that can be shown."""
+    return utc(timestamp(at_ms)) if 0 <= at_ms < 2**47 else None
 
 
 def _print_headline(console: Console, read: Read, found: Mapping[str, Any]) -> None:
@@ -336,7 +342,7 @@ def _print_headline(console: Console, read: Read, found: Mapping[str, Any]) -> N
             (printable(sweep["cluster_id"]), "bold"),
             f", files{of}: {plural(len(read.replicas), 'replica')} of "
             f"{plural(sweep['partitions']['planned'], 'partition')}, {plural(files, 'segment file')}, {_size(size)}"
-            + (f", as of {utc(read.now_ms)}." if 0 <= read.now_ms < 2**47 else "."),
+            + (f", as of {at}." if (at := _at(read.now_ms)) else "."),
         ),
     )
     counts = {verdict: count for verdict, count in sweep["counts"].items() if count}

@@ -18,6 +18,11 @@ def iso(value: datetime) -> str:
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def utc(at: datetime) -> str:
+    """A time for people, to the second."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def error_object(error: ScanError) -> dict[str, Any]:
     """Something that could not be observed."""
     return {

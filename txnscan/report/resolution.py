@@ -10,11 +10,13 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.model import duration, plural
+from txnscan.report.plain import utc
 from txnscan.report.progress import TerminalProgress
-from txnscan.report.table import print_text, utc
+from txnscan.report.table import print_text
 from txnscan.resolve.apply import DONE, Result, Status
 from txnscan.resolve.plan import Action, Plan, Refusal
 from txnscan.resolve.run import Applied
+from txnscan.store.schema import timestamp
 
 _STYLES = {
     Status.RESOLVED: "green",
@@ -29,7 +31,9 @@ def print_plan(console: Console, plan: Plan, path: str) -> None:
     """What would be done, and what is refused and why."""
     narrow = plan.scope != "all"
     of = f"sweep {printable(plan.sweep_id)}" + (f" of {printable(plan.scope)} alone" if narrow else "")
-    swept = f"begun {utc(plan.swept_at_ms)}, {duration(plan.planned_at_ms - plan.swept_at_ms)} before the plan"
+    swept = (
+        f"begun {utc(timestamp(plan.swept_at_ms))}, {duration(plan.planned_at_ms - plan.swept_at_ms)} before the plan"
+    )
     print_text(
         console, Text(f"Plan {plan.digest[:12]} of {of}, cluster {printable(plan.cluster_id)} (the sweep {swept}):")
     )

@@ -15,7 +15,8 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.model import duration, plural
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
-from txnscan.store.schema import timestamp
+from txnscan.report.plain import utc
+from txnscan.store.schema import epoch_ms
 
 _STYLES = {
     "hanging": "bold red",
@@ -83,15 +84,10 @@ def print_transactions(
 
 def print_stored(console: Console, sweep: Mapping[str, Any], now_ms: int) -> None:
     """Which stored sweep this is: its id, its scope, its time and its age."""
-    began_ms = round(_time(sweep["started_at"]).timestamp() * 1_000)
+    began = _time(sweep["started_at"])
     of = "everything" if sweep["scope"] == "all" else f"{printable(sweep['scope'])} alone"
-    when = f"begun {utc(began_ms)}, {duration(now_ms - began_ms)} ago"
+    when = f"begun {utc(began)}, {duration(now_ms - epoch_ms(began))} ago"
     print_text(console, Text(f"Sweep {printable(sweep['sweep_id'])} of {of}, {when}."))
-
-
-def utc(epoch_ms: int) -> str:
-    """A time for people, to the second."""
-    return f"{timestamp(epoch_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def print_text(console: Console, text: Text, indent: int = 0) -> None:

@@ -20,7 +20,7 @@ from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.store.delta import By, Is, IsNot, Row
 from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
-from txnscan.store.tables import Tables, key_of, known_outcome
+from txnscan.store.tables import Tables, known_outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,9 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
         return []
     columns = (*TransactionKey._fields, *_OF_INCIDENT, "owner_committed")
     rows = tables.rows(INCIDENTS, Is("cluster_id", sweep["cluster_id"]), columns=columns)
-    incidents = {key_of(row): row for row in rows}
-    return [_stored(row, sweep, incidents[key_of(row)]) for row in hanging if key_of(row) in incidents]
+    incidents = {TransactionKey.of(row): row for row in rows}
+    keyed = [(row, incidents.get(TransactionKey.of(row))) for row in hanging]
+    return [_stored(row, sweep, incident) for row, incident in keyed if incident is not None]
 
 
 _OF_ROW = (

@@ -186,7 +186,7 @@ class Tables:
         def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
             return {
-                key_of(row): Incident(epoch_ms(row["first_seen_at"]), known_outcome(row), _known_impact(row))
+                TransactionKey.of(row): Incident(epoch_ms(row["first_seen_at"]), known_outcome(row), _known_impact(row))
                 for row in rows
             }
 
@@ -390,11 +390,6 @@ def _how(incident: str, written: Mapping[str, str]) -> str:
     return f"{written[incident].lower()}_marker" if incident in written else "ended"
 
 
-def key_of(row: Row) -> TransactionKey:
-    """What makes the transaction of a row the same one in another sweep."""
-    return TransactionKey(*(row[name] for name in TransactionKey._fields))
-
-
 def known_outcome(row: Row) -> KnownOutcome | None:
     """What an incident's row says of its outcome; None where no sweep has looked for it."""
     if row["outcome"] is None:
@@ -478,7 +473,7 @@ def _sightings(rows: Iterable[Row]) -> Sightings:
     """Scopes overlap, and of two rows of one transaction the earlier counts."""
     first: dict[TransactionKey, Sighting] = {}
     for row in rows:
-        which, seen = key_of(row), Sighting(epoch_ms(row["first_seen_at"]), row["producer_epoch"])
+        which, seen = TransactionKey.of(row), Sighting(epoch_ms(row["first_seen_at"]), row["producer_epoch"])
         first[which] = min(seen, first.get(which, seen), key=lambda one: one.first_seen_ms)
     return first
 
