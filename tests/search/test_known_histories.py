@@ -13,7 +13,18 @@ from txnscan.model import Partition, Reason, Verdict
 from txnscan.sim.answers import answer
 from txnscan.sim.check import History, run
 from txnscan.sim.records import still_open
-from txnscan.sim.scenarios import LOG, MOVED, PARTIAL_LOAD, A, P, begun_and_written, rest
+from txnscan.sim.scenarios import (
+    LOG,
+    MOVED,
+    PARTIAL_LOAD,
+    UNWRITABLE,
+    UNWRITTEN,
+    A,
+    P,
+    begun_and_written,
+    ended_and_late,
+    rest,
+)
 from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.world import World
@@ -74,3 +85,26 @@ def test_nothing_hangs_where_leadership_went_and_came_back_before_a_coordinator_
     (judged,) = found.transactions
     assert (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
     assert "UNKNOWN_LEADER_EPOCH" in judged.judgement.explanation
+
+
+def test_a_leader_does_not_believe_for_ever_in_a_replica_that_left_the_set_before_it_heard_that_it_was_in() -> None:
+    """The set is the same as before for all that the leader hears; the partition epoch tells it apart."""
+    before = (
+        *(("start broker", (2,)), ("unfence broker", (2,)), ("publish metadata", (1,))),
+        *(("expand isr", (LOG, 2)), ("apply to replicas", (1,)), ("kill broker", (2,))),
+    )
+    assert run(History(UNWRITTEN, UNWRITABLE, before, ()))[1] == []
+
+
+@pytest.mark.parametrize(
+    ("loaded", "hears_at_once", "hears_later", "point"), [(2, 1, 2, 8), (3, 2, 1, 7)], ids=["the other", "itself"]
+)
+def test_a_claim_of_a_coordinator_that_was_elected_anew_is_in_good_faith_until_it_loads(
+    loaded: int, hears_at_once: int, hears_later: int, point: int
+) -> None:
+    before = (
+        *(("partial load", (2, 0, loaded)), ("move leader", (LOG, 1))),
+        *(("publish metadata", (hears_at_once,)), ("move leader", (LOG, 2))),
+    )
+    during = ((point, ("publish metadata", (hears_later,))),)
+    assert run(History(PARTIAL_LOAD, (*ended_and_late(), *MOVED), before, during))[1] == []

@@ -10,6 +10,7 @@ from txnscan.sim.records import (
     NOBODY,
     Coordinator,
     Leadership,
+    LetIn,
     common_prefix,
 )
 from txnscan.sim.table import Subject, Transition
@@ -21,7 +22,8 @@ from txnscan.sim.world import World
 def _led(world: World, key: Key, leadership: Leadership) -> None:
     number = world.index[key]
     before = world.image.leaderships
-    world.image = world.image._replace(leaderships=(*before[:number], leadership, *before[number + 1 :]))
+    changed = leadership._replace(partition_epoch=leadership.partition_epoch + 1)
+    world.image = world.image._replace(leaderships=(*before[:number], changed, *before[number + 1 :]))
 
 
 def _fenceable(world: World) -> Iterable[Subject]:
@@ -75,7 +77,7 @@ def _expandable(world: World) -> Iterable[Subject]:
         believed = world.leads(now.leader, key) if now.leader != NOBODY else None
         if believed is None or believed.epoch != now.epoch or not world.up(now.leader):
             continue
-        if believed.isr | world.let_in.get((key, now.leader), frozenset()) != now.isr:
+        if max(believed.partition_epoch, world.let_in_by(now.leader, key).partition_epoch) != now.partition_epoch:
             continue  # the leader has not heard of the last change, and the controller refuses: INVALID_UPDATE_VERSION
         log, mark = world.logs[key, now.leader], world.high_watermarks[key, now.leader]
         alive = world.brokers[now.leader].metadata.brokers
@@ -89,8 +91,9 @@ def _expandable(world: World) -> Iterable[Subject]:
 
 def _expand(world: World, key: Key, broker_id: int) -> None:
     old = world.leadership(world.image, key)
-    world.let_in[key, old.leader] = world.let_in.get((key, old.leader), frozenset()) | {broker_id}
     _led(world, key, old._replace(isr=old.isr | {broker_id}))
+    replicas = world.let_in_by(old.leader, key).replicas | {broker_id}
+    world.let_in[key, old.leader] = LetIn(replicas, world.leadership(world.image, key).partition_epoch)
 
 
 def _uncleanly(world: World) -> Iterable[Subject]:
@@ -176,7 +179,7 @@ def _apply_replicas(world: World, broker_id: int) -> None:
     world.brokers[broker_id] = broker._replace(replicas=broker.metadata)
     for key, replicas in world.scenario.partitions:
         new, old = world.leadership(broker.metadata, key), world.leadership(old_image, key)
-        if new != old:
+        if new.partition_epoch >= world.let_in_by(broker_id, key).partition_epoch:
             world.let_in.pop((key, broker_id), None)
         if broker_id in replicas and new.leader == broker_id:
             if (old.leader, old.epoch) != (new.leader, new.epoch):
@@ -211,6 +214,8 @@ def _running(world: World) -> Iterable[Subject]:
 
 def _kill(world: World, broker_id: int) -> None:
     world.brokers[broker_id] = world.brokers[broker_id]._replace(run="down", linked=True)
+    for key, _ in world.scenario.partitions:
+        world.let_in.pop((key, broker_id), None)
     for k in range(len(world.scenario.coordinators)):
         forget(world, broker_id, k)
 

@@ -341,7 +341,8 @@ def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> lis
     not end it.
 
     Late data that comes between a marker and its acknowledgement hangs, and its coordinator still claims it: for a
-    moment only, and in good faith. So does a coordinator that the controller has deposed, until any broker hears of it.
+    moment only, and in good faith. So does a coordinator that the controller has deposed, until any broker hears of it,
+    and one that was elected anew, until it hears of that and loads its log.
     """
     held = [judged for judged in found.transactions if judged.observation.first_error == HELD]
     now = hanging(end) if held else frozenset()
@@ -355,13 +356,20 @@ def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> lis
 
 def _is_held(world: World, key: Key, producer_id: int, start_offset: int) -> bool:
     """Whether the coordinator of some id holds the partition for this producer id: the one that leads its log, at the
-    latest leader epoch that any broker has heard of.
+    latest leader epoch that any broker has heard of, or that will load it anew as its leader.
     """
     heard = [broker.metadata for broker_id, broker in world.brokers.items() if world.up(broker_id)]
     for (broker_id, name), held in world.held.items():
         log = (TRANSACTION_STATE_TOPIC, world.coordinator_of(name))
-        leads = max((world.leadership(image, log) for image in heard), key=lambda led: led.epoch).leader == broker_id
-        if leads and held.metadata.producer_id == producer_id and key in held.metadata.partitions:
+        latest = max((world.leadership(image, log) for image in heard), key=lambda led: led.epoch)
+        now = world.leadership(world.image, log)
+        served = world.coordinators[broker_id, world.coordinator_of(name)]
+        elected_anew = now.leader == broker_id and served.epoch < now.epoch
+        if (
+            (latest.leader == broker_id or elected_anew)
+            and held.metadata.producer_id == producer_id
+            and key in held.metadata.partitions
+        ):
             return not held.metadata.state.startswith("Complete")
     return False
 

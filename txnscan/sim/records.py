@@ -102,12 +102,22 @@ class Coordinator(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """A partition as the controller's metadata has it."""
+    """A partition as the controller's metadata has it. partition_epoch: which change of it this is."""
 
     leader: int
     epoch: int
     isr: frozenset[int]
     topic_id: int = 1
+    partition_epoch: int = 0
+
+
+class LetIn(NamedTuple):
+    """Replicas that a leader has let into its in-sync set since it last heard of that set, and the partition epoch that
+    the controller gave for the last of them (AlterPartition).
+    """
+
+    replicas: frozenset[int] = frozenset()
+    partition_epoch: int = -1
 
 
 class Image(NamedTuple):

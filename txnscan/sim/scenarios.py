@@ -55,7 +55,7 @@ def _aborted(coordinator: int = 1) -> tuple[Event, ...]:
     )
 
 
-def _late(coordinator: int = 1) -> tuple[Event, ...]:
+def ended_and_late(coordinator: int = 1) -> tuple[Event, ...]:
     """The same, and it has arrived."""
     return (*_aborted(coordinator), ("append data", (0,)))
 
@@ -175,16 +175,16 @@ SMALL = (
     Small(_watched(LATE_DATA), _begun(1), ((10, 0), (7, 1)), brief=(5, 1)),
     Small(VERIFIED, _begun(2), ((12, 0), (10, 1), (8, 2)), brief=(6, 1)),
     Small(MOVING_PARTITION, begun_and_written(1, 3), ((8, 0), (5, 1), (3, 2)), brief=(2, 1)),
-    Small(MOVING_PARTITION, _late(3), ((8, 0), (5, 1), (3, 2)), brief=(2, 1)),
+    Small(MOVING_PARTITION, ended_and_late(3), ((8, 0), (5, 1), (3, 2)), brief=(2, 1)),
     Small(MOVING_COORDINATOR, begun_and_written(1), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     Small(_watched(MOVING_COORDINATOR), begun_and_written(1), ((7, 0), (4, 1)), brief=(3, 0)),
     Small(ZOMBIE, _OUTLIVED, ((6, 0), (3, 1)), brief=(2, 1)),
-    Small(MOVING_COORDINATOR, _late(), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
+    Small(MOVING_COORDINATOR, ended_and_late(), ((8, 0), (5, 1), (3, 2)), brief=(3, 1)),
     LATE_IN_PREPARE,
     Small(LEADERLESS, begun_and_written(2), ((10, 0), (6, 1), (2, 2)), brief=(3, 1)),
     Small(CRASHES, begun_and_written(2), ((8, 0), (4, 1), (1, 2)), brief=(2, 1)),
     Small(TIMED_OUT, begun_and_written(1), ((8, 0), (4, 1)), brief=(4, 0)),
-    Small(TIMED_OUT, _late(), ((8, 0), (4, 1)), brief=(4, 0)),
+    Small(TIMED_OUT, ended_and_late(), ((8, 0), (4, 1)), brief=(4, 0)),
     Small(
         replace(TIMED_OUT, name=f"{TIMED_OUT.name}, transactions v2", versions=(2,)),
         begun_and_written(2),
@@ -196,7 +196,7 @@ SMALL = (
     Small(COMPACTED_V1, (*away(1), *COMPACTED_MEANWHILE, *MOVED), ((7, 0), (4, 1)), brief=(3, 0)),
     Small(COMPACTED_V1, away(1), ((6, 0),), brief=(3, 0)),
     Small(PARTIAL_LOAD, (*begun_and_written(1), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
-    Small(PARTIAL_LOAD, (*_late(), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
+    Small(PARTIAL_LOAD, (*ended_and_late(), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
     Small(
         replace(PARTIAL_LOAD, name=f"{PARTIAL_LOAD.name}, transactions v2", versions=(2,)),
         (*begun_and_written(2), *MOVED),

@@ -20,6 +20,7 @@ from txnscan.sim.records import (
     Held,
     Image,
     Leadership,
+    LetIn,
     Log,
     Produce,
     Producer,
@@ -103,8 +104,7 @@ class World:
         self.logs: dict[tuple[Key, int], Log] = {(key, b): () for key, r in scenario.partitions for b in r}
         self.high_watermarks = dict.fromkeys(self.logs, 0)
         self.epoch_starts: dict[tuple[Key, int], int] = dict.fromkeys(self.logs, 0)
-        # Replicas that a leader has let into its in-sync set since it last heard of that set.
-        self.let_in: dict[tuple[Key, int], frozenset[int]] = {}
+        self.let_in: dict[tuple[Key, int], LetIn] = {}
         self.coordinators: dict[tuple[int, int], Coordinator] = {
             (replicas[0], k): Coordinator(0, False) for k, replicas in enumerate(scenario.coordinators)
         }
@@ -177,6 +177,10 @@ class World:
         self.advance(broker_id, key)
         return len(log)
 
+    def let_in_by(self, broker_id: int, key: Key) -> LetIn:
+        """The replicas that this broker, as the leader, has let in and not heard of yet."""
+        return self.let_in.get((key, broker_id), LetIn())
+
     def writable(self, broker_id: int, key: Key) -> Leadership | None:
         """The leadership under which this broker would append for acks=all, or None (`effectiveMinIsr`)."""
         believed = self.leads(broker_id, key)
@@ -199,7 +203,7 @@ class World:
         if self.high_watermarks[key, broker_id] == len(log):
             return len(log)
         # A leader counts a replica as soon as it has asked the controller to let it in (the maximal in-sync set).
-        isr = believed.isr | self.let_in.get((key, broker_id), frozenset())
+        isr = believed.isr | self.let_in_by(broker_id, key).replicas
         everywhere = min(
             len(log) if b == broker_id else common_prefix(log, self._followed(key, b, believed)) for b in isr
         )
