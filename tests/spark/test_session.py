@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from txnscan.engine.java import DELTA, jar_directory
-from txnscan.engine.session import _SEARCHED_FIRST, launch_arguments, local_settings
+from txnscan.engine.prepare import prepare_spark
+from txnscan.engine.session import _SEARCHED_FIRST, launch_arguments, local_settings, spark_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +48,17 @@ def test_the_jars_that_most_classes_come_from_are_in_this_pyspark_and_searched_b
     before_delta = jars[: min(jars.index(jar.name) for jar in jar_directory(DELTA).glob("*.jar"))]
     found = [next((jar for jar in before_delta if jar.startswith(name)), None) for name in _SEARCHED_FIRST]
     assert None not in found and found == before_delta
+
+
+def test_what_is_prepared_is_not_prepared_again_and_the_next_session_maps_it(spark: SparkSession) -> None:
+    said: list[str] = []
+    cache = prepare_spark(said.append)
+    made = spark_archive(sorted(jar_directory(DELTA).glob("*.jar"))).file
+    assert said == [] and made is not None and made.parent == cache
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    arguments = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert f"-XX:SharedArchiveFile={made}" in list(arguments)
 
 
 def test_what_the_user_tells_spark_submit_counts_more_than_the_settings_of_conf() -> None:

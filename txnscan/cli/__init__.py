@@ -16,7 +16,7 @@ import os
 import sys
 
 # In this order the help shows their commands.
-from txnscan.cli import sweeping, watching, asking, stored, resolving, acting, offline, logged, trying  # noqa: F401  # isort: skip
+from txnscan.cli import sweeping, watching, asking, stored, resolving, acting, offline, logged, preparing, trying  # noqa: F401  # isort: skip
 from txnscan.cli.base import app
 from txnscan.cli.ending import complain
 from txnscan.errors import ExitStatus

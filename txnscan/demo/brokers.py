@@ -40,6 +40,7 @@ class KafkaCluster:
         (listener.name.sasl_ssl...) are given as properties.
     base_port: the first of a row of ports; otherwise free ones are chosen.
     version: Kafka's; 3.5 (transactions v1, nothing is verified) and 4.3 are tried.
+    jvm_options: of the brokers' JVMs, in the place of the class data archive.
     add_scram: credentials as Kafka's storage tool takes them, "SCRAM-SHA-512=[name=...,password=...]".
     """
 
@@ -54,6 +55,7 @@ class KafkaCluster:
         base_port: int | None = None,
         add_scram: Sequence[str] = (),
         version: str = KAFKA_VERSION,
+        jvm_options: Sequence[str] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.directory = directory.absolute()
@@ -64,6 +66,7 @@ class KafkaCluster:
         self._listeners = dict(listeners)
         self._base_port = base_port
         self._add_scram = tuple(add_scram)
+        self._jvm_options = tuple(jvm_options)
         self._say = say
         self._nodes: dict[int, Node] = {}
         self._processes: dict[int, GuardedProcess] = {}
@@ -232,7 +235,13 @@ class KafkaCluster:
         node = self._nodes[broker_id]
         self._log_starts[broker_id] = node.log.stat().st_size if node.log.exists() else 0
         command = java_command(
-            self._java, self._jars, node.directory, "kafka.Kafka", [str(node.settings_file)], log_level="INFO"
+            self._java,
+            self._jars,
+            node.directory,
+            "kafka.Kafka",
+            [str(node.settings_file)],
+            log_level="INFO",
+            options=self._jvm_options,
         )
         self._processes[broker_id] = GuardedProcess(command, node.log)
 

@@ -15,6 +15,7 @@ import javaproperties
 
 from txnscan.demo.errors import DemoError
 from txnscan.demo.ports import HOST
+from txnscan.engine.archive import Archive
 
 CLIENT_LISTENER = "PLAINTEXT"
 _CONTROLLER_LISTENER = "CONTROLLER"
@@ -75,13 +76,22 @@ def java_command(
     *,
     log_level: str,
     to: str = "SYSTEM_OUT",
+    options: Sequence[str] = (),
 ) -> list[str]:
-    """A command line that runs a class of Kafka's and logs to SYSTEM_OUT or SYSTEM_ERR."""
+    """A command line that runs a class of Kafka's and logs to SYSTEM_OUT or SYSTEM_ERR. options: of its JVM, in the
+    place of the class data archive.
+    """
     config = scratch / f"log4j2-{log_level.lower()}-{to.lower()}.xml"
     if not config.exists():
         config.write_text(_LOG4J.format(level=log_level, target=to))
-    options = [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile={config}"]
-    return [str(java), *options, "-cp", f"{jars}/*", main, *arguments]
+    archived = options or kafka_archive(java, jars).options
+    settings = [*_JVM_OPTIONS, *archived, f"-Dlog4j2.configurationFile={config}"]
+    return [str(java), *settings, "-cp", f"{jars}/*", main, *arguments]
+
+
+def kafka_archive(java: Path, jars: Path) -> Archive:
+    """The class data archive of brokers and tools with these jars."""
+    return Archive(jars.name, java, tuple(sorted(jars.glob("*.jar"))))
 
 
 def server_properties(

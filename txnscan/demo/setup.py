@@ -1,25 +1,59 @@
-"""`python -m txnscan.demo.setup`: downloads what the demo and the tests need besides Python packages."""
+"""`python -m txnscan.demo.setup`: what the demo and the tests need besides Python packages: jars, and archives that let
+brokers and Spark start sooner.
+"""
 
 from __future__ import annotations
 
 import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from txnscan.demo.admin import create_topic
+from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
-from txnscan.demo.jars import kafka_jars
-from txnscan.engine.java import DELTA, JavaError, jar_directory
+from txnscan.demo.jars import java, kafka_jars
+from txnscan.demo.node import kafka_archive
+from txnscan.demo.producer import Producer
+from txnscan.engine.java import JavaError
+from txnscan.engine.prepare import prepare_spark
 
 
 def main() -> None:
-    """Fetches the jars of Kafka and Delta, unless they are in the cache."""
+    """Fetches the jars of Kafka and Delta, and archives what their JVMs load, unless that is in the cache."""
 
     def say(sentence: str) -> None:
         print(sentence, file=sys.stderr)  # noqa: T201
 
     try:
-        jar_directory(DELTA, say=say)
-        kafka_jars(say=say)
+        prepare_spark(say)
+        prepare_kafka(say)
     except (DemoError, JavaError) as error:
         sys.exit(f"txnscan: {error}")
+
+
+def prepare_kafka(say: Callable[[str], None]) -> None:
+    """The same of Kafka's brokers. Raises DemoError and JavaError."""
+    archive = kafka_archive(java(), kafka_jars(say=say))
+    if archive.file is None:
+        say("Archiving the classes that brokers load (some seconds, 50 MB)")
+        archive.make(_train)
+
+
+def _train(options: Sequence[str]) -> bool:
+    """A broker that takes a transaction, from its start to its end in good order."""
+    with (
+        tempfile.TemporaryDirectory(prefix="txnscan-") as directory,
+        KafkaCluster(Path(directory), brokers=1, jvm_options=options) as cluster,
+        cluster.wire() as wire,
+    ):
+        create_topic(wire, "first", [[1]])
+        producer = Producer(wire, "first")
+        producer.init_producer_id()
+        producer.write("first", 0, [b"record"])
+        producer.end(commit=True)
+        cluster.stop_broker(1)
+    return True
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ class JavaError(TxnscanError):
 
 def find_java() -> Path:
     """The `java` of JAVA_HOME, or else of PATH. Raises JavaError when there is none that is new enough."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    found = named_java()
     if found is None:
+        home = os.environ.get("JAVA_HOME")
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
         raise JavaError(f"Java {JAVA_VERSION_MIN} or newer is needed, but {where}; install one or set JAVA_HOME")
     version = major_version(found)
@@ -47,6 +47,12 @@ def find_java() -> Path:
             "install a newer one or set JAVA_HOME"
         )
     return Path(found)
+
+
+def named_java() -> str | None:
+    """The `java` that the environment names, of whatever version."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
 
 
 def major_version(executable: str) -> int | None:
@@ -104,7 +110,7 @@ def jar_directory(
     ivy_cache: an Ivy cache to read and fill, instead of one that is thrown away.
     say: called with a sentence before a fetch. Raises JavaError.
     """
-    cache = _cache()
+    cache = cache_directory()
     kept = cache / wanted.name
     if kept.is_dir():
         return kept
@@ -127,10 +133,11 @@ def jar_directory(
 
 def is_fetched(wanted: JarSet) -> bool:
     """Whether the jars are in the cache, so that nothing need be downloaded."""
-    return (_cache() / wanted.name).is_dir()
+    return (cache_directory() / wanted.name).is_dir()
 
 
-def _cache() -> Path:
+def cache_directory() -> Path:
+    """Where jars and archives are kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnscan"
 
 

@@ -98,6 +98,17 @@ def start_jvm(heard: Callable[[str], None]) -> None:
     SparkContext._ensure_initialized(gateway=gateway)
 
 
+def end_jvm() -> None:
+    """Ends the JVM of this process's sessions in good order, and waits until it has: nobody speaks to it any more."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+
+
 @contextmanager
 def same_interrupts() -> Iterator[None]:
     """What Ctrl-C did before counts afterwards, too: a new SparkContext puts a handler of its own in its place."""

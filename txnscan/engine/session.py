@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import javaproperties
 
 from txnscan.config import ConfigError, printable
-from txnscan.engine.java import DELTA, JavaError, find_java, jar_directory, pyspark_jars
+from txnscan.engine.archive import Archive
+from txnscan.engine.java import DELTA, JavaError, find_java, jar_directory, named_java, pyspark_jars
 from txnscan.engine.jvm import JvmFailed, is_master, same_interrupts, start_jvm, unreachable
 from txnscan.engine.nodes import in_one_jvm, remedy
 from txnscan.engine.scratch import own_directory
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WAREHOUSE = "spark.sql.warehouse.dir"
+DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Where PySpark looks for options of the JVM that it starts.
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
 # A sweep's JVM lives for seconds: compiling its code well takes longer than running it. One run of five sweeps each, on
 # two cores that had other work: the first sweep in 19 s instead of 41 s, later ones in 5-7 s instead of 7-15 s. And it
 # loads 27,000 classes at once, which need not be looked through for garbage: 13 % of a cold sweep.
-DRIVER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=300m"
+_FOR_SECONDS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=300m"
 
 # Java looks for a class in one jar after another, of which PySpark has 276, by name. Most classes of a sweep come from
 # these: searched first, they take a tenth off a process that only opens a session and appends a row.
@@ -72,20 +74,34 @@ def local_settings(master: str, say: Callable[[str], None] = lambda _: None) -> 
 
     Raises JavaError when the jars cannot be had.
     """
-    log = conf_directory() / "log4j2.properties"
     delta = sorted(jar_directory(DELTA, say=say).glob("*.jar"))
     return {
         **spark_defaults(),
         **(_in_one_jvm(delta) if in_one_jvm(master) else {"spark.jars": ",".join(map(str, delta))}),
         **_warehouse(),
-        "spark.driver.extraJavaOptions": f"{DRIVER_OPTIONS} -Dlog4j2.configurationFile={log}",
+        DRIVER_JAVA_OPTIONS: driver_options(spark_archive(delta).options if in_one_jvm(master) else ()),
     }
+
+
+def driver_options(more: Sequence[str] = ()) -> str:
+    """The options of the driver's JVM."""
+    log = conf_directory() / "log4j2.properties"
+    return " ".join((_FOR_SECONDS, f"-Dlog4j2.configurationFile={log}", *more))
+
+
+def spark_archive(delta: Sequence[Path]) -> Archive:
+    """The class data archive of local sessions."""
+    return Archive("spark", Path(named_java() or "java"), (*_jars_of_spark(), *delta))
+
+
+def _jars_of_spark() -> list[Path]:
+    """Those of PySpark; none where another Spark's are used, with which they must not be mixed."""
+    return [] if "SPARK_HOME" in os.environ else pyspark_jars()
 
 
 def _in_one_jvm(delta: Sequence[Path]) -> dict[str, str]:
     """Where the executor is the driver, no jar has to be sent to it, and its Python is this one."""
-    # Another Spark's jars must not be mixed with PySpark's.
-    jars = [] if "SPARK_HOME" in os.environ else pyspark_jars()
+    jars = _jars_of_spark()
     first = [jar for name in _SEARCHED_FIRST for jar in jars if jar.name.startswith(name)]
     return {
         "spark.driver.extraClassPath": os.pathsep.join(map(str, (*first, *delta))),

@@ -1,0 +1,94 @@
+"""Class data archives are used where they fit and are whole, and not at all otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from txnscan.engine.archive import Archive
+from txnscan.engine.java import JavaError
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    java, jar = tmp_path / "jdk" / "bin" / "java", tmp_path / "one.jar"
+    java.parent.mkdir(parents=True)
+    java.touch()
+    (tmp_path / "jdk" / "release").write_text("17.0.1")
+    jar.write_bytes(b"jar")
+    return Archive("brokers", java, (jar,))
+
+
+def archived(options: Sequence[str]) -> Path:
+    """The file that a JVM with these options would write."""
+    (found,) = [option.partition("=")[2] for option in options if option.startswith("-XX:ArchiveClassesAtExit=")]
+    return Path(found)
+
+
+def train(options: Sequence[str]) -> bool:
+    archived(options).write_bytes(b"classes")
+    return True
+
+
+def test_without_an_archive_a_jvm_is_given_nothing(archive: Archive) -> None:
+    assert archive.file is None and archive.options == ()
+
+
+def test_one_that_was_made_is_used_without_a_word(archive: Archive) -> None:
+    made = archive.make(train)
+    assert archive.options == (f"-XX:SharedArchiveFile={made}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+    assert made.read_bytes() == b"classes"
+    assert list(made.parent.iterdir()) == [made]
+
+
+def test_one_that_is_not_whole_would_crash_a_jvm_and_is_not_used(archive: Archive) -> None:
+    made = archive.make(train)
+    made.write_bytes(b"class")
+    assert archive.options == ()
+
+
+@pytest.mark.parametrize("changed", ["one.jar", "jdk/release"])
+def test_one_of_other_jars_or_of_another_java_is_not_used_and_is_replaced(
+    archive: Archive, tmp_path: Path, changed: str
+) -> None:
+    former = archive.make(train)
+    (tmp_path / changed).write_bytes(b"updated")
+    assert archive.options == ()
+    made = archive.make(train)
+    assert archive.file == made != former and list(made.parent.iterdir()) == [made]
+
+
+def test_a_jar_that_was_written_again_is_another(archive: Archive, tmp_path: Path) -> None:
+    archive.make(train)
+    os.utime(tmp_path / "one.jar", (1, 1))
+    assert archive.file is None
+
+
+def test_that_of_something_else_stays(archive: Archive) -> None:
+    other = Archive("tools", archive.java, archive.jars)
+    kept = other.make(train)
+    archive.make(train)
+    assert other.file == kept
+
+
+@pytest.mark.parametrize(
+    "fails", [lambda options: True, lambda options: train(options) and False], ids=["nothing is written", "it fails"]
+)
+def test_where_java_makes_none_nothing_is_left_and_the_error_says_what_to_look_at(
+    archive: Archive, tmp_path: Path, fails: object
+) -> None:
+    with pytest.raises(
+        JavaError, match=r"made no class data archive of brokers; its disk may be full: .*/cache/txnscan"
+    ):
+        archive.make(fails)  # type: ignore[arg-type]
+    assert list((tmp_path / "cache" / "txnscan").iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_named(archive: Archive, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(JavaError, match=r"cache/txnscan cannot be written .* set XDG_CACHE_HOME"):
+        archive.make(train)

@@ -1,0 +1,23 @@
+"""`prepare`: what can be done before the first sweep."""
+
+from __future__ import annotations
+
+from txnscan.cli.base import app
+from txnscan.cli.ending import errors_in_one_line, note
+from txnscan.report.help import OneCommand, examples
+
+
+@app.command(cls=OneCommand, epilog=examples("txnscan prepare"))
+def prepare() -> None:
+    """Have what Spark needs before it is needed: Delta's jars, and an archive of the classes that its JVM loads.
+
+    Then sweeps through Spark need no network for themselves, and start sooner. For a scheduler's machine, and for
+    images. Both are kept in the cache directory (XDG_CACHE_HOME); the archive is for this Java and this PySpark, and
+    made anew by the next `prepare` after either was updated.
+    """
+    with errors_in_one_line():
+        from txnscan.engine.prepare import prepare_spark
+        from txnscan.engine.session import require_pyspark
+
+        require_pyspark()
+        note(f"sweeps through Spark start with what is in {prepare_spark(note)}")

@@ -1,0 +1,83 @@
+"""Class data archives: what one JVM has loaded and checked, mapped into the next (JEP 350).
+
+Half of a broker's start, and a fifth of a cold sweep through Spark, is loading classes. An archive is of one Java and
+one row of jars, and its name stands for both; a JVM that it does not fit goes on without it. An archive is complete or
+not there at all: it is written beside its place, and then renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from txnscan.engine.java import JavaError, cache_directory
+
+# Told even where the user's Java is another than the archive's: that is nothing to act on.
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The archive of what this Java loads from these jars. name: of what runs, for people."""
+
+    name: str
+    java: Path
+    jars: tuple[Path, ...]
+
+    @property
+    def file(self) -> Path | None:
+        """Where it is; None where it has not been made, or is not whole: a JVM would crash on that."""
+        for found in cache_directory().glob(f"{self._name}-*.jsa"):
+            if found.stem.endswith(f"-{found.stat().st_size}"):
+                return found
+        return None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What a JVM is started with to use it; nothing where it has not been made."""
+        found = self.file
+        return (f"-XX:SharedArchiveFile={found}", *_QUIET) if found is not None else ()
+
+    def make(self, train: Callable[[Sequence[str]], bool]) -> Path:
+        """Makes it anew, in the place of those of the same jars as they were before.
+
+        train: starts a JVM with these options, lets it do what it is there for, and waits for its end; whether that
+        went well. Raises JavaError.
+        """
+        cache = cache_directory()
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            work = tempfile.TemporaryDirectory(prefix=f".{self.name}-", dir=cache)
+        except OSError as error:
+            why = f"{cache} cannot be written ({error.strerror})"
+            raise JavaError(f"{why}; set XDG_CACHE_HOME to a directory that can") from None
+        with work as directory:
+            made = Path(directory, "archive.jsa")
+            if not train((f"-XX:ArchiveClassesAtExit={made}", *_QUIET)) or not made.is_file():
+                raise JavaError(f"Java made no class data archive of {self.name}; its disk may be full: {cache}")
+            for former in cache.glob(f"{self._place}-*.jsa"):
+                former.unlink(missing_ok=True)
+            return made.rename(cache / f"{self._name}-{made.stat().st_size}.jsa")
+
+    @property
+    def _place(self) -> str:
+        return f"{self.name}-{_digest([str(self.java), *map(str, self.jars)])}"
+
+    @property
+    def _name(self) -> str:
+        return f"{self._place}-{_digest(_changes(self.java, self.jars))}"
+
+
+def _changes(java: Path, jars: Sequence[Path]) -> list[str]:
+    """What a JVM compares before it uses an archive: its own build, and each jar's time and size."""
+    release = java.resolve().parents[1] / "release"
+    own = release.read_text("utf-8", "replace") if release.is_file() else ""
+    return [own, *(f"{found.st_size} {found.st_mtime_ns}" for found in map(os.stat, jars))]
+
+
+def _digest(words: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
