@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.prove.compaction import PROPERTIES, batches, compact_transaction_log, id_served_by, logged
 from tests.prove.moves import reassign
@@ -226,7 +226,7 @@ def forget(cluster: KafkaCluster, wire: Wire, torn: Mapping[str, Torn]) -> None:
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("lost-records")
     properties = {
         **PROPERTIES,
@@ -253,42 +253,43 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         for one in torn.values():
             cluster.wait_for_leader(one.solo, 0, AWAY)
 
-        # Threads, because what Spark adds is not in question here, and this is quicker.
+        # What Spark adds is not in question here.
         config = ScanConfig(
             cluster.bootstrap_servers,
             tables=str(directory / "tables"),
             late_after=f"{MAX_TIMEOUT_MS}ms",
             engine="threads",
         )
-        first = sweep(spark, config)
+        first = sweep(None, config)
         forget(cluster, wire, torn)
         seen_ms = first.scan.finished_at_ms
         wait_until(lambda: wall_clock_ms() - seen_ms > MAX_TIMEOUT_MS, "all was watched for long enough")
-        last = sweep(spark, config)
+        last = sweep(None, config)
         proven = {topic: row["outcome"] for topic, row in by_topic(first).items()}
-        plan = plan_sweep(spark, str(config.tables), sweep_id=last.scan.sweep_id)
+        plan = plan_sweep(None, str(config.tables), sweep_id=last.scan.sweep_id)
         yield World(cluster, wire, config, torn, proven, by_topic(last), plan)
 
 
 def by_topic(swept: SweepResult) -> dict[str, Any]:
     """The rows of a sweep: each of the topics has one open transaction at most."""
-    return {row["topic"]: row for row in swept.transactions.collect()}
+    assert isinstance(swept.transactions, pa.Table)
+    return {row["topic"]: row for row in swept.transactions.to_pylist()}
 
 
-def apply_whole(spark: SparkSession, world: World, options: Iterable[str]) -> Afterwards:
+def apply_whole(world: World, options: Iterable[str]) -> Afterwards:
     """Does the plan, with these options."""
-    results = apply_to(spark, world.config, world.plan, execute=True, options=tuple(options)).results
+    results = apply_to(None, world.config, world.plan, execute=True, options=tuple(options)).results
     return Afterwards({result.action.topic: result.status for result in results}, world.fates())
 
 
 @pytest.fixture(scope="module")
-def without_options(spark: SparkSession, world: World) -> Afterwards:
-    return apply_whole(spark, world, ())
+def without_options(world: World) -> Afterwards:
+    return apply_whole(world, ())
 
 
 @pytest.fixture(scope="module")
-def with_every_option(spark: SparkSession, world: World, without_options: Afterwards) -> Afterwards:
-    return apply_whole(spark, world, EVERY_OPTION)
+def with_every_option(world: World, without_options: Afterwards) -> Afterwards:
+    return apply_whole(world, EVERY_OPTION)
 
 
 # --- a hole in the middle

@@ -81,8 +81,11 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         tables = str(directory / "tables")
         config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{MAX_TIMEOUT_MS}ms")
 
+        sweep(spark, config)
+        by_threads = replace(config, engine="threads")
+
         def planned() -> Plan | None:
-            sweep(spark, config)
+            sweep(None, by_threads)
             plan = plan_sweep(None, tables)
             return plan if len(plan.actions) == len(ORPHANS) + 4 else None
 

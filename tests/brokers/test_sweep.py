@@ -71,12 +71,14 @@ def test_what_was_decided_about_each_is_told_where_it_can_be_known(planted: Plan
 def test_ten_sweeps_under_traffic_accuse_nothing_healthy_and_find_all_that_hangs(
     spark: SparkSession, planted: Planted, location: str
 ) -> None:
-    """In turns through Spark, and without it."""
+    """Through Spark, without it, and without tables."""
     config = ScanConfig(planted.bootstrap_servers, tables=location)
     by_threads = replace(config, engine="threads")
+    bare = replace(by_threads, tables=None)
+    ways = ((spark, config), *[(None, by_threads), (None, bare), (None, bare)] * 3)
     with HealthyTraffic(planted.cluster, "under-sweeps") as traffic:
         before = traffic.count
-        scans = [(sweep(None, by_threads) if number % 5 else sweep(spark, config)).scan for number in range(10)]
+        scans = [sweep(session, way).scan for session, way in ways]
         after = traffic.count
     assert after.errors == ()
     assert after.committed > before.committed and after.aborted > before.aborted
@@ -87,9 +89,9 @@ def test_ten_sweeps_under_traffic_accuse_nothing_healthy_and_find_all_that_hangs
         # The orphan from the future ages by the scanner's own clock.
         assert {p: v[:2] for p, v in verdicts.items() if p in EXPECTED} == {p: v[:2] for p, v in EXPECTED.items()}
         assert scan.complete
-    assert spark.read.format("delta").load(f"{location}/sweeps").count() == 10
+    assert spark.read.format("delta").load(f"{location}/sweeps").count() == 4
     incidents = spark.read.format("delta").load(f"{location}/incidents")
-    assert {row["sweeps"] for row in incidents.collect()} == {10} and incidents.count() == 5
+    assert {row["sweeps"] for row in incidents.collect()} == {4} and incidents.count() == 5
 
 
 def test_both_engines_give_the_same_rows(spark: SparkSession, planted: Planted) -> None:

@@ -22,13 +22,15 @@ from kafka.record.util import calc_crc32c
 import txnscan.evidence.log_scan
 from tests.fakes import FakeCluster, FakePartition, partition
 from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
+from txnscan.evidence.log_columns import peeks
 from txnscan.evidence.log_scan import Records, of_ids, of_producers, pieces, read_log
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
-from txnscan.kafka import fetch as fetching
 from txnscan.kafka import records as decoding
+from txnscan.kafka import search
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import fetch
 from txnscan.kafka.record_batch import Batch
+from txnscan.kafka.search import searched
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import LogBatch, LogRow, RawRecord
 from txnscan.sim.encode import batch, transaction_log_value
@@ -255,7 +257,7 @@ def test_a_batch_that_fails_its_checksum_makes_the_log_unreadable_decoded_or_not
 
 def test_without_a_fast_checksum_every_batch_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """An executor may have nothing but Spark's Python; what it passes over tells that nobody owns a transaction."""
-    monkeypatch.setattr(fetching, "calc_crc32c", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
+    monkeypatch.setattr(search, "calc_crc32c", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
     one, two = numbered([record("Y", OTHER)], [record("X")])
     assert kept(row_of(log_of(one, two))) == [(1, "X")]
     assert "fails its checksum" in str(row_of(log_of(one, flipped(two, len(two) - 2))).error)
@@ -457,6 +459,17 @@ LOGS = st.lists(
 )
 
 
+def laid_out(log: Iterable[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]]) -> bytes:
+    """These batches, as they stand in a log."""
+    batches, at = [], 0
+    for content, gap, missing, packs in log:
+        at += gap
+        made = thinned([tombstone(n) if one is None else record(n, one) for n, one in content], at, missing)
+        batches.append(compressed(made) if packs else made)
+        at += len(content)
+    return b"".join(batches)
+
+
 def chains(records: Iterable[RawRecord]) -> dict[str, list[tuple[int, bytes | None, bool]]]:
     """Of each id its records, and whether no offset is missing between the one before and this one."""
     by_name: dict[str, list[RawRecord]] = {}
@@ -504,31 +517,53 @@ def _next_whole_from(records: Records | LogRow, offset: int) -> int:
 def test_searched_batches_are_told_as_decoded_ones_are(
     log: list[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]], wanted: list[int], cut: int
 ) -> None:
-    """But for the records of those that hold nothing that is looked for. A batch that is cut off is left out."""
-    batches, at = [], 0
-    for content, gap, missing, packs in log:
-        at += gap
-        made = thinned([tombstone(n) if one is None else record(n, one) for n, one in content], at, missing)
-        batches.append(compressed(made) if packs else made)
-        at += len(content)
-    cluster = log_of(*batches)
-    data = b"".join(batches)
-
-    def cut_off(broker_id: int, answer: Any) -> Any:
-        answer.responses[0].partitions[0].records = data[: max(0, len(data) - cut)]
-        return answer
-
-    cluster.edit["Fetch"] = cut_off
+    """But for those that hold nothing that is looked for: of them the offsets. A batch that is cut off is left out."""
+    data = laid_out(log)
+    data = data[: max(0, len(data) - cut)]
     strings = {producer_id_bytes(one) for one in wanted}
-    every = fetch(cluster.send, LOG, 0, 1 << 20, records=True)
-    searched = fetch(cluster.send, LOG, 0, 1 << 20, records=True, wanted=of_producers(wanted))
-    assert (searched.high_watermark, searched.size_bytes) == (every.high_watermark, every.size_bytes)
-    assert [replace(one, records=None) for one in searched.batches] == [
-        replace(one, records=None) for one in every.batches
-    ]
-    for one, whole in zip(searched.batches, every.batches, strict=True):
+    every = {one.base_offset: one for one in decoding.decoded(data, records=True)}
+    found = list(searched(data, of_producers(wanted)))
+    told: dict[int, Batch] = {}
+    for one in found:
+        covered = [whole for base, whole in every.items() if one.base_offset <= base <= one.last_offset]
+        assert (covered[0].base_offset, covered[-1].last_offset) == (one.base_offset, one.last_offset)
+        assert one.records_count == sum(whole.records_count for whole in covered)
+        if one.records is not None:
+            assert one == covered[0]
+            told[one.base_offset] = one
+        elif len(covered) > 1:
+            assert one.records_count == one.last_offset - one.base_offset + 1
+    assert [one.base_offset for one in found] == sorted(one.base_offset for one in found)
+    for base, whole in every.items():
         holds = any(value is not None and string in value for _, _, value in whole.records or () for string in strings)
-        assert one.records == whole.records or (one.records is None and not holds)
+        assert base in told or not holds
+
+
+@given(LOGS, st.integers(0, 40))
+def test_many_batches_are_searched_as_few_are(
+    log: list[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]], cut: int
+) -> None:
+    """By columns, which are worth it where there are thousands."""
+    data = laid_out(log)
+    data = data[: max(0, len(data) - cut)]
+    for wanted in (of_producers([WANTED]), of_producers([OTHER, OTHER + 1]), of_ids(["X"]), of_ids(["Y", "Zz", ""])):
+        few = list(searched(data, wanted))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(search, "_MANY", 1)
+            assert list(searched(data, wanted)) == few
+
+
+def test_a_log_that_is_read_in_many_batches_at_once_keeps_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was appended after its end was seen is passed over with what was not, and left out all the same."""
+    others = [[record("Y", OTHER)]] * 5
+    cluster = log_of(*numbered(*others, [record("X")], *others, [record("X", OTHER)], *others))
+    few = row_of(cluster)
+    monkeypatch.setattr(search, "_MANY", 1)
+    assert row_of(cluster) == few and len(few.records) == 2
+    (piece,) = pieces(cluster.send, LOG, 0, 14, of_ids(["X"]))
+    assert [(one.base_offset, one.last_offset, one.records_count) for one in piece.batches] == [
+        *((0, 4, 5), (5, 5, 1), (6, 10, 5), (11, 11, 1), (12, 13, 2)),
+    ]
 
 
 def test_a_damaged_batch_raises_the_same_searched_or_decoded() -> None:
@@ -551,9 +586,17 @@ def test_a_peek_shows_the_key_and_the_producer_id_that_decoding_shows(
 ) -> None:
     held = frozenset((f"topic-{n}", n) for n in range(partitions))
     value = transaction_log_value(TransactionMetadata(producer_id, 3, "Ongoing", held), 1_700_000_000_000)
-    found = peeked(batch(offset, [(transactional_id_key(name), None if gone else value)]))
+    data = batch(offset, [(transactional_id_key(name), None if gone else value)])
+    found = peeked(data)
     seen = (transactional_id_key(name), b"" if gone else producer_id_bytes(producer_id))
     assert found == seen or (found is None and (len(name) > 8_000 or len(value) > 8_000))
+    # Of very short keys and values columns tell nothing.
+    alike = peeks(data, [0, len(data)])
+    if not alike.odd[0]:
+        at, size = int(alike.key_at[0]), int(alike.key_size[0])
+        assert found == (data[at : at + size], b"" if gone else producer_id_bytes(int(alike.producer_id[0])))
+    else:
+        assert found is None or not name or len(value) > 8_000
 
 
 @pytest.mark.parametrize(
@@ -575,6 +618,8 @@ def test_a_peek_shows_the_key_and_the_producer_id_that_decoding_shows(
 def test_a_peek_tells_nothing_of_what_coordinators_do_not_write(data: bytes, why: str) -> None:
     """It is decoded then, which says what is wrong with it."""
     assert peeked(data) is None, why
+    if len(data) > HEADER_BYTES:
+        assert peeks(data + bytes(20), [0, len(data)]).odd[0], why
 
 
 def test_a_record_of_a_later_version_makes_the_log_unreadable_whoevers_it_is() -> None:

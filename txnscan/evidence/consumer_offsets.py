@@ -7,7 +7,6 @@ of groups. A coordinator writes the offsets of a transaction with its producer i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from txnscan.kafka.client import Send
@@ -15,6 +14,7 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import fetch
 from txnscan.kafka.primitives import Reader
 from txnscan.kafka.record_batch import HEADER
+from txnscan.kafka.search import Wanted
 from txnscan.model import Key, Observation, Partition
 
 _OFFSET_KEY_VERSIONS = (0, 1)
@@ -75,6 +75,6 @@ def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
     return found
 
 
-def _of_producer(producer_id: int) -> Callable[[bytes], bool]:
+def _of_producer(producer_id: int) -> Wanted:
     """Whether a batch is of this producer."""
-    return lambda batch: HEADER.unpack_from(batch)[9] == producer_id
+    return lambda data, bounds: [HEADER.unpack_from(data, at)[9] == producer_id for at in bounds[:-1]]

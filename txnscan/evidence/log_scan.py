@@ -11,8 +11,9 @@ whole (`outcome.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from txnscan.evidence.transaction_log import (
     DamagedRecord,
@@ -29,6 +30,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed, code_of
 from txnscan.kafka.fetch import fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.record_batch import Batch
+from txnscan.kafka.search import Wanted, are_many
 from txnscan.model import TRANSACTION_STATE_TOPIC, LogBatch, LogRow, Partition, RawRecord
 
 _PIECE_BYTES = 8 * 1024 * 1024
@@ -85,16 +87,14 @@ class Piece:
     reached: int
 
 
-def pieces(
-    send: Send, partition: Partition, offset: int, end: int | None, wanted: Callable[[bytes], bool] | None
-) -> Iterator[Piece]:
+def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted | None) -> Iterator[Piece]:
     """The log from an offset to its end, or to its high watermark. end: where a batch begins; what was appended since
     is left out. wanted: see `fetch`. Raises RequestFailed.
     """
     while end is None or offset < end:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, wanted=wanted)
         reached = fetched.next_offset(offset)
-        yield Piece(tuple(b for b in fetched.batches if end is None or b.base_offset < end), offset, reached)
+        yield Piece(tuple(_before(fetched.batches, end)), offset, reached)
         if reached >= fetched.high_watermark:
             return
         if reached == offset:
@@ -102,16 +102,51 @@ def pieces(
         offset = reached
 
 
-def of_producers(wanted: Iterable[int]) -> Callable[[bytes], bool]:
+def _before(batches: Iterable[Batch], end: int | None) -> Iterator[Batch]:
+    """What begins before this offset. Batches that were passed over are given as one, and may go on behind it."""
+    for batch in batches:
+        if end is None or batch.last_offset < end:
+            yield batch
+        elif batch.base_offset < end:
+            yield batch if batch.records is not None else _cut(batch, end)
+
+
+def _cut(batch: Batch, end: int) -> Batch:
+    """Of batches that follow one another without a gap, those before this offset."""
+    return replace(batch, last_offset=end - 1, records_count=end - batch.base_offset)
+
+
+def of_producers(wanted: Iterable[int]) -> Wanted:
     """Whether a batch may have a record with one of these producer ids."""
-    those = {producer_id_bytes(one) for one in wanted}
-    return lambda batch: (found := peeked(batch)) is None or found[1] in those
+    those = frozenset(wanted)
+    values = {producer_id_bytes(one) for one in those}
+
+    def search(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
+        if are_many(bounds):
+            from txnscan.evidence import log_columns
+
+            return log_columns.of_producers(data, bounds, those)
+        return [found is None or found[1] in values for found in _peeks(data, bounds)]
+
+    return search
 
 
-def of_ids(names: Iterable[str]) -> Callable[[bytes], bool]:
+def of_ids(names: Iterable[str]) -> Wanted:
     """Whether a batch may have a record of one of these ids."""
     keys = {transactional_id_key(name) for name in names}
-    return lambda batch: (found := peeked(batch)) is None or found[0] in keys
+
+    def search(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
+        if are_many(bounds):
+            from txnscan.evidence import log_columns
+
+            return log_columns.of_keys(data, bounds, keys)
+        return [found is None or found[0] in keys for found in _peeks(data, bounds)]
+
+    return search
+
+
+def _peeks(data: bytes, bounds: Sequence[int]) -> Iterator[tuple[bytes, bytes] | None]:
+    return (peeked(data[at:end]) for at, end in pairwise(bounds))
 
 
 def start_of(send: Send, partition: Partition) -> int:

@@ -13,7 +13,7 @@ from txnscan.kafka.primitives import Reader
 from txnscan.model import Key, LoggedTransaction, State
 
 _KEY_VERSION = 0
-_VALUE_VERSION_MAX = 1
+VALUE_VERSION_MAX = 1
 _FLEXIBLE = 1
 _CLIENT_VERSION_TAG = 2
 _PRODUCER_ID = struct.Struct(">hq")
@@ -78,7 +78,7 @@ def peeked(batch: bytes) -> tuple[bytes, bytes] | None:
             at += 1
         elif batch[at] >> 1 < _PRODUCER_ID.size:
             return None
-        if batch[at] & 0x80 or batch[at + 1] or batch[at + 2] > _VALUE_VERSION_MAX:
+        if batch[at] & 0x80 or batch[at + 1] or batch[at + 2] > VALUE_VERSION_MAX:
             return None
     except IndexError:
         return None
@@ -127,7 +127,7 @@ def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTrans
 
 
 def _check_version(version: int) -> None:
-    if not 0 <= version <= _VALUE_VERSION_MAX:
+    if not 0 <= version <= VALUE_VERSION_MAX:
         raise UnknownRecord(f"a value of version {version} is not known")
 
 

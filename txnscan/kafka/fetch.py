@@ -8,25 +8,15 @@ below the high watermark, control batches included. Source: `KafkaApis.handleFet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kafka.protocol.consumer import FetchRequest
-from kafka.record.util import calc_crc32c
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
-from txnscan.kafka.record_batch import (
-    COMPRESSED,
-    CONTROL,
-    CRC_FROM,
-    HEADER,
-    LENGTH_FROM,
-    MAGIC,
-    TRANSACTIONAL,
-    Batch,
-)
+from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.records import decoded
+from txnscan.kafka.search import Wanted, searched
 from txnscan.model import Partition
 
 _MIN_VERSION = 9
@@ -56,12 +46,12 @@ def fetch(
     bytes_max: int,
     *,
     records: bool,
-    wanted: Callable[[bytes], bool] | None = None,
+    wanted: Wanted | None = None,
 ) -> Fetched:
     """The batches that hold this offset and the following ones. At least one, even if it is larger than `bytes_max`.
 
-    records: whether to decode what is in the batches, and not their headers alone. wanted: decodes them only of batches
-    of which this is true, given their bytes, and of those that are compressed.
+    records: whether to decode what is in the batches, and not their headers alone. wanted: decodes only what may hold
+    what is looked for, and passes over the rest (`search.py`).
     Raises RequestFailed: also where the broker does not lead the partition at its leader epoch any more, where the
     offset is not in the log, and where a batch is damaged.
     """
@@ -104,39 +94,5 @@ def fetch(
     if answer.error_code != ErrorCode.NONE:
         raise RequestFailed(error_name(answer.error_code), code=error_name(answer.error_code))
     data = bytes(answer.records or b"")
-    found = decoded(data, records) if wanted is None else _scanned(data, wanted)
+    found = decoded(data, records) if wanted is None else searched(data, wanted)
     return Fetched(tuple(found), answer.high_watermark, len(data))
-
-
-def _scanned(data: bytes, wanted: Callable[[bytes], bool]) -> Iterator[Batch]:
-    """The same, with the records of the batches that are wanted, and of the others the header. A batch that is not
-    plain, which nobody can look into, is decoded.
-    """
-    at = 0
-    while at + HEADER.size <= len(data):
-        header = HEADER.unpack_from(data, at)
-        base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
-        end = at + LENGTH_FROM + length
-        if length < HEADER.size - LENGTH_FROM:
-            raise RequestFailed(f"a record batch cannot be decoded (its length is {length})")
-        if end > len(data):
-            return
-        whole = data[at:end]
-        if magic != MAGIC or attributes & (COMPRESSED | CONTROL) or wanted(whole):
-            yield from decoded(whole, records=True)
-        else:
-            if calc_crc32c(memoryview(whole)[CRC_FROM:]) != crc:
-                raise RequestFailed(
-                    f"a record batch cannot be decoded (the batch at offset {base_offset} fails its checksum)"
-                )
-            yield Batch(
-                base_offset,
-                base_offset + last_delta,
-                producer_id,
-                epoch,
-                sequence,
-                is_control=False,
-                is_transactional=bool(attributes & TRANSACTIONAL),
-                records_count=count,
-            )
-        at = end

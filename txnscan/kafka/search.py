@@ -1,0 +1,115 @@
+"""Record batches of which few are looked for: those are decoded, and the others passed over.
+
+Of what is passed over nothing is known but that it is undamaged, and which offsets it has: batches that follow one
+another without a gap are given as one. Where there are many, their headers are read as columns, with numpy where that
+is installed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from itertools import pairwise
+
+from kafka.record.util import calc_crc32c
+
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.record_batch import (
+    COMPRESSED,
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    HEADER,
+    LENGTH_AT,
+    LENGTH_FROM,
+    MAGIC,
+    Batch,
+)
+from txnscan.kafka.records import decoded
+
+# Given data and where its batches begin, and where the last of them ends: which may hold what is looked for. Of one
+# that is compressed, or of markers, the answer does not matter: it is decoded.
+Wanted = Callable[[bytes, Sequence[int]], Sequence[bool]]
+# Batches from one number to another, and whether they are decoded.
+Section = tuple[int, int, bool]
+
+# Below this, loading numpy takes longer than it saves.
+_MANY = 10_000
+_LENGTH, _CRC = struct.Struct(">i"), struct.Struct(">I")
+
+
+def searched(data: bytes, wanted: Wanted) -> Iterator[Batch]:
+    """The batches in order. What is cut off at the end is left out. Raises RequestFailed for one that is damaged."""
+    bounds = _bounds(data)
+    flags = wanted(data, bounds)
+    if are_many(bounds):
+        from txnscan.kafka.search_columns import sections
+    else:
+        sections = _sections
+    for first, behind, decodes in sections(data, bounds, flags):
+        if decodes:
+            yield from decoded(data[bounds[first] : bounds[behind]], records=True)
+        else:
+            yield _passed_over(data, bounds[first : behind + 1])
+
+
+def are_many(bounds: Sequence[int]) -> bool:
+    """Whether so many batches are worth columns, and there is what makes them."""
+    return len(bounds) > _MANY and find_spec("numpy") is not None
+
+
+def _bounds(data: bytes) -> list[int]:
+    """Where the batches begin, and where the last that is whole ends."""
+    found, at, end = [0], 0, len(data)
+    unpack, shortest = _LENGTH.unpack_from, HEADER.size - LENGTH_FROM
+    while at + HEADER.size <= end:
+        length = unpack(data, at + LENGTH_AT)[0]
+        if length < shortest:
+            raise RequestFailed(f"a record batch cannot be decoded (its length is {length})")
+        at += LENGTH_FROM + length
+        if at > end:
+            break
+        found.append(at)
+    return found
+
+
+def _sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iterable[Section]:
+    """As `search_columns.sections`, batch by batch."""
+    first, before, expected = 0, None, -1
+    for number, (at, flag) in enumerate(zip(bounds[:-1], wanted, strict=True)):
+        header = HEADER.unpack_from(data, at)
+        base_offset, magic, attributes, last_delta, count = header[0], header[3], header[5], header[6], header[12]
+        decodes = bool(flag) or magic != MAGIC or bool(attributes & (COMPRESSED | CONTROL))
+        whole = count == last_delta + 1
+        if decodes is not before or (not decodes and not (whole and base_offset == expected)):
+            if before is not None:
+                yield first, number, before
+            first, before = number, decodes
+        # After one that is not whole nothing goes on.
+        expected = base_offset + last_delta + 1 if whole else -1
+    if before is not None:
+        yield first, len(bounds) - 1, before
+
+
+def _passed_over(data: bytes, bounds: Sequence[int]) -> Batch:
+    """What follows one another without a gap, as one batch. Raises RequestFailed where one is damaged."""
+    view, checksum, unpack = memoryview(data), calc_crc32c, _CRC.unpack_from
+    found = [checksum(view[at + CRC_FROM : end]) for at, end in pairwise(bounds)]
+    expected = [unpack(data, at + CRC_AT)[0] for at in bounds[:-1]]
+    if found != expected:
+        damaged = next(at for at, one, other in zip(bounds, found, expected, strict=False) if one != other)
+        base_offset = HEADER.unpack_from(data, damaged)[0]
+        raise RequestFailed(f"a record batch cannot be decoded (the batch at offset {base_offset} fails its checksum)")
+    base_offset = HEADER.unpack_from(data, bounds[0])[0]
+    of_last, _, _, _, _, _, last_delta, *_, count = HEADER.unpack_from(data, bounds[-2])
+    return Batch(
+        base_offset,
+        of_last + last_delta,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        is_control=False,
+        is_transactional=False,
+        records_count=of_last - base_offset + count,
+    )

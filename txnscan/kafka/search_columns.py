@@ -1,0 +1,33 @@
+"""The headers of many record batches as columns, with numpy, which is no part of the base installation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from txnscan.kafka.record_batch import COMPRESSED, CONTROL, HEADER, MAGIC
+
+_HEADER = np.dtype(
+    [
+        *(("base_offset", ">i8"), ("lengths", "V8"), ("magic", "i1"), ("crc", "V4"), ("attributes", ">i2")),
+        *(("last_delta", ">i4"), ("times", "V16"), ("producer", "V14"), ("count", ">i4")),
+    ]
+)
+
+
+def sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iterable[tuple[int, int, bool]]:
+    """The batches that are taken together: those to be decoded, and those that follow one another without a gap.
+
+    bounds: where they begin, and where the last of them ends; there is at least one. Gives numbers of batches, from and to, and whether they
+    are decoded.
+    """
+    headers = np.ndarray((len(data) - HEADER.size + 1,), f"V{HEADER.size}", data, strides=(1,))
+    rows = headers[np.array(bounds[:-1], np.int64)].view(_HEADER)
+    decodes = np.asarray(wanted, bool) | (rows["magic"] != MAGIC) | (rows["attributes"] & (COMPRESSED | CONTROL) != 0)
+    begins, behind = rows["base_offset"].astype(np.int64), rows["last_delta"].astype(np.int64) + 1
+    whole = rows["count"] == behind
+    follows = whole[:-1] & whole[1:] & (begins[1:] == (begins + behind)[:-1])
+    apart = (decodes[:-1] != decodes[1:]) | (~decodes[1:] & ~follows)
+    first = np.flatnonzero(np.concatenate(([True], apart)))
+    return zip(first.tolist(), [*first[1:].tolist(), len(rows)], decodes[first].tolist(), strict=True)
