@@ -19,8 +19,8 @@ _HEADER = np.dtype(
 def sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iterable[tuple[int, int, bool]]:
     """The batches that are taken together: those to be decoded, and those that follow one another without a gap.
 
-    bounds: where they begin, and where the last of them ends; there is at least one. Gives numbers of batches, from and to, and whether they
-    are decoded.
+    bounds: where they begin, and where the last of them ends; there is at least one. Gives numbers of batches, from and
+    to, and whether they are decoded.
     """
     headers = np.ndarray((len(data) - HEADER.size + 1,), f"V{HEADER.size}", data, strides=(1,))
     rows = headers[np.array(bounds[:-1], np.int64)].view(_HEADER)
