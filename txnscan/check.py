@@ -28,6 +28,7 @@ from txnscan.config import (
 )
 from txnscan.engine.java import DELTA, JavaError, find_java, is_fetched, major_version
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
+from txnscan.evidence.impact import hidden_groups
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.acls import Permission, explained, lacks
 from txnscan.kafka.api_versions import API_KEYS, api_versions
@@ -172,6 +173,9 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
     if hidden is not None:
         missing.append(Finding("acls", Level.INCOMPLETE, hidden))
     missing += _unreadable(cluster, view.topics)
+    unseen = hidden_groups(cluster.send, brokers, cluster.random_token(), cluster.principal)
+    if unseen is not None:
+        missing.append(Finding("acls", Level.NOTE, f"which groups wait behind what hangs is not known: {unseen}"))
     _, config_errors = cluster.max_timeout_ms()
     missing += [Finding("acls", Level.NOTE, error.error) for error in config_errors[:1]]
     for broker_id in brokers[:1]:

@@ -72,7 +72,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What the last sweep that saw it hanging said of it. Not known of an incident of earlier processes."""
+    """What the last sweep that saw it hanging said of it. Not known of an incident of earlier processes.
+
+    groups_blocked, cause, owner: see Impact; None where they were not looked for.
+    """
 
     producer_epoch: int
     reason: str
@@ -80,6 +83,9 @@ class Details:
     outcome: str | None
     blocked_records: int | None
     explanation: str
+    groups_blocked: int | None = None
+    cause: str | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ plain values in this process before the next begins.
 from __future__ import annotations
 
 import re
-import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -45,8 +44,6 @@ from txnscan.model import (
     Verdict,
     duration,
 )
-
-_TOKEN_BYTES = 12
 
 
 def scan(
@@ -194,7 +191,7 @@ def _impacts(
         hanging,
         [broker.broker_id for broker in view.brokers],
         len(offsets.indexes) if offsets is not None else 0,
-        random_token=lambda: secrets.token_hex(_TOKEN_BYTES),
+        random_token=cluster.random_token,
         principal=cluster.principal,
     )
     patterns = [parse_owner_pattern(text) for text in config.owner_pattern]

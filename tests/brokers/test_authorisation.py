@@ -24,6 +24,8 @@ from tests.brokers.test_faults import at_stage
 from tests.builders import plan, stored
 from tests.unit.test_apply import FakeJournal
 from txnscan import ScanConfig, find_hanging
+from txnscan.check import Checked, Level, check
+from txnscan.clock import wall_clock_ms
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
@@ -242,6 +244,11 @@ class Locked:
     def swept(self, user: str, progress: Callable[[str, int, int], None] = lambda *_: None) -> Scan:
         return find_hanging(self.config(user), progress=progress)
 
+    def checked(self, user: str) -> Checked:
+        return check(
+            self.config(user), now_ms=wall_clock_ms, sweep_id="check", spark=lambda: pytest.fail("Spark was started")
+        )
+
     def config(self, user: str) -> ScanConfig:
         config = self.directory / f"{user}.properties"
         login = f'{PLAIN} required username="{user}" password="{PASSWORD}";'
@@ -379,6 +386,14 @@ def test_without_describe_on_groups_a_warning_names_what_grants_it_and_with_it_t
     groups, configs = locked.swept("no-groups").warnings
     assert groups.count("needs Describe on Group '*'") == 1 and "--operation Describe --group '*'`" in groups
     assert "needs DescribeConfigs on Topic '*'" in configs
+
+
+def test_check_says_beforehand_that_groups_could_not_be_seen(locked: Locked) -> None:
+    for user, notes in (("everything", 0), ("no-groups", 1)):
+        locked.add(user, *next(case.acls for case in CASES if case.user == user))
+        found = [one for one in locked.checked(user).findings if "groups wait" in one.said]
+        assert len(found) == notes
+        assert all(one.level is Level.NOTE and "needs Describe on Group '*'" in one.said for one in found)
 
 
 def test_without_describe_configs_the_brokers_default_is_assumed(locked: Locked) -> None:

@@ -169,6 +169,8 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, says: st
         ([], "--config: give either a file with clusters, or one cluster's --bootstrap-server"),
         (["--config", "x", "--bootstrap-server", "h:1"], "--config: give either"),
         (["--config", "x", "--topic", "t"], "--topic: stands in the file of --config"),
+        (["--config", "x", "--owner-pattern", "a=b"], "--owner-pattern: stands in the file of --config"),
+        (["--bootstrap-server", "h:1", "--owner-pattern", "a"], "--owner-pattern: 'a' is not NAME=REGEX"),
         (["--bootstrap-server", "h:1", "--interval", "60"], "--interval: '60' is not a duration"),
         (["--bootstrap-server", "h:1", "--listen", "9464"], "--listen: '9464' is not host:port"),
         (["--bootstrap-server", "h:1", "--listen", "h:99999"], "--listen: 'h:99999' is not host:port"),

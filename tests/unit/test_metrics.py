@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
 from txnscan.cli import app, base
 from txnscan.findings import Scan
-from txnscan.model import ScanError
+from txnscan.model import Cause, Impact, Owner, ScanError
 from txnscan.report.metrics import (
     LATE_PARTITIONS,
     NAMES,
@@ -87,6 +87,19 @@ def test_blocked_records_of_a_partition_count_once_however_many_transactions_blo
 
 def test_a_healthy_transaction_blocks_nobody() -> None:
     assert ("txnscan_blocked_records", ("p",)) not in of(scan(ONGOING))
+
+
+def test_blocked_groups_are_those_of_the_partition_with_most_of_them_and_nothing_where_nobody_looked() -> None:
+    other = judged(view("Empty", epoch=9), partition=1)
+    impact = Impact(Cause.UNKNOWN, "", Owner(None, None, ""))
+    impacts = {
+        HANGING.observation.transaction_key: replace(impact, groups_blocked=3),
+        other.observation.transaction_key: replace(impact, groups_blocked=2),
+    }
+    assert of(scan(HANGING, other, impacts=impacts))["txnscan_blocked_groups", ("p",)] == 3
+    nobody_waits = {HANGING.observation.transaction_key: replace(impact, groups_blocked=0)}
+    assert of(scan(HANGING, impacts=nobody_waits))["txnscan_blocked_groups", ("p",)] == 0
+    assert ("txnscan_blocked_groups", ("p",)) not in of(scan(HANGING))
 
 
 def test_late_partitions_are_counted_by_leader_as_the_brokers_gauge_counts_them() -> None:

@@ -40,6 +40,9 @@ def test_a_sentence_says_what_where_and_how_much() -> None:
     assert sentence(CLOSED) == (
         "closed: orders-3 of prod, the transaction is over; producer id 7, from offset 100, first seen 1 h 1 min before"
     )
+    with_groups = replace(OPENED, details=replace(DETAILS, groups_blocked=1, blocked_records=1_200))
+    assert "is late, blocks 1,200 records and 1 group; producer id 7" in sentence(with_groups)
+    assert "is late; producer" in sentence(replace(OPENED, details=replace(DETAILS, blocked_records=None)))
     assert "created anew" in sentence(replace(CLOSED, how="topic_recreated"))
 
 
@@ -83,6 +86,9 @@ def test_alertmanager_gets_the_same_labels_for_both_and_an_end_in_time() -> None
 def test_the_generic_body_has_the_names_of_the_tables() -> None:
     ((event,),) = [one["events"] for one in shaped("json", OPENED)]
     assert event == fields(OPENED)
+    details = replace(DETAILS, groups_blocked=2, cause="late_write", owner="orders-service")
+    named = fields(replace(OPENED, details=details))
+    assert (named["groups_blocked"], named["cause"], named["owner"]) == (2, "late_write", "orders-service")
     assert {"event", "topic", "partition", "producer_id", "reason", "incident_id", "first_seen_at"} <= set(event)
 
 

@@ -16,7 +16,7 @@ import typer
 
 from txnscan.cli.base import app, need_watch, opened_tables, progress_bar
 from txnscan.cli.ending import complain, errors_in_one_line, note
-from txnscan.cli.options import CommandConfig, LateAfter, SparkMaster, TopicPattern
+from txnscan.cli.options import CommandConfig, LateAfter, OwnerPattern, SparkMaster, TopicPattern
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
@@ -50,6 +50,7 @@ def watch(
     command_config: CommandConfig = None,
     topic: TopicPattern = None,
     late_after: LateAfter = None,
+    owner_pattern: OwnerPattern = None,
     interval: Annotated[
         str, typer.Option("--interval", metavar="DURATION", help="From one sweep of a cluster to the next.")
     ] = "60s",
@@ -108,7 +109,7 @@ def watch(
     with errors_in_one_line(), _told_to_end() as ending:
         need_watch("watch")
         interval_ms = parse_duration_ms(interval, "--interval")
-        to_watch = _to_watch(config, bootstrap_server, command_config, topic, late_after)
+        to_watch = _to_watch(config, bootstrap_server, command_config, topic, late_after, owner_pattern)
         targets = (*to_watch.targets, *_targets(notify, notify_as, notify_template))
         access = _access(listen, tls_cert, tls_key, tls_client_ca, basic_auth_file)
         if tables is not None:
@@ -144,13 +145,20 @@ def _to_watch(
     command_config: str | None,
     topic: list[str] | None,
     late_after: str | None,
+    owner_pattern: list[str] | None,
 ) -> ToWatch:
     from txnscan.watch.clusters import ClustersError, ToWatch, read_clusters
 
     if (config is None) == (bootstrap_server is None):
         raise ConfigError("--config", "give either a file with clusters, or one cluster's --bootstrap-server")
     if config is not None:
-        for option, value in (("--command-config", command_config), ("--topic", topic), ("--late-after", late_after)):
+        of_cluster = {
+            "--command-config": command_config,
+            "--topic": topic,
+            "--late-after": late_after,
+            "--owner-pattern": owner_pattern,
+        }
+        for option, value in of_cluster.items():
             if value:
                 raise ConfigError(option, f"stands in the file of --config, as {option[2:]} of each cluster")
         try:
@@ -165,6 +173,7 @@ def _to_watch(
             command_config=command_config,
             topic=tuple(topic or ()),
             late_after=late_after,
+            owner_pattern=tuple(owner_pattern or ()),
             engine="threads",
         )
         one.connection()

@@ -66,7 +66,7 @@ class Cluster:
         self._bootstrap = tuple(broker.broker_id for broker in clients.brokers)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
         self.sleep = sleep
-        self._random_token = random_token
+        self.random_token = random_token
 
     @property
     def principal(self) -> str:
@@ -113,7 +113,7 @@ class Cluster:
         A name that no topic has is refused exactly where topics without a rule of their own are (`KafkaApis.
         handleTopicMetadataRequest`). A topic with a DENY of its own stays invisible.
         """
-        nowhere = f"txnscan-{self._random_token()}"
+        nowhere = f"txnscan-{self.random_token()}"
         if dict(self.view([nowhere]).topic_errors).get(nowhere) != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
             return None
         return f"topics may be invisible: {lacks(Permission('Describe', 'Topic'), self.principal)}"
@@ -188,7 +188,7 @@ class Cluster:
     def _ask_coordinators(
         self, before: Agreement, open_producer_ids: frozenset[int], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
-        probes = probe_ids(len(before.indexes(TRANSACTION_STATE_TOPIC)), self._random_token)
+        probes = probe_ids(len(before.indexes(TRANSACTION_STATE_TOPIC)), self.random_token)
 
         def ask(broker_id: int) -> CoordinatorAnswers:
             return ask_coordinators(self.send, broker_id, probes, open_producer_ids, self.principal)

@@ -125,7 +125,7 @@ def read_blockage(
     waited_for.sort(key=lambda j: -(j.blocked_records or 0))
     keys = list(dict.fromkeys((j.observation.topic, j.observation.partition) for j in waited_for))
     asked_keys = keys[:PARTITIONS_MAX]
-    hidden = _hidden_groups(send, broker_ids, random_token(), principal)
+    hidden = hidden_groups(send, broker_ids, random_token(), principal)
 
     def ask(broker_id: int) -> _Answers:
         here = [o for o in of_offsets if o.leader == broker_id]
@@ -212,7 +212,7 @@ def _cut(keys: Sequence[Key]) -> list[str]:
 # --- asking -----------------------------------------------------------------------------------------------------------
 
 
-def _hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str, principal: str) -> str | None:
+def hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str, principal: str) -> str | None:
     """Why groups may be invisible to this principal, or None. Whoever may not describe any group is refused one that
     does not exist.
     """

@@ -71,6 +71,10 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "known: what read_committed consumers do not get",
             ("cluster", "topic"),
         ),
+        "txnscan_blocked_groups": (
+            "Consumer groups that stand before what hangs, of the partition with most of them, as far as that is known",
+            ("cluster", "topic"),
+        ),
         "txnscan_last_stable_offset_stuck_seconds": (
             "For how long sweeps have seen one last stable offset where records are blocked: the longest of the topic",
             ("cluster", "topic"),
@@ -242,6 +246,16 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
         blocked[label(topic)] += judged.blocked_records or 0
     for topic, records in sorted(blocked.items()):
         yield "txnscan_blocked_records", [topic], records
+
+    # A group that stands on several partitions is counted once on each of them: the sum would count it often.
+    groups: dict[str, int] = {}
+    for judged in still_open:
+        impact = scan.impact(judged)
+        if impact is not None and impact.groups_blocked is not None:
+            topic = label(judged.observation.topic)
+            groups[topic] = max(groups.get(topic, 0), impact.groups_blocked)
+    for topic, count in sorted(groups.items()):
+        yield "txnscan_blocked_groups", [topic], count
 
     stuck_ms: dict[str, int] = defaultdict(int)
     for (topic, _, _), (_, since_ms) in (stuck or {}).items():

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from txnscan.config import ConfigError, printable
-from txnscan.findings import Kind, News, Scan
-from txnscan.model import TransactionKey, duration
+from txnscan.findings import Details, Kind, News, Scan
+from txnscan.model import TransactionKey, duration, plural
 
 # What one message of a chat holds; the rest is counted.
 _LINES_MAX = 20
@@ -54,8 +54,16 @@ def sentence(news: News) -> str:
         return printable(f"closed: {where} of {news.cluster}, {how}; {whose}, first seen {lasted} before")
     details = news.details
     reason = f" ({details.reason})" if details is not None else ""
-    blocks = f", blocks {details.blocked_records} records" if details is not None and details.blocked_records else ""
-    return printable(f"opened: {where} of {news.cluster} hangs{reason} and is late{blocks}; {whose}")
+    return printable(f"opened: {where} of {news.cluster} hangs{reason} and is late{_blocks(details)}; {whose}")
+
+
+def _blocks(details: Details | None) -> str:
+    """What waits for it, as far as that is known."""
+    if details is None:
+        return ""
+    counts = ((details.blocked_records, "record"), (details.groups_blocked, "group"))
+    said = [plural(count, what) for count, what in counts if count]
+    return f", blocks {' and '.join(said)}" if said else ""
 
 
 def fields(news: News) -> dict[str, Any]:
@@ -75,6 +83,9 @@ def fields(news: News) -> dict[str, Any]:
         "reason": details.reason if details is not None else None,
         "outcome": details.outcome if details is not None else None,
         "blocked_records": details.blocked_records if details is not None else None,
+        "groups_blocked": details.groups_blocked if details is not None else None,
+        "cause": details.cause if details is not None else None,
+        "owner": details.owner if details is not None else None,
         "explanation": details.explanation if details is not None else None,
         "first_seen_at": _iso(news.first_seen_ms),
         "at": _iso(news.at_ms),

@@ -122,6 +122,7 @@ def together(remembered: Incidents, stored: Incidents) -> Incidents:
 def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncident:
     """An incident after a sweep that saw it hanging."""
     o, owner = judged.observation, next(iter(judged.evidence.coordinators), None)
+    impact = scan.impact(judged)
     notified = judged.candidate or (earlier is not None and earlier.notified)
     return OpenIncident(
         first_seen_ms=o.first_seen_ms if earlier is None else min(o.first_seen_ms, earlier.first_seen_ms),
@@ -134,6 +135,9 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
             outcome=judged.judgement.outcome,
             blocked_records=judged.blocked_records,
             explanation=judged.judgement.explanation,
+            groups_blocked=impact.groups_blocked if impact is not None else None,
+            cause=impact.cause.value if impact is not None else None,
+            owner=impact.owner.transactional_id if impact is not None else None,
         ),
         notified=notified,
         closing_is_news=notified or (earlier is not None and earlier.closing_is_news),
