@@ -597,7 +597,7 @@ def test_aborted_transactions_are_those_of_the_transaction_index(found: Read) ->
     for replica in of_traffic:
         # Traffic may abort before its data was sent: a marker of nothing, which the index leaves out.
         of_nothing = replica.figures.empty if replica.key and replica.key[0] == "orders" else 0
-        assert replica.aborted_rows == replica.figures.aborted - of_nothing, replica.key
+        assert 0 <= replica.figures.aborted - replica.aborted_rows <= of_nothing, replica.key
 
 
 def test_batches_are_what_kafka_pythons_record_module_says(found: Read) -> None:

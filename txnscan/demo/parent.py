@@ -1,9 +1,10 @@
 """The parent of one broker process: a script of the standard library, run by `process.py`, imported by nobody.
 
-It starts the command in its arguments and obeys single bytes on its standard input: T, K, S and C send SIGTERM,
-SIGKILL, SIGSTOP and SIGCONT. When its own parent is gone, which the end of that input tells however the parent died,
-it kills the broker. A signal is only ever sent by the process that also reaps, so it cannot reach a stranger to whom
-the system gave the same id. Its exit status is the command's (128 + n after signal n).
+It starts the command in its arguments and obeys single bytes on its standard input, a socket: T, K, S and C send
+SIGTERM, SIGKILL, SIGSTOP and SIGCONT. Once the command has stopped, S is answered with the same byte. When its own
+parent is gone, which the end of that input tells however the parent died, it kills the broker. A signal is only ever
+sent by the process that also reaps, so it cannot reach a stranger to whom the system gave the same id. Its exit status
+is the command's (128 + n after signal n).
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def main(command: list[str]) -> int:
             child.wait()
         elif orders in _SIGNALS:
             child.send_signal(_SIGNALS[orders])
+            if orders == b"S":
+                os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+                os.write(_INPUT, orders)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, cast
 
 from txnscan.demo import parent
 
@@ -19,11 +19,12 @@ class GuardedProcess:
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.log = log
-        with log.open("ab") as output:
+        self._orders, orders = socket.socketpair()
+        with log.open("ab") as output, orders:
             # -I and -S: the parent starts in 20 ms and reads nothing of the user's.
             self._parent = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(parent.__file__), *command],
-                stdin=subprocess.PIPE,
+                stdin=orders.fileno(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -43,8 +44,11 @@ class GuardedProcess:
         self._order(b"K")
 
     def pause(self) -> None:
-        """SIGSTOP: it holds its connections and answers nothing."""
+        """SIGSTOP: it holds its connections and answers nothing, from when this returns."""
         self._order(b"S")
+        # Nothing comes where it has ended.
+        with contextlib.suppress(OSError):
+            self._orders.recv(1)
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -56,16 +60,10 @@ class GuardedProcess:
             self._parent.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
-        with contextlib.suppress(OSError):
-            self._stdin.close()
+        self._orders.close()
         return True
 
     def _order(self, order: bytes) -> None:
         # One that has ended takes no orders.
-        with contextlib.suppress(BrokenPipeError, ValueError):
-            self._stdin.write(order)
-            self._stdin.flush()
-
-    @property
-    def _stdin(self) -> IO[bytes]:
-        return cast(IO[bytes], self._parent.stdin)
+        with contextlib.suppress(OSError):
+            self._orders.sendall(order)

@@ -34,6 +34,8 @@ _STAGE = "read files"
 _ERRORS_SHOWN = 20
 _IDS_SHOWN = 50
 _BYTES = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
+# What has an owner, or a decision that an abort may contradict.
+_NOT_BY_HAND = ("maybe_committed", "live_epoch", "decided")
 _AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
@@ -131,20 +133,11 @@ def _seen(one: OpenInFiles) -> dict[str, Any]:
 
 def commands(row: Mapping[str, Any]) -> list[str]:
     """How Kafka's own tool aborts this transaction: by start offset (brokers from 3.0 on), and for older brokers by
-    producer. None where an abort may delete what was committed, or meets an owner.
+    producer. None where the log shows that it was committed, or may have been, or where an abort meets an owner.
     """
-    if (
-        row["partition"] < 0
-        or row["verdict"] not in ("hanging", "indeterminate")
-        or row["reason"]
-        in (
-            "maybe_committed",
-            "live_epoch",
-            "decided",
-        )
-    ):
+    if row["partition"] < 0 or row["verdict"] not in ("hanging", "indeterminate"):
         return []
-    if row["outcome"] in ("committed", "maybe_committed"):
+    if row["reason"] in _NOT_BY_HAND or row["outcome"] in ("committed", "maybe_committed"):
         return []
     tool = "kafka-transactions.sh --bootstrap-server $BOOTSTRAP abort"
     where = f"--topic {shlex.quote(row['topic'])} --partition {row['partition']}"
