@@ -13,6 +13,7 @@ from txnscan.demo.node import (
     Node,
     format_storage,
     java_command,
+    kafka_archive,
     likely_reason,
     server_properties,
     write_settings,
@@ -241,7 +242,7 @@ class KafkaCluster:
             "kafka.Kafka",
             [str(node.settings_file)],
             log_level="INFO",
-            options=self._jvm_options,
+            options=self._jvm_options or kafka_archive(self._java, self._jars).options,
         )
         self._processes[broker_id] = GuardedProcess(command, node.log)
 

@@ -78,19 +78,18 @@ def java_command(
     to: str = "SYSTEM_OUT",
     options: Sequence[str] = (),
 ) -> list[str]:
-    """A command line that runs a class of Kafka's and logs to SYSTEM_OUT or SYSTEM_ERR. options: of its JVM, in the
-    place of the class data archive.
+    """A command line that runs a class of Kafka's and logs to SYSTEM_OUT or SYSTEM_ERR. options: further ones of its
+    JVM.
     """
     config = scratch / f"log4j2-{log_level.lower()}-{to.lower()}.xml"
     if not config.exists():
         config.write_text(_LOG4J.format(level=log_level, target=to))
-    archived = options or kafka_archive(java, jars).options
-    settings = [*_JVM_OPTIONS, *archived, f"-Dlog4j2.configurationFile={config}"]
+    settings = [*_JVM_OPTIONS, *options, f"-Dlog4j2.configurationFile={config}"]
     return [str(java), *settings, "-cp", f"{jars}/*", main, *arguments]
 
 
 def kafka_archive(java: Path, jars: Path) -> Archive:
-    """The class data archive of brokers and tools with these jars."""
+    """The class data archive of brokers with these jars. Kafka's tools go without, as at anybody's."""
     return Archive(jars.name, java, tuple(sorted(jars.glob("*.jar"))))
 
 
@@ -156,7 +155,9 @@ def format_storage(java: Path, jars: Path, nodes: Sequence[Node], add_scram: Seq
     arguments = ["format", "--cluster-id", _new_id(), "--config", str(first.settings_file)]
     for credential in add_scram:
         arguments += ["--add-scram", credential]
-    command = java_command(java, jars, first.directory, "kafka.tools.StorageTool", arguments, log_level="WARN")
+    archived = kafka_archive(java, jars).options
+    tool = "kafka.tools.StorageTool"
+    command = java_command(java, jars, first.directory, tool, arguments, log_level="WARN", options=archived)
     with first.log.open("ab") as output:
         ran = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, timeout=_FORMAT_S_MAX, check=False)
     if ran.returncode != 0:
