@@ -26,7 +26,7 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: conf/requirements-dev.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "make: there is no $(PYTHON); install Python 3.11 or newer, or set PYTHON" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; install Python 3.11 or newer, or set PYTHON" >&2; exit 1; }
-	@echo "Setting up $(VENV) (about a minute)"
+	@echo "Setting up $(VENV) (about two minutes)"
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "make: $(PYTHON) -m venv failed; install Python's venv module" >&2; exit 1; }
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement conf/requirements-dev.txt >$(VENV)/pip.log 2>&1 || { tail -n 1 $(VENV)/pip.log >&2; echo "make: packages could not be installed; check that the package index can be reached (all output: $(VENV)/pip.log)" >&2; exit 1; }
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . >>$(VENV)/pip.log 2>&1 || { tail -n 1 $(VENV)/pip.log >&2; exit 1; }
