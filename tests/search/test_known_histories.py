@@ -19,6 +19,7 @@ from txnscan.sim.scenarios import (
     PARTIAL_LOAD,
     UNWRITABLE,
     UNWRITTEN,
+    WIDE,
     A,
     P,
     begun_and_written,
@@ -27,6 +28,7 @@ from txnscan.sim.scenarios import (
 )
 from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
 from txnscan.sim.truth import hanging, settled
+from txnscan.sim.wander import wander
 from txnscan.sim.world import World
 
 _ANYTHING = frozenset(transition.fault for transition in TRANSITIONS.values() if transition.fault is not None)
@@ -108,3 +110,12 @@ def test_a_claim_of_a_coordinator_that_was_elected_anew_is_in_good_faith_until_i
     )
     during = ((point, ("publish metadata", (hears_later,))),)
     assert run(History(PARTIAL_LOAD, (*ended_and_late(), *MOVED), before, during))[1] == []
+
+
+def test_what_its_owner_took_up_again_and_ended_while_the_log_was_read_does_not_hang() -> None:
+    """It hung when it was described; its producer added the partition again, and a timeout aborted it."""
+    figures, history = wander(WIDE["v1-unverified"], 5_005_581)
+    assert figures.wrong == []
+    (judged,) = [one for one in run(history)[0].transactions if one.observation.topic == "q"]
+    assert (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
+    assert "Ongoing with this partition later" in judged.judgement.explanation

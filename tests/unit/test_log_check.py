@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import NOW_MS, observation, view
 from txnscan.evidence.transaction_log import tombstone
-from txnscan.judge.log_check import Described, last_records, orphan_contradiction, owner_contradiction
+from txnscan.judge.log_check import Described, ended_since, last_records, orphan_contradiction, owner_contradiction
 from txnscan.model import Key, LoggedTransaction, State
 
 P, Q = ("p", 0), ("q", 0)
@@ -115,3 +115,29 @@ def test_an_id_of_which_the_log_holds_nothing_is_contradicted() -> None:
         owner_contradiction(O, said, [record(State.EMPTY, transactional_id="Y")])
         == f"it holds nothing of 'X', and {said}"
     )
+
+
+AT_REST = record(State.COMPLETE_ABORT, 3)
+
+
+@pytest.mark.parametrize("state", [State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT])
+def test_an_owner_that_has_had_the_partition_since_may_have_ended_what_hung(state: State) -> None:
+    said = described(State.COMPLETE_ABORT)
+    since = [AT_REST, record(state, 3, P), record(State.COMPLETE_ABORT, 4)]
+    assert ended_since(O, said, since) == f"it has 'X' {state} with this partition later, and {said}"
+    # Before it was described, or of another id, it is what hangs.
+    assert ended_since(O, said, [record(state, 3, P), AT_REST]) is None
+    assert ended_since(O, said, [AT_REST, record(state, 3, P, transactional_id="Y")]) is None
+
+
+def test_an_owner_that_stayed_or_went_on_elsewhere_has_ended_nothing() -> None:
+    said = described(State.COMPLETE_ABORT)
+    assert ended_since(O, said, [record(State.ONGOING, 3, P), AT_REST]) is None
+    assert ended_since(O, said, [AT_REST, record(State.ONGOING, 3, Q), record(State.COMPLETE_COMMIT, 3)]) is None
+
+
+def test_of_what_was_described_and_is_in_the_log_no_more_nobody_knows_what_came_after() -> None:
+    said = described(State.COMPLETE_ABORT)
+    why = ended_since(O, said, [record(State.EMPTY, 4)])
+    assert why == f"it has gone on with 'X', and holds no record of what was described: {said}"
+    assert ended_since(O, said, [replace(AT_REST, transactional_id="Y")]) is not None

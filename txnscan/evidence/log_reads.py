@@ -18,7 +18,7 @@ from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.log_scan import Records, is_unserved, log_error, pieces
 from txnscan.evidence.tasks import ReadLog
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
-from txnscan.judge.log_check import Described, orphan_contradiction, owner_contradiction
+from txnscan.judge.log_check import Described, ended_since, orphan_contradiction, owner_contradiction
 from txnscan.judge.outcome import OutcomeEvidence
 from txnscan.kafka.acls import Permission, explained
 from txnscan.kafka.client import Send
@@ -115,17 +115,19 @@ def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[L
 
 def _owner_contradiction(judged: Judged, log: Log) -> str | None:
     """The same for one whose id is known, with the log that serves it."""
-    described = Described.of(judged.evidence.coordinators[0])
-    why = None
+    o, first = judged.observation, Described.of(judged.evidence.coordinators[0])
+    described, why = first, None
     for _ in range(_DESCRIBE_TRIES if log.error is None else 0):
         logged = log.logged
-        if owner_contradiction(judged.observation, described, logged) is None:
+        why = owner_contradiction(o, described, logged)
+        if why is not None:
+            described = log.describe(described)
+            log.read_on()
+            why = owner_contradiction(o, described, logged, log.logged[len(logged) :])
+        if log.error is not None:
             return None
-        described = log.describe(described)
-        log.read_on()
-        why = owner_contradiction(judged.observation, described, logged, log.logged[len(logged) :])
-        if why is None or log.error is not None:
-            return None
+        if why is None:
+            return ended_since(o, first, log.logged)
     return why
 
 

@@ -76,6 +76,20 @@ def owner_contradiction(
     return None
 
 
+def ended_since(o: Observation, described: Described, logged: Sequence[LoggedTransaction]) -> str | None:
+    """Why the owner may have ended what hung when it was described, or None: it has had the partition since.
+
+    logged: all of its records up to now. Where none of them is what was described, nobody knows what came after it.
+    """
+    of_owner = [record for record in logged if record.transactional_id == described.transactional_id]
+    name = f"'{described.transactional_id}'"
+    then = [number for number, record in enumerate(of_owner) if described.is_of(record)]
+    if not then:
+        return f"it has gone on with {name}, and holds no record of what was described: {described}"
+    since = next((record for record in of_owner[then[-1] + 1 :] if _holds(record, o)), None)
+    return f"it has {name} {since.state} with this partition later, and {described}" if since is not None else None
+
+
 def _holds(record: LoggedTransaction, o: Observation) -> bool:
     """Whether the id is not at rest and has the partition, as a coordinator that loads this would believe."""
     under_way = record.state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)

@@ -19,6 +19,7 @@ from txnscan.evidence.cluster import Cluster, Item, Result
 from txnscan.evidence.log_scan import read_log
 from txnscan.evidence.observe import HELD
 from txnscan.evidence.probe import read_narrow, read_wide
+from txnscan.evidence.snapshot import CoordinatorAnswers
 from txnscan.findings import History as ScanHistory
 from txnscan.findings import Incident, Incidents, NoHistory, Scan
 from txnscan.kafka.connection import ConnectionSettings
@@ -71,7 +72,6 @@ class Simulation:
     point: int = 0
     asked_worlds: list[World] = field(default_factory=list)
     holder_worlds: list[World] = field(default_factory=list)
-    tries_again: bool = False
 
     def send(self, broker_id: int, request: Any) -> Any:
         """The answer, after whatever happens before it."""
@@ -81,18 +81,13 @@ class Simulation:
         self.pilot(self, self.point, asked, request)
         self.point += 1
         if self.keeps_worlds and api_name(request) in _COORDINATOR_APIS:
-            if self.tries_again:
-                # The answers to an earlier try count no more.
-                self.asked_worlds.clear()
-                self.tries_again = False
             self.asked_worlds.append(self.world.copy())
             if getattr(request, "state_filters", ()):
                 self.holder_worlds.append(self.world.copy())
         return answer(self.world, asked, request)
 
     def sleep(self, seconds: float) -> None:
-        """A try failed, and the same is asked again."""
-        self.tries_again = True
+        """No time passes here."""
 
     def learn(self, brokers: Iterable[Broker]) -> None:
         """Addresses mean nothing here."""
@@ -155,6 +150,7 @@ class SimulatedCluster(Cluster):
             sleep=simulation.sleep,
             random_token=lambda: f"probe-{next(numbers)}",
         )
+        self._simulation = simulation
         self._turns = simulation.turns
 
     def snapshot(
@@ -167,6 +163,13 @@ class SimulatedCluster(Cluster):
         """See Cluster."""
         snapshot, after = super().snapshot(open_producer_ids, open_topics, agreed, on_progress)
         return self.believed(snapshot), after
+
+    def _ask_coordinators(
+        self, before: Agreement, open_producer_ids: frozenset[int], on_progress: OnProgress
+    ) -> list[CoordinatorAnswers]:
+        # The answers to an earlier try count no more.
+        self._simulation.asked_worlds.clear()
+        return super()._ask_coordinators(before, open_producer_ids, on_progress)
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """What the sweep makes of a snapshot: all that it proves, and no more."""
