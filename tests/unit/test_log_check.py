@@ -133,6 +133,7 @@ def test_an_owner_that_has_had_the_partition_since_may_have_ended_what_hung(stat
 def test_an_owner_that_stayed_or_went_on_elsewhere_has_ended_nothing() -> None:
     said = described(State.COMPLETE_ABORT)
     assert ended_since(O, said, [record(State.ONGOING, 3, P), AT_REST]) is None
+    assert ended_since(O, said, [AT_REST, record(State.ONGOING, 3, P), AT_REST]) is None
     assert ended_since(O, said, [AT_REST, record(State.ONGOING, 3, Q), record(State.COMPLETE_COMMIT, 3)]) is None
 
 

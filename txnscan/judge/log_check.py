@@ -86,7 +86,8 @@ def ended_since(o: Observation, described: Described, logged: Sequence[LoggedTra
     then = [number for number, record in enumerate(of_owner) if described.is_of(record)]
     if not then:
         return f"it has gone on with {name}, and holds no record of what was described: {described}"
-    since = next((record for record in of_owner[then[-1] + 1 :] if _holds(record, o)), None)
+    # Under transactions v1 an id comes to rest at one epoch again and again: the last time is when it was described.
+    since = next((record for record in of_owner[then[-1] :] if _holds(record, o)), None)
     return f"it has {name} {since.state} with this partition later, and {described}" if since is not None else None
 
 
