@@ -28,7 +28,7 @@ from txnscan.sim.scenarios import (
 )
 from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
 from txnscan.sim.truth import hanging, settled
-from txnscan.sim.wander import wander
+from txnscan.sim.wander import wander, wander_and_apply
 from txnscan.sim.world import World
 
 _ANYTHING = frozenset(transition.fault for transition in TRANSITIONS.values() if transition.fault is not None)
@@ -119,3 +119,12 @@ def test_what_its_owner_took_up_again_and_ended_while_the_log_was_read_does_not_
     (judged,) = [one for one in run(history)[0].transactions if one.observation.topic == "q"]
     assert (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
     assert "Ongoing with this partition later" in judged.judgement.explanation
+
+
+@pytest.mark.parametrize("seed", [5_001_499, 5_007_867, 5_015_365])
+def test_an_outcome_is_of_the_data_that_was_read_and_late_data_behind_it_gets_no_marker(seed: int) -> None:
+    """A late record of a later epoch, appended after the second read, joins what was committed."""
+    figures, _ = wander(WIDE["holes-in-the-log-v1"], seed)
+    assert figures.accusations == 1 and figures.wrong == []
+    applied = wander_and_apply(WIDE["holes-in-the-log-v1"], seed)
+    assert applied.harm == []

@@ -277,8 +277,14 @@ def torn(found: Scan, end: World) -> list[Wrong]:
 
 
 def _right_of_what_hangs(judged: Judged, future: World) -> bool:
-    """A COMMIT marker must show nothing that was not committed, an ABORT marker must drop nothing that was."""
-    known = {future.decided.get(txn, False) for txn in _begun_at(future, *_identity(judged))}
+    """A COMMIT marker must show nothing that was not committed, an ABORT marker must drop nothing that was.
+
+    Of what stood there when the partition was read last. What comes late, after that, is of another epoch, at which a
+    partition takes no marker of this one any more (ProducerAppendInfo.checkProducerEpoch); and apply reads it again
+    before it sends any.
+    """
+    read_up_to = judged.observation.second_high_watermark
+    known = {future.decided.get(txn, False) for txn in _begun_at(future, *_identity(judged), read_up_to)}
     return known <= {True} if judged.judgement.outcome == "committed" else True not in known
 
 
@@ -301,11 +307,11 @@ def _ending(world: World, key: Key, producer_id: int, start_offset: int) -> list
     return [marker.committed for marker in markers if marker.producer_id == producer_id][:1]
 
 
-def _begun_at(world: World, key: Key, producer_id: int, start_offset: int) -> set[Txn]:
-    """The transactions whose data a replica has from this offset on, up to the marker that ends it."""
+def _begun_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None = None) -> set[Txn]:
+    """The transactions whose data a replica has from this offset on, up to the marker that ends it, or to another."""
     begun = set()
     for replica in world.places[key]:
-        for _, record in world.logs[key, replica][start_offset:]:
+        for _, record in world.logs[key, replica][start_offset:behind]:
             if isinstance(record, Marker) and record.producer_id == producer_id:
                 break
             if isinstance(record, Data) and record.producer_id == producer_id:
