@@ -128,3 +128,11 @@ def test_an_outcome_is_of_the_data_that_was_read_and_late_data_behind_it_gets_no
     assert figures.accusations == 1 and figures.wrong == []
     applied = wander_and_apply(WIDE["holes-in-the-log-v1"], seed)
     assert applied.harm == []
+
+
+@pytest.mark.parametrize("seed", [5_000_018, 5_000_127, 5_000_482])
+def test_a_commit_that_was_proven_is_not_completed_once_late_records_of_another_epoch_stand_behind_it(
+    seed: int,
+) -> None:
+    """The first sweep proved the commit; a COMMIT marker would show the late records too, which were aborted."""
+    assert wander_and_apply(WIDE["holes-in-the-log-v1"], seed).harm == []

@@ -1204,3 +1204,32 @@ def test_the_evidence_is_the_chain_in_words() -> None:
 def test_of_a_long_chain_the_last_50_records_are_kept_as_evidence() -> None:
     found = told([*BEFORE, *(ongoing(3, ("q", n)) for n in range(60)), empty(4)])
     assert [line.split()[1] for line in found.evidence] == [f"{offset}:" for offset in range(13, 63)]
+
+
+SEVERAL_EPOCHS = KnownOutcome(Outcome.UNKNOWN, "records of epochs 3 to 4 stand in the open transaction", mixed=True)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "together"),
+    [
+        (Outcome.COMMITTED, Outcome.MAYBE_COMMITTED),
+        (Outcome.MAYBE_COMMITTED, Outcome.MAYBE_COMMITTED),
+        (Outcome.NOT_COMMITTED, Outcome.UNKNOWN),
+        (Outcome.UNKNOWN, Outcome.UNKNOWN),
+    ],
+)
+def test_what_was_proven_of_one_epoch_is_not_true_of_late_records_of_another_that_join_it(
+    earlier: Outcome, together: Outcome
+) -> None:
+    known = best_known(KnownOutcome(earlier, "it was proven", settled=True, owner_committed=True), SEVERAL_EPOCHS)
+    assert (known.outcome, known.settled, known.owner_committed) == (together, False, True)
+    committed = together is Outcome.MAYBE_COMMITTED
+    assert known.why == (f"it was proven, but {SEVERAL_EPOCHS.why}" if committed else SEVERAL_EPOCHS.why)
+    maybe = replace(SEVERAL_EPOCHS, outcome=Outcome.MAYBE_COMMITTED)
+    assert best_known(KnownOutcome(earlier, "it was proven"), maybe).outcome is Outcome.MAYBE_COMMITTED
+
+
+def test_records_of_several_epochs_are_told_where_the_first_record_shows_it() -> None:
+    for first_epoch, mixed in ((3, False), (2, True), (None, False)):
+        of_data = OutcomeEvidence(observation(producer_epoch=3), 9, first_epoch, 0, None, (), None, None)
+        assert outcome(of_data).mixed is mixed

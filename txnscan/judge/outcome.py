@@ -121,6 +121,7 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
         log_error=evidence.log_error,
         siblings=siblings(evidence.logged, evidence.observation),
         evidence=_in_words(evidence.logged, evidence.observation),
+        mixed=evidence.first_epoch not in (None, evidence.observation.producer_epoch),
     )
 
 
@@ -461,6 +462,8 @@ def best_known(earlier: KnownOutcome | None, found: KnownOutcome) -> KnownOutcom
     if earlier is None:
         return found
     together = TOGETHER[earlier.outcome, found.outcome]
+    if found.mixed:
+        return _of_several_epochs(earlier, found)
     if together is found.outcome:
         why, evidence = found.why, found.evidence
     elif together is earlier.outcome:
@@ -476,6 +479,22 @@ def best_known(earlier: KnownOutcome | None, found: KnownOutcome) -> KnownOutcom
         siblings=earlier.siblings or found.siblings,
         owner_committed=earlier.owner_committed or found.owner_committed,
         evidence=evidence,
+    )
+
+
+def _of_several_epochs(earlier: KnownOutcome, found: KnownOutcome) -> KnownOutcome:
+    """What is known where late records of another epoch have joined those that the earlier outcome was of: a COMMIT
+    would show what was aborted, and an ABORT delete what was committed, before them or among them.
+    """
+    committed = {Outcome.COMMITTED, Outcome.MAYBE_COMMITTED} & {earlier.outcome, found.outcome}
+    return replace(
+        found,
+        outcome=Outcome.MAYBE_COMMITTED if committed else found.outcome,
+        why=f"{earlier.why}, but {found.why}" if earlier.outcome in committed else found.why,
+        settled=False,
+        siblings=earlier.siblings or found.siblings,
+        owner_committed=earlier.owner_committed or found.owner_committed,
+        evidence=found.evidence or earlier.evidence,
     )
 
 
