@@ -257,7 +257,7 @@ def test_a_batch_that_fails_its_checksum_makes_the_log_unreadable_decoded_or_not
 
 def test_without_a_fast_checksum_every_batch_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """An executor may have nothing but Spark's Python; what it passes over tells that nobody owns a transaction."""
-    monkeypatch.setattr(search, "_checksum", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
+    monkeypatch.setattr(search, "crc32c", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
     one, two = numbered([record("Y", OTHER)], [record("X")])
     assert kept(row_of(log_of(one, two))) == [(1, "X")]
     assert "fails its checksum" in str(row_of(log_of(one, flipped(two, len(two) - 2))).error)

@@ -461,9 +461,9 @@ def best_known(earlier: KnownOutcome | None, found: KnownOutcome) -> KnownOutcom
     """What is known of a transaction, given what was known of it earlier. A commit that was seen is never forgotten."""
     if earlier is None:
         return found
-    together = TOGETHER[earlier.outcome, found.outcome]
     if found.mixed:
         return _of_several_epochs(earlier, found)
+    together = TOGETHER[earlier.outcome, found.outcome]
     if together is found.outcome:
         why, evidence = found.why, found.evidence
     elif together is earlier.outcome:

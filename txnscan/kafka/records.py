@@ -9,7 +9,6 @@ from typing import Any
 
 from kafka.errors import CorruptRecordError, KafkaError
 from kafka.record import MemoryRecords
-from kafka.record.util import calc_crc32c
 
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.record_batch import (
@@ -65,11 +64,6 @@ def marker(data: bytes) -> Marker | None:
     if version < 0:
         raise RequestFailed(f"a marker has version {version}")
     return Marker(kind == COMMIT, coordinator_epoch, timestamp_ms)
-
-
-def crc32c(data: bytes | memoryview) -> int:
-    """The checksum of batches, by kafka-python: in Python where the library of that name is not installed."""
-    return int(calc_crc32c(data))
 
 
 def _commits(keys: Iterable[bytes | None]) -> bool:

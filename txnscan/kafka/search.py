@@ -11,13 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 
-from kafka.record.util import calc_crc32c
-
-try:
-    from crc32c import crc32c as _checksum
-except ImportError:  # an executor may have nothing but Spark's Python
-    _checksum = calc_crc32c
-
+from txnscan.kafka.checksum import crc32c
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.record_batch import (
     COMPRESSED,
@@ -66,7 +60,7 @@ def are_many(bounds: Sequence[int]) -> bool:
 def _bounds(data: bytes) -> list[int]:
     """Where the batches begin, and where the last that is whole ends. Raises RequestFailed where one is damaged."""
     found, at, end = [0], 0, len(data)
-    view, unpack, take, checksum = memoryview(data), _LENGTH_TO_CRC.unpack_from, found.append, _checksum
+    view, unpack, take, checksum = memoryview(data), _LENGTH_TO_CRC.unpack_from, found.append, crc32c
     shortest = HEADER.size - LENGTH_FROM
     while at + HEADER.size <= end:
         length, magic, crc = unpack(data, at + LENGTH_AT)

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TypeVar
 
+from txnscan.kafka.checksum import crc32c
 from txnscan.kafka.record_batch import CRC_AT, CRC_FROM, HEADER, MAGIC, MAGIC_AT
 from txnscan.offline import walk
 from txnscan.offline.disk import mapped, read
@@ -20,11 +21,6 @@ from txnscan.offline.files import BadFile, aborted, leader_epochs, snapshot, top
 from txnscan.offline.model import FileError, Replica, ReplicaFiles
 from txnscan.offline.producers import NONE, LogState, ProducerState, last_stable_offset
 from txnscan.offline.walk import Damage
-
-try:
-    from crc32c import crc32c
-except ImportError:  # an executor, to which no compiled library is sent: kafka-python's own, in Python
-    from txnscan.kafka.records import crc32c  # type: ignore[assignment]
 
 T = TypeVar("T")
 # Below this, loading numpy takes longer than it saves.
