@@ -548,8 +548,8 @@ class KnownOutcome:
     settled: the log was read for it, and reading it again would add nothing. log_error: why the log could not be read,
     or None. siblings: where else it may show how the transaction ended, None where the log names nothing.
     owner_committed: its owner was seen to have committed at this epoch, whatever the log says. evidence: the records of
-    the log that it rests on, in words. mixed: records of several producer epochs stand open together, and one marker
-    need not be right for all of them.
+    the log that it rests on, in words. producer_epoch: that the partition showed then, None where tables of an earlier
+    txnscan do not say. At another epoch, other records have joined those that the outcome is of.
     """
 
     outcome: Outcome
@@ -559,7 +559,7 @@ class KnownOutcome:
     siblings: Siblings | None = None
     owner_committed: bool = False
     evidence: tuple[str, ...] = ()
-    mixed: bool = False
+    producer_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ def _impacts(
 def unsettled(judged: Sequence[Judged], known: Mapping[TransactionKey, KnownOutcome | None]) -> list[Judged]:
     """What hangs, and of which the log may show more than earlier sweeps know."""
     hanging = [j for j in judged if j.judgement.verdict is Verdict.HANGING]
-    return [j for j in hanging if not _is_settled(known.get(j.observation.transaction_key))]
+    return [j for j in hanging if not _is_settled(known.get(j.observation.transaction_key), j.observation)]
 
 
 def with_outcomes(
@@ -236,8 +236,9 @@ def with_outcomes(
     return concluded
 
 
-def _is_settled(known: KnownOutcome | None) -> bool:
-    return known is not None and known.settled
+def _is_settled(known: KnownOutcome | None, o: Observation) -> bool:
+    """Whether nothing need be read: an epoch that rises while a transaction is open shows that records joined it."""
+    return known is not None and known.settled and known.producer_epoch == o.producer_epoch
 
 
 def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observation], int | None]:

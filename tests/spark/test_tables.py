@@ -456,6 +456,21 @@ def test_of_two_sweeps_that_know_different_things_the_tables_keep_what_is_best_k
         assert kept[at]["outcome_reason"] in best.why, pairs[at]
 
 
+def test_what_was_known_of_one_epoch_counts_against_an_abort_alone_once_others_have_joined_it(tables: Tables) -> None:
+    pairs = {100 + n: pair for n, pair in enumerate(itertools.product(Outcome, repeat=2))}
+    first, second = (
+        {at: known(pair[n], f"{n}", settled=n == 0, producer_epoch=3 + n) for at, pair in pairs.items()} for n in (0, 1)
+    )
+    tables.write(next_sweep(1, *(hanging(at, one) for at, one in first.items())))
+    tables.write(next_sweep(2, *(hanging(at, one) for at, one in second.items())))
+    kept = {row["start_offset"]: row for row in incidents(tables).values()}
+    for at in pairs:
+        best = best_known(first[at], second[at])
+        found = (kept[at]["outcome"], kept[at]["outcome_settled"], kept[at]["outcome_epoch"])
+        assert found == (best.outcome.value, False, 4), pairs[at]
+        assert kept[at]["outcome_reason"] in best.why, pairs[at]
+
+
 def test_what_was_known_of_an_incident_outlives_its_being_resolved(tables: Tables) -> None:
     tables.write(next_sweep(1, hanging(100, KNOWN)))
     tables.write(next_sweep(2))

@@ -697,7 +697,7 @@ def swept(
         return with_outcomes(transactions, known, decided)
 
 
-COMMITTED = KnownOutcome(Outcome.COMMITTED, "it was proven", settled=True)
+COMMITTED = KnownOutcome(Outcome.COMMITTED, "it was proven", settled=True, producer_epoch=3)
 
 
 def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLogs) -> None:
@@ -716,6 +716,14 @@ def test_what_is_settled_is_not_read_again(cluster: FakeLogs) -> None:
     (found,) = swept(cluster, one, earlier={one.observation.transaction_key: COMMITTED})
     assert (found.judgement.outcome, found.judgement.outcome_reason) == ("committed", "it was proven")
     assert cluster.asked == [] or {name for _, name in cluster.asked} == {"Metadata"}
+
+
+def test_what_was_settled_at_another_epoch_is_read_again_since_records_have_joined_it(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    one = owned(1)
+    (found,) = swept(cluster, one, earlier={one.observation.transaction_key: replace(COMMITTED, producer_epoch=2)})
+    assert found.judgement.outcome == "maybe_committed"
+    assert cluster.reads_of(STATE)
 
 
 @pytest.mark.parametrize("earlier", [None, replace(COMMITTED, settled=False)], ids=["nothing", "something"])

@@ -1206,30 +1206,43 @@ def test_of_a_long_chain_the_last_50_records_are_kept_as_evidence() -> None:
     assert [line.split()[1] for line in found.evidence] == [f"{offset}:" for offset in range(13, 63)]
 
 
-SEVERAL_EPOCHS = KnownOutcome(Outcome.UNKNOWN, "records of epochs 3 to 4 stand in the open transaction", mixed=True)
+SEVERAL_EPOCHS = KnownOutcome(UNKNOWN, "records of epochs 3 to 4 stand in the open transaction", producer_epoch=4)
 
 
 @pytest.mark.parametrize(
-    ("earlier", "together"),
+    ("earlier", "found", "together"),
     [
-        (Outcome.COMMITTED, Outcome.MAYBE_COMMITTED),
-        (Outcome.MAYBE_COMMITTED, Outcome.MAYBE_COMMITTED),
-        (Outcome.NOT_COMMITTED, Outcome.UNKNOWN),
-        (Outcome.UNKNOWN, Outcome.UNKNOWN),
+        (COMMITTED, UNKNOWN, MAYBE),
+        (COMMITTED, MAYBE, MAYBE),
+        (MAYBE, UNKNOWN, MAYBE),
+        (NOT, UNKNOWN, UNKNOWN),
+        (NOT, MAYBE, MAYBE),
+        (UNKNOWN, UNKNOWN, UNKNOWN),
+        (COMMITTED, NOT, MAYBE),
+        (NOT, COMMITTED, COMMITTED),
+        (MAYBE, COMMITTED, COMMITTED),
+        (UNKNOWN, NOT, NOT),
     ],
 )
 def test_what_was_proven_of_one_epoch_is_not_true_of_late_records_of_another_that_join_it(
-    earlier: Outcome, together: Outcome
+    earlier: Outcome, found: Outcome, together: Outcome
 ) -> None:
-    known = best_known(KnownOutcome(earlier, "it was proven", settled=True, owner_committed=True), SEVERAL_EPOCHS)
-    assert (known.outcome, known.settled, known.owner_committed) == (together, False, True)
-    committed = together is Outcome.MAYBE_COMMITTED
-    assert known.why == (f"it was proven, but {SEVERAL_EPOCHS.why}" if committed else SEVERAL_EPOCHS.why)
-    maybe = replace(SEVERAL_EPOCHS, outcome=Outcome.MAYBE_COMMITTED)
-    assert best_known(KnownOutcome(earlier, "it was proven"), maybe).outcome is Outcome.MAYBE_COMMITTED
+    before = known(earlier, "it was proven", owner_committed=True, producer_epoch=3)
+    best = best_known(before, replace(SEVERAL_EPOCHS, outcome=found))
+    assert (best.outcome, best.settled, best.owner_committed, best.producer_epoch) == (together, False, True, 4)
+    vetoed = earlier in (COMMITTED, MAYBE) and found is not COMMITTED
+    assert best.why == (f"it was proven, but {SEVERAL_EPOCHS.why}" if vetoed else SEVERAL_EPOCHS.why)
 
 
-def test_records_of_several_epochs_are_told_where_the_first_record_shows_it() -> None:
-    for first_epoch, mixed in ((3, False), (2, True), (None, False)):
+@pytest.mark.parametrize(("earlier", "found", "kept"), [(None, 4, 4), (4, None, 4), (4, 4, 4), (None, None, None)])
+def test_where_the_epoch_of_an_outcome_is_not_known_it_is_taken_to_be_the_same(
+    earlier: int | None, found: int | None, kept: int | None
+) -> None:
+    best = best_known(known(COMMITTED, producer_epoch=earlier), known(UNKNOWN, producer_epoch=found))
+    assert (best.outcome, best.producer_epoch) == (COMMITTED, kept)
+
+
+def test_an_outcome_keeps_the_epoch_that_its_partition_showed() -> None:
+    for first_epoch in (3, 2, None):
         of_data = OutcomeEvidence(observation(producer_epoch=3), 9, first_epoch, 0, None, (), None, None)
-        assert outcome(of_data).mixed is mixed
+        assert outcome(of_data).producer_epoch == 3

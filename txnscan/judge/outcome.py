@@ -121,7 +121,7 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
         log_error=evidence.log_error,
         siblings=siblings(evidence.logged, evidence.observation),
         evidence=_in_words(evidence.logged, evidence.observation),
-        mixed=evidence.first_epoch not in (None, evidence.observation.producer_epoch),
+        producer_epoch=evidence.observation.producer_epoch,
     )
 
 
@@ -461,8 +461,8 @@ def best_known(earlier: KnownOutcome | None, found: KnownOutcome) -> KnownOutcom
     """What is known of a transaction, given what was known of it earlier. A commit that was seen is never forgotten."""
     if earlier is None:
         return found
-    if found.mixed:
-        return _of_several_epochs(earlier, found)
+    if None not in (earlier.producer_epoch, found.producer_epoch) and earlier.producer_epoch != found.producer_epoch:
+        return _since_another_epoch(earlier, found)
     together = TOGETHER[earlier.outcome, found.outcome]
     if together is found.outcome:
         why, evidence = found.why, found.evidence
@@ -479,19 +479,23 @@ def best_known(earlier: KnownOutcome | None, found: KnownOutcome) -> KnownOutcom
         siblings=earlier.siblings or found.siblings,
         owner_committed=earlier.owner_committed or found.owner_committed,
         evidence=evidence,
+        producer_epoch=earlier.producer_epoch if found.producer_epoch is None else found.producer_epoch,
     )
 
 
-def _of_several_epochs(earlier: KnownOutcome, found: KnownOutcome) -> KnownOutcome:
-    """What is known where late records of another epoch have joined those that the earlier outcome was of: a COMMIT
-    would show what was aborted, and an ABORT delete what was committed, before them or among them.
+def _since_another_epoch(earlier: KnownOutcome, found: KnownOutcome) -> KnownOutcome:
+    """What is known where the partition showed another epoch before: late records have joined those that the earlier
+    outcome was of, or have taken their place. A COMMIT would show what was aborted, and an ABORT delete what was
+    committed, before them or among them; so of what was known only a commit counts, and only against an ABORT.
     """
-    committed = {Outcome.COMMITTED, Outcome.MAYBE_COMMITTED} & {earlier.outcome, found.outcome}
+    if earlier.outcome in (Outcome.COMMITTED, Outcome.MAYBE_COMMITTED) and found.outcome is not Outcome.COMMITTED:
+        outcome, why = Outcome.MAYBE_COMMITTED, f"{earlier.why}, but {found.why}"
+    else:
+        outcome, why = found.outcome, found.why
     return replace(
         found,
-        outcome=Outcome.MAYBE_COMMITTED if committed else found.outcome,
-        why=f"{earlier.why}, but {found.why}" if earlier.outcome in committed else found.why,
-        settled=False,
+        outcome=outcome,
+        why=why,
         siblings=earlier.siblings or found.siblings,
         owner_committed=earlier.owner_committed or found.owner_committed,
         evidence=found.evidence or earlier.evidence,

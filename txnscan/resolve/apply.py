@@ -395,7 +395,9 @@ class _Run:
 
     def _remember(self, action: Action, refused: Result) -> None:
         if refused.learned is not None:
-            self.journal.remember(action, KnownOutcome(refused.learned, refused.detail, settled=True))
+            epoch = action.producer_epoch
+            learned = KnownOutcome(refused.learned, refused.detail, settled=True, producer_epoch=epoch)
+            self.journal.remember(action, learned)
 
     def _send(self, action: Action, leader: int) -> Result:
         """The last look, and the marker right behind it."""

@@ -8,7 +8,7 @@ hangs counts as watched for long enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -94,8 +94,8 @@ def _incident(judged: Judged) -> str:
 
 @dataclass(frozen=True)
 class Written:
-    """A marker that apply has written. alone: whether nothing happened between the last look and it. accepted: whether
-    nothing was known of the outcome, and the option said to abort all the same. world: the moment before it was
+    """A marker that apply has written. accepted: whether nothing was known of the outcome, and the option said to abort
+    all the same. described: the world from when each coordinator answered last. world: the moment before the marker was
     appended.
     """
 
@@ -103,8 +103,8 @@ class Written:
     leader: int
     offset: int
     marker: Marker
-    alone: bool
     accepted: bool
+    described: Mapping[int, World]
     world: World
 
 
@@ -113,10 +113,10 @@ class SimulatedBrokers(LiveBrokers):
 
     def __init__(self, simulation: Simulation, cluster_class: type[SimulatedCluster] = SimulatedCluster) -> None:
         super().__init__(CONFIG)
+        simulation.keeps_worlds = True
         self._simulation = simulation
         self._cluster_class = cluster_class
         self._settings = ConnectionSettings()
-        self._looked: object = None
         self._accepted = False
         self.written: list[Written] = []
 
@@ -131,10 +131,8 @@ class SimulatedBrokers(LiveBrokers):
 
     def prove_again(self, action: Action) -> Judged | None:
         """See Brokers."""
-        judged = super().prove_again(action)
         self._accepted = action.needs == ACCEPT_UNKNOWN
-        self._looked = self._simulation.world.key
-        return judged
+        return super().prove_again(action)
 
     @contextmanager
     def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
@@ -144,13 +142,13 @@ class SimulatedBrokers(LiveBrokers):
     def _write(self, leader: int, marker: MarkerToWrite) -> int:
         world = self._simulation.world
         before, key = world.copy(), (marker.topic, marker.partition)
-        alone = world.key == self._looked
         code = marker.answered(self._simulation.send(leader, marker.request()))
         if code == ErrorCode.NONE:
             epochs = (marker.producer_epoch, max(marker.coordinator_epoch, 0))
             appended = Marker(marker.producer_id, *epochs, marker.commit)
             offset = len(world.logs[key, leader]) - 1
-            self.written.append(Written(key, leader, offset, appended, alone, self._accepted, before))
+            described = dict(self._simulation.last_asked)
+            self.written.append(Written(key, leader, offset, appended, self._accepted, described, before))
         return code
 
 
@@ -274,17 +272,28 @@ def harm(written: Written, end: World) -> str | None:
 
 
 def _disturbed(written: Written) -> str | None:
-    """Whether an owner of the producer id was in the middle of a transaction when the marker came, and the last look
-    could have seen it.
+    """Which owner of the producer id was in the middle of a transaction when its coordinator was asked last, and still
+    when the marker came. One that began between the two is in nobody's sight.
     """
-    world = written.world
-    if not written.alone:
-        return None
-    for (broker_id, name), held in world.held.items():
-        metadata = held.metadata
-        coordinator = world.coordinators.get((broker_id, world.coordinator_of(name)))
-        busy = metadata.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
-        serves = coordinator is not None and coordinator.whole and not coordinator.loading and world.up(broker_id)
-        if busy and serves and metadata.producer_id == written.marker.producer_id:
-            return f"'{name}' was in the middle of a transaction"
+    producer_id = written.marker.producer_id
+    for broker_id, described in written.described.items():
+        disturbed = sorted(_busy(described, broker_id, producer_id) & _busy(written.world, broker_id, producer_id))
+        if disturbed:
+            return f"'{disturbed[0]}' was in the middle of a transaction"
     return None
+
+
+def _busy(world: World, broker_id: int, producer_id: int) -> set[str]:
+    """The ids with this producer id that this broker serves as their coordinator, in the middle of a transaction."""
+    return {
+        name
+        for (broker, name), held in world.held.items()
+        if (broker, held.metadata.producer_id) == (broker_id, producer_id)
+        and held.metadata.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
+        and _serves(world, broker_id, name)
+    }
+
+
+def _serves(world: World, broker_id: int, transactional_id: str) -> bool:
+    coordinator = world.coordinators.get((broker_id, world.coordinator_of(transactional_id)))
+    return coordinator is not None and coordinator.whole and not coordinator.loading and world.up(broker_id)

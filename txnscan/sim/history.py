@@ -62,7 +62,7 @@ class Simulation:
 
     turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
     asked_worlds: copies of the world from while coordinators were asked, if kept; holder_worlds: from while they were
-    asked what they hold, without proof.
+    asked what they hold, without proof; last_asked: from when each coordinator answered last.
     """
 
     world: World
@@ -72,6 +72,7 @@ class Simulation:
     point: int = 0
     asked_worlds: list[World] = field(default_factory=list)
     holder_worlds: list[World] = field(default_factory=list)
+    last_asked: dict[int, World] = field(default_factory=dict)
 
     def send(self, broker_id: int, request: Any) -> Any:
         """The answer, after whatever happens before it."""
@@ -81,9 +82,11 @@ class Simulation:
         self.pilot(self, self.point, asked, request)
         self.point += 1
         if self.keeps_worlds and api_name(request) in _COORDINATOR_APIS:
-            self.asked_worlds.append(self.world.copy())
+            copy = self.world.copy()
+            self.asked_worlds.append(copy)
+            self.last_asked[asked] = copy
             if getattr(request, "state_filters", ()):
-                self.holder_worlds.append(self.world.copy())
+                self.holder_worlds.append(copy)
         return answer(self.world, asked, request)
 
     def sleep(self, seconds: float) -> None:

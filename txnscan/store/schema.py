@@ -438,6 +438,12 @@ KNOWN = (
         "The records of __transaction_state that the outcome rests on",
         _known("evidence"),
     ),
+    Column(
+        "outcome_epoch",
+        "INT",
+        "Producer epoch that the partition showed when the outcome was looked for; at another it is looked for anew",
+        _known("producer_epoch"),
+    ),
 )
 
 INCIDENTS = Table(

@@ -401,6 +401,7 @@ def known_outcome(row: Row) -> KnownOutcome | None:
         siblings=from_row(Siblings, row["siblings"]) if row["siblings"] is not None else None,
         owner_committed=bool(row["owner_committed"]),
         evidence=tuple(row["outcome_evidence"] or ()),
+        producer_epoch=row["outcome_epoch"],
     )
 
 
@@ -434,12 +435,19 @@ def _best_known() -> Iterable[tuple[str, str]]:
         f"WHEN t.outcome = '{earlier}' AND s.outcome = '{found}' THEN '{together}'"
         for (earlier, found), together in TOGETHER.items()
     )
-    outcome = f"CASE {' '.join(pairs)} ELSE coalesce(s.outcome, t.outcome) END"
+    at_another_epoch = "t.outcome_epoch <> s.outcome_epoch"
+    veto = "t.outcome IN ('committed', 'maybe_committed') AND s.outcome <> 'committed'"
+    outcome = (
+        f"CASE WHEN {at_another_epoch} AND {veto} THEN 'maybe_committed' WHEN {at_another_epoch} THEN s.outcome "
+        f"{' '.join(pairs)} ELSE coalesce(s.outcome, t.outcome) END"
+    )
     yield "outcome", outcome
+    yield "outcome_epoch", "coalesce(s.outcome_epoch, t.outcome_epoch)"
+    settled = "CASE WHEN {other} THEN s.{name} ELSE coalesce(t.{name}, false) OR coalesce(s.{name}, false) END"
+    yield "outcome_settled", settled.format(other=at_another_epoch, name="outcome_settled")
     for name in ("outcome_reason", "outcome_evidence"):
         yield name, f"CASE WHEN t.outcome IS NULL OR {outcome} = s.outcome THEN s.{name} ELSE t.{name} END"
-    for name in ("outcome_settled", "owner_committed"):
-        yield name, f"coalesce(t.{name}, false) OR coalesce(s.{name}, false)"
+    yield "owner_committed", "coalesce(t.owner_committed, false) OR coalesce(s.owner_committed, false)"
     yield "siblings", "CASE WHEN t.siblings IS NULL THEN s.siblings ELSE t.siblings END"
 
 
