@@ -16,6 +16,7 @@ from tests.bench import (
     busy,
     cold,
     commands,
+    cores,
     costs,
     distribution,
     history,
@@ -43,6 +44,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], Finding]] = MappingProxyType(
         "costs": costs.run,
         "distribution": distribution.run,
         "offline": offline.run,
+        "cores": cores.run,
         "history": history.run,
         "year": year.run,
     }
