@@ -137,7 +137,8 @@ class Scan:
 
     max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
     rows in the tables too. proven: the topic id of each partition whose leader's answer the last read of it proved.
-    broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for.
+    broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for. read_bytes: what was
+    read of producers' states and of `__transaction_state`.
     """
 
     sweep_id: str
@@ -164,6 +165,7 @@ class Scan:
     store_all: bool = False
     broker_ids: tuple[int, ...] = ()
     impacts: Mapping[TransactionKey, Impact] = field(default_factory=dict)
+    read_bytes: int = 0
 
     def impact(self, judged: Judged) -> Impact | None:
         """What a transaction blocks, where it hangs and that was looked for."""

@@ -196,8 +196,8 @@ class OpenProducer:
 class WideRow:
     """What the wide read sends back: a partition with open transactions, a partition with an error, or a count.
 
-    A count row has no topic; its `answered` and `producers` cover every partition of one request. lacks_api: the API
-    that the leader does not have, where that is the error.
+    A count row has no topic; its `answered`, `producers` and `read_bytes`, the size of the answer, cover every
+    partition of one request. lacks_api: the API that the leader does not have, where that is the error.
     """
 
     leader: int
@@ -205,6 +205,7 @@ class WideRow:
     partition: int | None = None
     answered: int = 0
     producers: int = 0
+    read_bytes: int = 0
     open_producers: tuple[OpenProducer, ...] = ()
     error: str | None = None
     lacks_api: str | None = None
@@ -279,7 +280,7 @@ class LogRow:
     """What a partition of `__transaction_state` holds of some ids, up to the offset that was reached, or the error.
 
     unserved: the error is that the broker that all name its leader did not serve it. whole_from, expected: from where
-    on nothing was missing at its end, and the offset that comes next.
+    on nothing was missing at its end, and the offset that comes next. read_bytes: of the log, as brokers sent it.
     """
 
     partition: int
@@ -289,6 +290,7 @@ class LogRow:
     whole_from: int = -1
     expected: int = -1
     unserved: bool = False
+    read_bytes: int = 0
 
 
 class State(StrEnum):

@@ -169,6 +169,7 @@ def scan(
         store_all=config.store_all,
         broker_ids=tuple(sorted(broker.broker_id for broker in view.brokers)),
         impacts=impacts,
+        read_bytes=cluster.read_bytes,
     )
 
 

@@ -179,6 +179,15 @@ def test_a_log_is_read_in_as_many_pieces_as_it_takes(bytes_max: int) -> None:
     assert (kept(row), row.reached, {one.whole_from for one in row.records}) == ([(0, "X"), (2, "X")], 4, {0})
 
 
+@pytest.mark.parametrize(("name", "passes"), [("X", 2), ("Y", 1)])
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+def test_a_row_says_how_much_was_read_for_it_in_both_passes(name: str, passes: int, bytes_max: int) -> None:
+    batches = numbered([record("Y", OTHER)], [record(name, WANTED if name == "X" else OTHER)])
+    cluster = log_of(*batches)
+    cluster.fetch_max_bytes = bytes_max
+    assert row_of(cluster).read_bytes == passes * sum(map(len, batches))
+
+
 def test_a_row_goes_to_another_process_and_back() -> None:
     row = row_of(log_of(*numbered([record("X")])))
     assert pickle.loads(pickle.dumps(row)) == row

@@ -58,6 +58,11 @@ def test_open_transactions_are_counted_by_topic_verdict_reason_and_lateness() ->
     assert found["txnscan_candidates", ()] == 2
 
 
+def test_a_sweep_says_how_long_it_took_and_how_much_it_read() -> None:
+    found = of(scan(started_at_ms=NOW_MS - 1_500, finished_at_ms=NOW_MS, read_bytes=12_345))
+    assert (found["txnscan_sweep_duration_seconds", ()], found["txnscan_sweep_read_bytes", ()]) == (1.5, 12_345)
+
+
 def test_what_is_over_is_not_counted_as_open() -> None:
     found = of(scan(judged(second_start_offset=None, second_producer_epoch=None)))
     assert not [name for name, _ in found if name == "txnscan_open_transactions"]

@@ -49,7 +49,8 @@ class Cluster:
     """A cluster as the driver sees it. Use it as a context manager.
 
     threads: how many brokers to ask at once; with 0 they are asked in order, in the caller's thread.
-    sleep: waits between tries, in seconds. random_token: makes ids that no application has.
+    sleep: waits between tries, in seconds. random_token: makes ids that no application has. read_bytes: what was read
+    of producers' states and of `__transaction_state`, wherever that was, in bytes.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Cluster:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
         self.sleep = sleep
         self.random_token = random_token
+        self.read_bytes = 0
 
     @property
     def principal(self) -> str:

@@ -86,6 +86,7 @@ def _read_logs(
     # A large log takes long, and until one is read nothing else would be said.
     on_progress(0, len(batches))
     read = engine.read(ReadLog(cluster.clients), batches, LogRow, on_progress)
+    cluster.read_bytes += sum(row.read_bytes for row in read)
     rows |= {row.partition: row for row in read}
     return {k: Log(cluster, led[k], rows[k], wanted[k]) for k in wanted}
 

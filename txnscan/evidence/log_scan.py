@@ -48,19 +48,28 @@ def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) ->
     try:
         start = start_of(send, partition)
         names: set[str] = set()
-        reached = start
+        reached, read_bytes = start, 0
         for piece in pieces(send, partition, start, None, of_producers(wanted)):
             names |= names_in(piece.batches, piece.offset, wanted)
-            reached = piece.reached
+            reached, read_bytes = piece.reached, read_bytes + piece.size_bytes
         records = Records(wanted)
         if names:
             for piece in pieces(send, partition, start, reached, of_ids(names)):
                 records.take_all(piece.batches, piece.offset, names)
+                read_bytes += piece.size_bytes
     except (RequestFailed, UnknownRecord) as failed:
         error = log_error(partition.partition, failed, principal)
         yield LogRow(partition.partition, error, unserved=is_unserved(failed))
         return
-    yield LogRow(partition.partition, None, reached, tuple(records.kept), records.whole_from, records.expected)
+    yield LogRow(
+        partition.partition,
+        None,
+        reached,
+        tuple(records.kept),
+        records.whole_from,
+        records.expected,
+        read_bytes=read_bytes,
+    )
 
 
 def log_error(k: int, failed: Exception, principal: str) -> str:
@@ -80,11 +89,12 @@ def is_unserved(failed: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some batches of a log, read from an offset on, and the offset that was reached."""
+    """Some batches of a log, read from an offset on, and the offset that was reached. size_bytes: of what was read."""
 
     batches: tuple[Batch, ...]
     offset: int
     reached: int
+    size_bytes: int
 
 
 def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted | None) -> Iterator[Piece]:
@@ -94,7 +104,7 @@ def pieces(send: Send, partition: Partition, offset: int, end: int | None, wante
     while end is None or offset < end:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, wanted=wanted)
         reached = fetched.next_offset(offset)
-        yield Piece(tuple(_before(fetched.batches, end)), offset, reached)
+        yield Piece(tuple(_before(fetched.batches, end)), offset, reached, fetched.size_bytes)
         if reached >= fetched.high_watermark:
             return
         if reached == offset:

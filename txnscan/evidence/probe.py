@@ -22,6 +22,7 @@ from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import DescribedPartition, by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.frames import Counted
 from txnscan.kafka.list_offsets import ListedOffset, Offset, list_offsets
 from txnscan.model import Key, NarrowRow, OffsetsRow, Partition, ReadBatch, WideBatch, WideRow
 
@@ -31,8 +32,9 @@ def read_wide(batch: WideBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) 
 
     principal: the scanner's name, for what to grant it.
     """
+    counted = Counted(send)
     try:
-        described = describe_producers(send, batch.leader, batch.indexes)
+        described = describe_producers(counted, batch.leader, batch.indexes)
     except RequestFailed as failed:
         for topic, indexes in batch.indexes.items():
             for index in indexes:
@@ -40,7 +42,12 @@ def read_wide(batch: WideBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) 
                 yield replace(_wide_row(batch, (topic, index), failure, principal), lacks_api=failed.lacks_api)
         return
     answered = [d for d in described.values() if d.error is None]
-    yield WideRow(leader=batch.leader, answered=len(answered), producers=sum(d.producers for d in answered))
+    yield WideRow(
+        leader=batch.leader,
+        answered=len(answered),
+        producers=sum(d.producers for d in answered),
+        read_bytes=counted.read_bytes,
+    )
     for key, answer in described.items():
         if answer.open_producers or answer.error is not None:
             yield _wide_row(batch, key, answer, principal)

@@ -103,6 +103,7 @@ class Reader:
             WideRow,
             lambda done, total: on_progress(done * count // total, count),
         )
+        self._cluster.read_bytes += sum(row.read_bytes for row in rows)
         failed = [
             ScanError("read", r.error, r.leader, r.topic, r.partition, r.lacks_api) for r in rows if r.error is not None
         ]

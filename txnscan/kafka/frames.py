@@ -89,6 +89,19 @@ class _Undecoded:
         return Body(self._version, received.read())
 
 
+class Counted:
+    """Sends as another does, and counts the bytes of the answers that came as bytes."""
+
+    def __init__(self, send: Callable[[int, Any], Any]) -> None:
+        self._send = send
+        self.read_bytes = 0
+
+    def __call__(self, broker_id: int, request: Any) -> Any:
+        answer = self._send(broker_id, request)
+        self.read_bytes += len(answer.data) if isinstance(answer, Body) else 0
+        return answer
+
+
 def api_name(request: Any) -> str:
     """The API of a request, `AsBytes` or not."""
     return type(request.request if isinstance(request, AsBytes) else request).__name__.removesuffix("Request")

@@ -42,6 +42,10 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("cluster",),
         ),
         "txnscan_sweep_duration_seconds": ("How long the last sweep took", ("cluster",)),
+        "txnscan_sweep_read_bytes": (
+            "Producers' states and __transaction_state as the last sweep read them, nearly all that it reads",
+            ("cluster",),
+        ),
         "txnscan_sweeps_total": ("Sweeps since this process began, by how they ended", ("cluster", "result")),
         "txnscan_sweep_complete": ("Whether the last sweep observed everything", ("cluster",)),
         "txnscan_coverage_ratio": (
@@ -213,6 +217,7 @@ def _of_cluster(watched: Watched) -> Iterator[Sample]:
 def _of_sweep(scan: Scan) -> Iterator[Sample]:
     yield "txnscan_cluster_info", [scan.cluster_id], 1
     yield "txnscan_sweep_duration_seconds", [], (scan.finished_at_ms - scan.started_at_ms) / 1_000
+    yield "txnscan_sweep_read_bytes", [], scan.read_bytes
     yield "txnscan_sweep_complete", [], scan.complete
     answered = scan.partitions_planned - scan.partitions_failed
     yield "txnscan_coverage_ratio", ["partitions"], _share(answered, scan.partitions_planned)

@@ -629,6 +629,12 @@ SWEEPS = Table(
             lambda s, _: s.healthy,
         ),
         Column("warnings", "ARRAY<STRING>", "What the sweep warned of", lambda s, _: list(s.warnings)),
+        Column(
+            "read_bytes",
+            "BIGINT",
+            "Bytes of producers' states and of __transaction_state that were read, which is nearly all that is read",
+            lambda s, _: s.read_bytes,
+        ),
     ),
     (
         ("partitions_add_up", "partitions_answered + partitions_failed = partitions_planned"),
