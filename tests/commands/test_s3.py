@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from tests.builders import judged, scan
 from tests.process import ROOT
@@ -15,6 +16,7 @@ from tests.s3 import BUCKET, s3_server
 from txnscan.config import ConfigError
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.lock import Lock, check_exclusive
+from txnscan.store.delta_rs import DeltaRs
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS, SWEEPS
 
@@ -118,3 +120,14 @@ def test_amazons_own_needs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
     check_exclusive(open_tables(LOCATION, None), LOCATION)
+
+
+def test_what_storage_says_is_one_plain_sentence_without_colours() -> None:
+    error = DeltaError(
+        "Kernel error -> Generic S3 error \x1b[31m\u21b3\x1b[0m Error performing GET http://host/b/_last_checkpoint in 5 s, "
+        "after 10 retries - HTTP error \x1b[31m\u21b3\x1b[0m error sending request"
+    )
+    assert DeltaRs("s3://b/x").said(error) == (
+        "Kernel error: Generic S3 error: Error performing GET http://host/b/_last_checkpoint in 5 s, after 10 retries - "
+        "HTTP error: error sending request"
+    )

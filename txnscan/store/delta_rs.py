@@ -7,6 +7,7 @@ disks by a hard link, in object stores by a conditional put.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -49,6 +50,8 @@ from txnscan.store.schema import Column, Table
 # What Spark calls a scheme and what object_store calls it.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SAID_MAX = 300
+# What stands between an error and its cause, in red.
+_ARROW = re.compile(r" *(?:->|\x1b\[\d+m\u21b3\x1b\[0m) *")
 # Set where S3 is another server than Amazon's.
 _OTHER_SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 # Keeps the log short by itself: a checkpoint every so often, and what is older than the log's retention goes with it.
@@ -235,7 +238,7 @@ class DeltaRs:
     def said(self, error: BaseException) -> str:
         """See Delta."""
         # What follows a blank line shows data.
-        said = " ".join(str(error).partition("\n\n")[0].partition("\nPreview of")[0].split())
+        said = " ".join(_ARROW.sub(": ", str(error)).partition("\n\n")[0].partition("\nPreview of")[0].split())
         said = said.removeprefix("Generic DeltaTable error: ").removeprefix("External error: ")
         return said if len(said) <= _SAID_MAX else f"{said[:_SAID_MAX]} ..."
 
