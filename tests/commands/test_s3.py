@@ -124,10 +124,12 @@ def test_amazons_own_needs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_storage_says_is_one_plain_sentence_without_colours() -> None:
     error = DeltaError(
-        "Kernel error -> Generic S3 error \x1b[31m\u21b3\x1b[0m Error performing GET http://host/b/_last_checkpoint in 5 s, "
+        "Kernel error -> Generic S3 error \x1b[31m\u21b3\x1b[0m Error performing GET http://host/b/_last_checkpoint "
+        "in 5 s, "
         "after 10 retries - HTTP error \x1b[31m\u21b3\x1b[0m error sending request"
     )
     assert DeltaRs("s3://b/x").said(error) == (
-        "Kernel error: Generic S3 error: Error performing GET http://host/b/_last_checkpoint in 5 s, after 10 retries - "
+        "Kernel error: Generic S3 error: Error performing GET http://host/b/_last_checkpoint in 5 s, "
+        "after 10 retries - "
         "HTTP error: error sending request"
     )
