@@ -94,11 +94,6 @@ EXPLAINED: dict[Key, str] = {
     (
         "judge/rules.py",
         "",
-        "may_send_again, orphan → orphan, may_send_again",
-    ): "one needs one view, the other none",
-    (
-        "judge/rules.py",
-        "",
         "orphan, maybe_committed → maybe_committed, orphan",
     ): "one needs no view, the other one",
     ("judge/rules.py", "", "stale_epoch, live_epoch → live_epoch, stale_epoch"): (

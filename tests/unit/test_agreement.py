@@ -11,8 +11,8 @@ from tests.fakes import FakeCluster, FakePartition, broker, one_by_one
 from txnscan.evidence.agreement import Agreement, Unagreed, read_agreement
 from txnscan.evidence.reads import confirmed
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
-from txnscan.kafka.errors import ErrorCode
-from txnscan.model import Broker, ClusterView, NarrowRow, Partition, Topic
+from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.model import Broker, ClusterView, NarrowRow, Partition, ScanError, Topic
 
 
 @pytest.fixture
@@ -107,6 +107,17 @@ def test_an_unreachable_broker_that_others_still_name_leaves_every_leader_unknow
     for index in range(3):
         assert why_not(agreement, index=index) == "not every broker said who leads it: broker 3 cannot be reached"
     assert [(e.stage, e.broker) for e in agreement.errors] == [("metadata", 3)]
+
+
+def test_a_broker_that_does_not_support_metadata_is_told_with_the_api_that_it_lacks(cluster: FakeCluster) -> None:
+    def unsupported(broker_id: int, answer: object) -> object:
+        if broker_id == 3:
+            raise RequestFailed.unsupported("broker 3", "Metadata")
+        return answer
+
+    cluster.edit["Metadata"] = unsupported
+    said = "broker 3 does not support Metadata"
+    assert agree(cluster).errors == (ScanError("metadata", said, 3, lacks_api="Metadata"),)
 
 
 def test_an_unreachable_broker_that_one_other_names_is_still_waited_for(cluster: FakeCluster) -> None:

@@ -262,7 +262,8 @@ def test_what_is_held_names_its_partition(field: str, value: object) -> None:
 
 
 def test_what_is_held_and_overdue_says_what_it_blocks_and_keeps_its_verdict() -> None:
-    held = judged(view("Ongoing", 3, ("p-0",)), first_error=HELD, second_error=HELD, second_high_watermark=None)
+    unread = {"second_high_watermark": None, "second_last_stable_offset": None}
+    held = judged(view("Ongoing", 3, ("p-0",)), first_error=HELD, second_error=HELD, **unread)
     row = OffsetsRow("p", 0, high_watermark=120, last_stable_offset=100)
     told = with_offsets(held, row)
     assert (told.observation.second_high_watermark, told.observation.second_last_stable_offset) == (120, 100)

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
 from txnscan.evidence.probe import failed_partitions, read_narrow, read_offsets, read_wide
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, lacks
-from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import Body
 from txnscan.model import NarrowRow, ReadBatch, WideBatch, WideRow
 
@@ -155,6 +155,19 @@ def test_a_wide_request_that_fails_as_a_whole_gives_an_error_row_per_partition(c
     rows = wide(cluster)
     assert set(rows) == set(KEYS)
     assert {row.error for row in rows.values()} == {"broker 1 cannot be reached"}
+
+
+def test_a_leader_that_does_not_support_describe_producers_is_told_with_the_api_that_it_lacks(
+    cluster: FakeCluster,
+) -> None:
+    def unsupported(broker_id: int, answer: Any) -> Any:
+        raise RequestFailed.unsupported("broker 1", "DescribeProducers")
+
+    cluster.edit["DescribeProducers"] = unsupported
+    said = "broker 1 lacks an API of Kafka 2.8 and newer: it does not support DescribeProducers"
+    told = {(row.error, row.lacks_api) for row in wide(cluster).values()}
+    told |= {(row.error, row.lacks_api) for row in narrow(cluster).values()}
+    assert told == {(said, "DescribeProducers")}
 
 
 def null_topics(broker_id: int, answer: Any) -> Any:
@@ -359,6 +372,14 @@ def test_where_partitions_stand_is_told_by_their_leaders_without_proof(cluster: 
     assert [(row.topic, row.partition) for row in rows] == [("t", 0), ("u", 0)]
     assert all(row.last_stable_offset <= row.high_watermark for row in rows)
     assert {name for _, name in cluster.asked} == {"ListOffsets"}
+
+
+@pytest.mark.parametrize("step", ["high watermark", "last stable"])
+def test_where_a_partition_stands_is_left_out_where_its_leader_tells_one_of_its_offsets_alone(
+    cluster: FakeCluster, step: str
+) -> None:
+    cluster.partitions["t", 0].errors[step] = 6
+    assert [row.topic for row in read_offsets(batch(cluster, ("t", 0), ("u", 0)), cluster.send)] == ["u"]
 
 
 def test_where_a_partition_stands_is_left_out_when_its_leader_does_not_say(cluster: FakeCluster) -> None:

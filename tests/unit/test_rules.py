@@ -241,6 +241,13 @@ CASES = (
         Reason.COVERAGE,
         "uncovered and hidden: a broker that does not answer comes before ids that one hides",
     ),
+    Case(
+        "first-9",
+        replace(evidence(view("PrepareCommit", 4, (Q,))), log_contradiction="its last record of 'X' is Ongoing"),
+        INDETERMINATE,
+        Reason.DECIDED,
+        "its marker may be sent again, and the log says otherwise: what to do about the decision is known",
+    ),
     # the partition was not proven
     Case(
         "35",

@@ -18,7 +18,7 @@ from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conc
 from txnscan.kafka.acls import DESCRIBE_ALL_IDS, Permission, lacks
 from txnscan.kafka.coordinator import coordinator_partition, probe_ids
 from txnscan.kafka.describe_transactions import DescribedTransaction
-from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.kafka.list_transactions import ListedTransaction
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
@@ -186,6 +186,10 @@ def answers_of(
     return replace(CoordinatorAnswers(broker_id, before, {}, {}, later, None, ()), **changes)
 
 
+def failure(broker_id: int) -> ScanError:
+    return ScanError("snapshot", "cut off", broker_id)
+
+
 def uncovered(snapshot: Snapshot) -> set[int | None]:
     assert snapshot.coordinators_proven == snapshot.coordinators_planned - len(snapshot.coverage_errors)
     return {error.partition for error in snapshot.coverage_errors}
@@ -341,7 +345,7 @@ def test_a_partition_that_is_not_covered_is_told_with_its_broker_where_one_is_kn
 
 
 def test_errors_of_brokers_are_told_in_the_order_of_their_ids(cluster: FakeCluster) -> None:
-    answers = [answers_of(b, error=f"e{b}", hidden=(f"h{b}",)) for b in (3, 1, 2)]
+    answers = [answers_of(b, error=failure(b), hidden=(f"h{b}",)) for b in (3, 1, 2)]
     snapshot = conclude(answers, agree(cluster), agree(cluster), frozenset())
     assert [error.broker for error in snapshot.errors] == [1, 2, 3]
     assert snapshot.visibility_error == "h1; h2; h3"
@@ -353,6 +357,19 @@ def test_the_reason_for_missing_coverage_tells_how_much_is_missing(cluster: Fake
     said = "broker 1 answered ListTransactions with COORDINATOR_LOAD_IN_PROGRESS"
     assert snapshot.coverage_error == f"{said} (and 1 more partitions of {STATE})"
     assert [(e.stage, e.broker, e.error) for e in snapshot.errors] == [("snapshot", 1, said)]
+
+
+def test_a_broker_that_does_not_support_an_api_is_told_with_it_and_so_is_what_it_leads(cluster: FakeCluster) -> None:
+    def unsupported(broker_id: int, answer: Any) -> Any:
+        if broker_id == 2:
+            raise RequestFailed.unsupported("broker 2", "ListTransactions")
+        return answer
+
+    cluster.edit["ListTransactions"] = unsupported
+    snapshot = take(cluster)
+    said = "broker 2 lacks an API of Kafka 3.0 and newer: it does not support ListTransactions"
+    assert snapshot.errors == (ScanError("snapshot", said, 2, lacks_api="ListTransactions"),)
+    assert snapshot.coverage_errors == (ScanError("snapshot", said, 2, STATE, 1, "ListTransactions"),)
 
 
 SPOILS = st.lists(
@@ -401,7 +418,7 @@ def test_a_partition_counts_as_proven_exactly_when_its_agreed_leader_alone_claim
             None if b in silent else {},
             {},
             codes["after"][b],
-            "x" if b in failed | silent else None,
+            failure(b) if b in failed | silent else None,
             hidden=(),
         )
         for b in (1, 2, 3)
@@ -482,7 +499,7 @@ def nothing(c: FakeCluster) -> None:
         (nothing, answers_of(1, {0: 53}, after={}), False, "refused in the first"),
         (nothing, answers_of(1, {}, after={0: 53}), False, "refused in the second"),
         (nothing, answers_of(1, {0: 16}), True, "not refused: the visibility error says nothing of it"),
-        (nothing, answers_of(1, {0: 53}, error="cut off"), True, "a broker that failed is a matter of coverage"),
+        (nothing, answers_of(1, {0: 53}, error=failure(1)), True, "a broker that failed is a matter of coverage"),
         (nothing, None, True, "so is one that was not asked"),
         (stale, answers_of(1, {0: 53}), True, "so is one that is not known to lead"),
     ],

@@ -27,9 +27,9 @@ def rule(name: str, *, prefixed: bool = False, deny: bool = False, principal: st
     return AclRule(name, prefixed, principal, "*", operation, deny)
 
 
-def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None) -> tuple[str, ...]:
-    """What a broker hides; `meanwhile` happens between the probes."""
-    probes = {TOKEN: 0}
+def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, *others: str) -> tuple[str, ...]:
+    """What a broker hides; `meanwhile` happens between the probes. others: random ids beside the first."""
+    probes = dict.fromkeys((TOKEN, *others), 0)
     classes = read_classes(cluster.send, 1, probes, WHO)
     first = probe(cluster.send, 1, probes, classes)
     meanwhile()
@@ -182,6 +182,14 @@ def test_what_became_hidden_between_the_probes_is_hidden(cluster: FakeCluster) -
         cluster.hides = lambda broker_id, name: name == "x"
 
     assert look(cluster, hide) == (lacks(Permission("Describe", "TransactionalId", "x"), WHO),)
+
+
+@pytest.mark.parametrize("refused", [{"other"}, set()], ids=["by the first probes", "by the second probes"])
+def test_a_random_id_that_is_refused_for_a_moment_though_its_class_is_not_tells_of_a_change(
+    cluster: FakeCluster, refused: set[str]
+) -> None:
+    cluster.hides = lambda broker_id, name: name in refused
+    assert look(cluster, lambda: refused.symmetric_difference_update({"other"}), "other") == (CHANGED,)
 
 
 def test_a_rule_on_new_names_that_came_after_the_probes_may_have_hidden_ids(cluster: FakeCluster) -> None:

@@ -98,7 +98,7 @@ def read_share(
     for partition in share.partitions:
         answer = described[partition.key]
         if answer.error is not None:
-            error = needing("Read", partition.topic, answer.error, principal) or answer.error
+            error = needing("Read", partition.topic, answer.error, principal)
             yield ScanError("read", error, share.broker_id, *partition.key)
         else:
             yield PartitionProducers(partition, share.broker_id, answer.producers, offsets.get(partition.key))

@@ -24,13 +24,11 @@ InParallel = Callable[[Callable[[int], ClusterView | ScanError], Iterable[int]],
 
 
 class Unagreed(Exception):
-    """Brokers do not agree on a partition's leader; the message says how. absent: they agree that there is no such
-    topic.
-    """
+    """Brokers do not agree on a partition's leader; the message says how."""
 
-    def __init__(self, why: str, *, absent: bool = False) -> None:
-        super().__init__(why)
-        self.absent = absent
+
+class NoSuchTopic(Unagreed):
+    """They agree that there is no such topic."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,9 @@ class Agreement:
         if len(errors) > 1:
             return Unagreed(f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}")
         code = errors.pop()
-        why = explained(f"{topic}: {code}", code, Permission("Describe", "Topic", topic), self.principal)
-        return Unagreed(why, absent=code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
+            return NoSuchTopic(f"{topic}: {code}")
+        return Unagreed(explained(f"{topic}: {code}", code, Permission("Describe", "Topic", topic), self.principal))
 
     def view_of(self, broker_id: int) -> ClusterView | None:
         """What this broker believes, or None where it did not answer."""
@@ -98,8 +97,8 @@ class Agreement:
         brokers that were not heard may know of a later one.
         """
         shown = {entry for belief in self._beliefs for one in _shown(belief, topic) for entry in one.at(index)}
-        epoch = max((entry.leader_epoch for entry in shown), default=-1)
-        leaders = {entry.leader for entry in shown if entry.leader_epoch == epoch and entry.leader >= 0}
+        latest = {one for one in shown if all(one.leader_epoch >= other.leader_epoch for other in shown)}
+        leaders = {entry.leader for entry in latest if entry.leader >= 0}
         return leaders.pop() if len(leaders) == 1 else None
 
     def indexes(self, topic: str) -> tuple[int, ...]:

@@ -38,8 +38,7 @@ def read_wide(batch: WideBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) 
     except RequestFailed as failed:
         for topic, indexes in batch.indexes.items():
             for index in indexes:
-                failure = DescribedPartition(error=failed.error)
-                yield replace(_wide_row(batch, (topic, index), failure, principal), lacks_api=failed.lacks_api)
+                yield WideRow(batch.leader, topic, index, error=failed.error, lacks_api=failed.lacks_api)
         return
     answered = [d for d in described.values() if d.error is None]
     yield WideRow(
@@ -48,20 +47,11 @@ def read_wide(batch: WideBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) 
         producers=sum(d.producers for d in answered),
         read_bytes=counted.read_bytes,
     )
-    for key, answer in described.items():
-        if answer.open_producers or answer.error is not None:
-            yield _wide_row(batch, key, answer, principal)
-
-
-def _wide_row(batch: WideBatch, key: Key, answer: DescribedPartition, principal: str) -> WideRow:
-    topic, index = key
-    return WideRow(
-        leader=batch.leader,
-        topic=topic,
-        partition=index,
-        open_producers=answer.open_producers,
-        error=needing("Read", topic, answer.error, principal),
-    )
+    for (topic, index), answer in described.items():
+        if answer.error is not None:
+            yield WideRow(batch.leader, topic, index, error=needing("Read", topic, answer.error, principal))
+        elif answer.open_producers:
+            yield WideRow(batch.leader, topic, index, open_producers=answer.open_producers)
 
 
 def read_narrow(
@@ -144,22 +134,22 @@ def _unproven(
     principal: str,
 ) -> str | None:
     """Why obligation L does not hold for this read, or None when it does."""
-    for error in (
-        needing("Describe", topic, before.error, principal),
-        needing("Read", topic, described.error, principal),
-        needing("Describe", topic, after.error, principal),
-        needing("Describe", topic, log_start.error, principal) if log_start is not None else None,
+    for operation, error in (
+        ("Describe", before.error),
+        ("Read", described.error),
+        ("Describe", after.error),
+        ("Describe", log_start.error if log_start is not None else None),
     ):
         if error is not None:
-            return error
+            return needing(operation, topic, error, principal)
     if log_start is not None and after.offset > log_start.offset:
         return "the last stable offset passed the open transaction during the read"
     return None
 
 
-def needing(operation: str, topic: str, error: str | None, principal: str) -> str | None:
+def needing(operation: str, topic: str, error: str, principal: str) -> str:
     """The error of a partition; where it says that an ACL on the topic is missing, with the remedy."""
-    return None if error is None else explained(error, error, Permission(operation, "Topic", topic), principal)
+    return explained(error, error, Permission(operation, "Topic", topic), principal)
 
 
 def failed_partitions(rows: Iterable[NarrowRow]) -> frozenset[Key]:

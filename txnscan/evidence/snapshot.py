@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from txnscan.evidence.agreement import Agreement, Unagreed
+from txnscan.evidence.agreement import Agreement, NoSuchTopic, Unagreed
 from txnscan.evidence.visibility import Probed, changes, hidden, probe, read_classes
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
@@ -39,7 +39,6 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Partition, S
 # A broker answers these for an id only when it has the id's partition cached.
 _CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_UNANSWERED = Probed({}, {}, any_refused=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,7 @@ class CoordinatorAnswers:
     """One broker's answers, in the order asked. After an error the later ones are missing.
 
     before, after: error code by `__transaction_state` partition. listed: by transactional id, those whose producer id
-    is open somewhere. described: the answers for these. hidden: why ids may be missing in `listed`. lacks_api: the API
-    that the broker does not have, where that is the error.
+    is open somewhere. described: the answers for these. hidden: why ids may be missing in `listed`.
     """
 
     broker_id: int
@@ -56,9 +54,8 @@ class CoordinatorAnswers:
     listed: Mapping[str, ListedTransaction] | None
     described: Mapping[str, DescribedTransaction]
     after: Mapping[int, int]
-    error: str | None
+    error: ScanError | None
     hidden: tuple[str, ...]
-    lacks_api: str | None = None
 
 
 def ask_coordinators(
@@ -77,7 +74,7 @@ def ask_coordinators(
     listed: dict[str, ListedTransaction] | None = None
     described: dict[str, DescribedTransaction] = {}
     changed: frozenset[str] = frozenset()
-    error, lacks_api = None, None
+    error: ScanError | None = None
     try:
         probed.append(probe(send, broker_id, probes, classes))
         found = list_transactions(send, broker_id, producer_ids=open_producer_ids)
@@ -87,11 +84,11 @@ def ask_coordinators(
         probed.append(probe(send, broker_id, probes, classes))
         changed = changes(send, broker_id, classes, principal)
     except RequestFailed as failed:
-        error, lacks_api = failed.error, failed.lacks_api
-    before = probed[0] if probed else _UNANSWERED
-    after = probed[1] if len(probed) > 1 else _UNANSWERED
+        error = ScanError("snapshot", failed.error, broker_id, lacks_api=failed.lacks_api)
+    before = probed[0].partitions if probed else {}
+    after = probed[1].partitions if len(probed) > 1 else {}
     why = hidden(broker_id, classes, probed, changed, principal)
-    return CoordinatorAnswers(broker_id, before.partitions, listed, described, after.partitions, error, why, lacks_api)
+    return CoordinatorAnswers(broker_id, before, listed, described, after, error, why)
 
 
 def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str], principal: str) -> str | None:
@@ -142,13 +139,11 @@ def conclude(
     visibility_error = _visibility_error(by_broker)
     # What was refused stands there already, once, with what to do about it.
     refused = {k for k in uncovered if _refused(by_broker, before, k)} if visibility_error is not None else set()
-    topic_hidden = {
-        b: _hidden_topic((before, after), b, open_topics, principal) for b, a in by_broker.items() if a.listed
-    }
+    topic_hidden = {b: _hidden_topic((before, after), b, open_topics, principal) for b in by_broker}
     views = [
         view
-        for answer in by_broker.values()
-        for view in _views(answer, topic_hidden.get(answer.broker_id), partition_count, uncovered, split_errors)
+        for b, answer in by_broker.items()
+        for view in _views(answer, topic_hidden[b], partition_count, uncovered, split_errors)
     ]
     return Snapshot(
         views=tuple(sorted(views, key=lambda view: (view.producer_id, view.transactional_id, view.broker_id))),
@@ -173,7 +168,7 @@ def _without_coordinators(by_broker: Mapping[int, CoordinatorAnswers], before: A
         before.partition(TRANSACTION_STATE_TOPIC, 0)
         why, absent = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep", False
     except Unagreed as unagreed:
-        why, absent = str(unagreed), unagreed.absent
+        why, absent = str(unagreed), isinstance(unagreed, NoSuchTopic)
     error = ScanError("snapshot", why, None, TRANSACTION_STATE_TOPIC)
     return Snapshot(
         views=(),
@@ -214,7 +209,7 @@ def _uncovered(
     if answer is None:
         return _error(k, f"broker {leader.leader} was not asked", leader)
     if answer.error is not None:
-        return _error(k, answer.error, leader, answer.lacks_api)
+        return replace(answer.error, topic=TRANSACTION_STATE_TOPIC, partition=k)
     for code in (answer.before.get(k), answer.after.get(k)):
         if code not in _CLAIMS:
             said = error_name(code) if code is not None else "nothing"
@@ -235,9 +230,9 @@ def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, k: 
     return answer is not None and answer.error is None and _REFUSED in (answer.before.get(k), answer.after.get(k))
 
 
-def _error(k: int, error: str, leader: Partition | None = None, lacks_api: str | None = None) -> ScanError:
+def _error(k: int, error: str, leader: Partition | None = None) -> ScanError:
     broker = leader.leader if leader is not None else None
-    return ScanError("snapshot", error, broker, TRANSACTION_STATE_TOPIC, k, lacks_api)
+    return ScanError("snapshot", error, broker, TRANSACTION_STATE_TOPIC, k)
 
 
 def _views(
@@ -269,7 +264,8 @@ def _views(
 def _describe_error(answer: CoordinatorAnswers, described: DescribedTransaction | None) -> str | None:
     """Why this is not all that the broker knows of the id, or None when it is."""
     if described is None:
-        return answer.error or f"broker {answer.broker_id} left the id out of its answer"
+        left_out = f"broker {answer.broker_id} left the id out of its answer"
+        return answer.error.error if answer.error is not None else left_out
     if described.error is not None:
         return _with_remedy(f"broker {answer.broker_id} answered {described.error}", described.error_code, answer)
     return None
@@ -287,7 +283,4 @@ def _visibility_error(by_broker: Mapping[int, CoordinatorAnswers]) -> str | None
 
 
 def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers]) -> tuple[ScanError, ...]:
-    failed = (answer for _, answer in sorted(by_broker.items()))
-    return tuple(
-        ScanError("snapshot", a.error, a.broker_id, lacks_api=a.lacks_api) for a in failed if a.error is not None
-    )
+    return tuple(answer.error for _, answer in sorted(by_broker.items()) if answer.error is not None)

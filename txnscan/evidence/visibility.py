@@ -83,7 +83,8 @@ def read_classes(send: Send, broker_id: int, probes: Mapping[str, int], principa
     try:
         return Classes(rules, class_probes(rules or (), next(iter(probes))), unknown)
     except Unprobed as unprobed:
-        return Classes(rules, {}, unknown | {str(unprobed)})
+        # Only rules can leave no random id, so they were read, and nothing else is unknown.
+        return Classes(rules, {}, frozenset({str(unprobed)}))
 
 
 def probe(send: Send, broker_id: int, probes: Mapping[str, int], classes: Classes) -> Probed:
@@ -103,7 +104,7 @@ def changes(send: Send, broker_id: int, classes: Classes, principal: str) -> fro
     rules, unknown = _rules(send, broker_id, principal)
     known = {(rule.name, rule.prefixed) for rule in classes.rules}
     new = rules is not None and any((rule.name, rule.prefixed) not in known for rule in rules)
-    return unknown | {_changed(broker_id)} if new else unknown
+    return frozenset({_changed(broker_id)}) if new else unknown
 
 
 def hidden(
