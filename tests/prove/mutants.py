@@ -70,7 +70,7 @@ TARGETS = (
     Target("kafka/search.py", ("unit/test_log_scan.py",)),
     Target("kafka/search_columns.py", ("unit/test_log_scan.py",)),
     Target("evidence/log_columns.py", ("unit/test_log_scan.py",)),
-    Target("evidence/transaction_log.py", ("unit/test_transaction_log.py", "unit/test_outcome.py")),
+    Target("evidence/transaction_log.py", ("unit/test_transaction_log.py",)),
     Target("resolve/guard.py", ("unit/test_guard.py",)),
     Target("resolve/siblings.py", ("unit/test_siblings.py",)),
 )

@@ -8,9 +8,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from txnscan.evidence.transaction_log import UnknownRecord, decode, producer_id, transactional_id, transactional_id_key
+from txnscan.evidence.transaction_log import (
+    UnknownRecord,
+    decode,
+    peeked,
+    producer_id,
+    producer_id_bytes,
+    tombstone,
+    transactional_id,
+    transactional_id_key,
+)
 from txnscan.model import Key, LoggedTransaction, State
-from txnscan.sim.encode import transaction_log_value
+from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 
 KEY = bytes.fromhex("0000000474782d30")
@@ -78,6 +87,12 @@ def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, clien
 def test_a_value_is_decoded_as_brokers_write_it(value: bytes, expected: LoggedTransaction, why: str) -> None:
     assert decode(9, 4, "tx-0", value) == expected, why
     assert producer_id(value) == 1000
+
+
+def test_a_record_without_a_value_says_that_its_id_expired_and_nothing_else() -> None:
+    assert tombstone(9, 4, "tx-0") == LoggedTransaction(
+        9, 4, "tx-0", -1, -1, State.DEAD, frozenset(), client_version=0, start_time_ms=-1, updated_ms=-1
+    )
 
 
 @pytest.mark.parametrize(("status", "state"), enumerate(State))
@@ -186,6 +201,64 @@ def test_a_key_that_ends_at_any_byte_is_unknown() -> None:
 def test_a_damaged_key_is_unknown(key: bytes, why: str) -> None:
     with pytest.raises(UnknownRecord, match=why):
         transactional_id(key)
+
+
+# --- a look at a batch without decoding it (more of it in test_log_scan.py) -------------------------------------------
+
+PRODUCER_ID = 0x0102030405060708
+FIRST_RECORD_AT = 61
+
+
+def value_of(size: int = 40, version: int = 1) -> bytes:
+    """So many bytes of a value with this producer id."""
+    return (struct.pack(">hq", version, PRODUCER_ID) + bytes(size))[:size]
+
+
+def deltas(time: int, offset: int) -> bytes:
+    """A batch of one record that is so far from the batch's own time and offset."""
+    data = bytearray(batch(0, [(KEY, value_of())]))
+    data[FIRST_RECORD_AT + 2 : FIRST_RECORD_AT + 4] = time, offset
+    return bytes(data)
+
+
+@pytest.mark.parametrize("key_bytes", [4, 5, 63, 64, 8_191])
+@pytest.mark.parametrize("value_bytes", [None, 10, 63, 64, 8_191])
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_peek_shows_the_key_and_the_producer_id_of_a_batch_of_one_record(
+    key_bytes: int, value_bytes: int | None, version: int
+) -> None:
+    key = transactional_id_key("n" * (key_bytes - 4))
+    value = value_of(value_bytes, version) if value_bytes is not None else None
+    expected = bytes(range(1, 9)) if value is not None else b""
+    assert peeked(batch(5, [(key, value)])) == (key, expected)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (batch(0, [(KEY, value_of())] * 2), "two records"),
+        (deltas(2, 0), "a record that was not the first, by its time"),
+        (deltas(0, 2), "a record that was not the first, by its offset"),
+        (batch(0, []), "no record"),
+        (batch(0, [(None, value_of())]), "no key"),
+        (batch(0, [(transactional_id_key("n" * 8_188), value_of())]), "a key of 8192 bytes"),
+        (batch(0, [(KEY, value_of(8_192))]), "a value of 8192 bytes"),
+        (batch(0, [(KEY, b"")]), "an empty value"),
+        (batch(0, [(KEY, value_of(9))]), "a value that ends within the producer id"),
+        (batch(0, [(KEY, value_of(version=2))]), "a later version"),
+        (batch(0, [(KEY, value_of(version=0x100))]), "a much later version"),
+        (batch(0, [(KEY, value_of())])[: FIRST_RECORD_AT + 12], "a batch that is cut off"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_a_peek_shows_nothing_of_what_coordinators_do_not_write_or_this_version_does_not_know(
+    data: bytes, why: str
+) -> None:
+    assert peeked(data) is None, why
+
+
+def test_a_producer_id_is_looked_for_as_a_value_holds_it() -> None:
+    assert producer_id_bytes(PRODUCER_ID) in value_of() and len(producer_id_bytes(PRODUCER_ID)) == 8
 
 
 # --- at random --------------------------------------------------------------------------------------------------------
