@@ -221,7 +221,14 @@ def deltas(time: int, offset: int) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("key_bytes", [4, 5, 63, 64, 8_191])
+def long_length() -> bytes:
+    """A batch of one record that has the length of its value in three bytes where one is enough."""
+    data = batch(0, [(KEY, value_of())])
+    at = FIRST_RECORD_AT + 5 + len(KEY)
+    return data[:at] + bytes([data[at] | 0x80, 0x80, 0]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("key_bytes", [4, 5, 63, 64, 128, 8_191])
 @pytest.mark.parametrize("value_bytes", [None, 10, 63, 64, 8_191])
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_peek_shows_the_key_and_the_producer_id_of_a_batch_of_one_record(
@@ -241,8 +248,12 @@ def test_a_peek_shows_the_key_and_the_producer_id_of_a_batch_of_one_record(
         (deltas(0, 2), "a record that was not the first, by its offset"),
         (batch(0, []), "no record"),
         (batch(0, [(None, value_of())]), "no key"),
-        (batch(0, [(transactional_id_key("n" * 8_188), value_of())]), "a key of 8192 bytes"),
+        (
+            batch(0, [(transactional_id_key("n" * 8_187 + "\1"), value_of())]),
+            "a key of 8192 bytes, as if it ended before",
+        ),
         (batch(0, [(KEY, value_of(8_192))]), "a value of 8192 bytes"),
+        (long_length(), "a length that is longer than need be"),
         (batch(0, [(KEY, b"")]), "an empty value"),
         (batch(0, [(KEY, value_of(9))]), "a value that ends within the producer id"),
         (batch(0, [(KEY, value_of(version=2))]), "a later version"),
