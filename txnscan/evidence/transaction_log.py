@@ -134,8 +134,6 @@ def _check_version(version: int) -> None:
 class _Record(Reader):
     """Reads a key or a value. Raises DamagedRecord."""
 
-    __slots__ = ()
-
     def error(self, why: str) -> DamagedRecord:
         """See Reader."""
         return DamagedRecord(f"a record cannot be decoded: {why}")
