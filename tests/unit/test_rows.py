@@ -111,7 +111,7 @@ def test_the_spark_schema_is_ddl_with_every_column_its_type_and_nested_rows() ->
     )
     assert spark_schema(OpenProducer) == producer.format("")
     assert spark_schema(WideRow) == (
-        "leader BIGINT, topic STRING, partition BIGINT, answered BIGINT, producers BIGINT, "
+        "leader BIGINT, topic STRING, partition BIGINT, answered BIGINT, producers BIGINT, read_bytes BIGINT, "
         f"open_producers ARRAY<STRUCT<{producer.format(':')}>>, error STRING, lacks_api STRING"
     )
     assert "late BOOLEAN" in spark_schema(Judgement) and "verdict STRING" in spark_schema(Judgement)
