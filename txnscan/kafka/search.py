@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 
 from txnscan.kafka.checksum import crc32c
 from txnscan.kafka.errors import RequestFailed
@@ -35,6 +36,8 @@ Section = tuple[int, int, bool]
 _MANY = 2_000
 # The length, the magic byte and the checksum.
 _LENGTH_TO_CRC = struct.Struct(">i4xbI")
+# Base offset, magic byte, attributes, last offset delta and count of records: unpacked in half the time of all.
+_OFFSETS = struct.Struct(">q8xb4xhi30xi")
 
 
 def searched(data: bytes, wanted: Wanted) -> Iterator[Batch]:
@@ -80,26 +83,24 @@ def _bounds(data: bytes) -> list[int]:
 
 def _sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iterable[Section]:
     """As `search_columns.sections`, batch by batch."""
-    first, before, expected = 0, None, -1
+    begun: dict[int, bool] = {}
+    # Of the batch before: whether it is decoded, whether it is whole, and the offset that comes after its records.
+    before: tuple[bool, bool, int] | None = None
     for number, (at, flag) in enumerate(zip(bounds[:-1], wanted, strict=True)):
-        header = HEADER.unpack_from(data, at)
-        base_offset, magic, attributes, last_delta, count = header[0], header[3], header[5], header[6], header[12]
+        base_offset, magic, attributes, last_delta, count = _OFFSETS.unpack_from(data, at)
         decodes = bool(flag) or magic != MAGIC or bool(attributes & (COMPRESSED | CONTROL))
         whole = count == last_delta + 1
-        if decodes is not before or (not decodes and not (whole and base_offset == expected)):
-            if before is not None:
-                yield first, number, before
-            first, before = number, decodes
-        # After one that is not whole nothing goes on.
-        expected = base_offset + last_delta + 1 if whole else -1
-    if before is not None:
-        yield first, len(bounds) - 1, before
+        follows = whole and before == (False, True, base_offset)
+        if before is None or decodes is not before[0] or not (decodes or follows):
+            begun[number] = decodes
+        before = decodes, whole, base_offset + count
+    return [(first, behind, begun[first]) for first, behind in pairwise([*begun, len(wanted)])]
 
 
 def _passed_over(data: bytes, bounds: Sequence[int]) -> Batch:
     """What follows one another without a gap, as one batch."""
-    base_offset = HEADER.unpack_from(data, bounds[0])[0]
-    of_last, _, _, _, _, _, last_delta, *_, count = HEADER.unpack_from(data, bounds[-2])
+    base_offset, *_ = _OFFSETS.unpack_from(data, bounds[0])
+    of_last, _, _, last_delta, count = _OFFSETS.unpack_from(data, bounds[-2])
     return Batch(
         base_offset,
         of_last + last_delta,

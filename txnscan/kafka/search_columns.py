@@ -9,10 +9,11 @@ import numpy as np
 from txnscan.kafka.record_batch import COMPRESSED, CONTROL, HEADER, MAGIC
 
 _HEADER = np.dtype(
-    [
-        *(("base_offset", ">i8"), ("lengths", "V8"), ("magic", "i1"), ("crc", "V4"), ("attributes", ">i2")),
-        *(("last_delta", ">i4"), ("times", "V16"), ("producer", "V14"), ("count", ">i4")),
-    ]
+    {
+        "names": ("base_offset", "magic", "attributes", "last_delta", "count"),
+        "formats": (">i8", "i1", ">i2", ">i4", ">i4"),
+        "offsets": (0, 16, 21, 23, 57),
+    }
 )
 
 

@@ -1,0 +1,333 @@
+"""Batches of which few are looked for: which are decoded, which are passed over as one, and what is said of those.
+Alike for few, which are gone through one by one, and for many, which are searched by columns.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import struct
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.unit.test_fetch import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    GZIP,
+    HEADER_BYTES,
+    LENGTH_AT,
+    MAGIC_AT,
+    compacted,
+    control,
+    patched,
+)
+from txnscan.kafka import search, search_columns
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.record_batch import COMPRESSED, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch
+from txnscan.kafka.records import decoded
+from txnscan.kafka.search import Section, searched
+from txnscan.sim.encode import batch
+
+COUNT_AT = 57
+DELETE_HORIZON = 0x40
+Sections = Callable[[bytes, Sequence[int], Sequence[bool]], Any]
+BY_BATCH_AND_BY_COLUMNS = pytest.mark.parametrize("sections", [search._sections, search_columns.sections])
+
+
+@pytest.fixture(params=["few", "many"])
+def amount(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test twice: batch by batch, and by columns."""
+    monkeypatch.setattr(search, "_MANY", 1 if request.param == "many" else 1_000)
+
+
+def header(base_offset: int, last_delta: int, count: int, attributes: int = 0, magic: int = 2) -> bytes:
+    """A batch without what it counts."""
+    plain = HEADER.pack(base_offset, HEADER.size - 12, 5, magic, 0, 0, last_delta, 6, 7, 8, 9, 10, count)
+    return patched(plain, ATTRIBUTES_AT, ">h", attributes)
+
+
+def sectioned(sections: Sections, headers: Sequence[bytes], wanted: Sequence[bool]) -> list[Section]:
+    bounds = list(itertools.accumulate(map(len, headers), initial=0))
+    return list(sections(b"".join(headers), bounds, wanted))
+
+
+# --- what is taken together -------------------------------------------------------------------------------------------
+
+
+@BY_BATCH_AND_BY_COLUMNS
+@pytest.mark.parametrize(
+    ("batches", "wanted", "expected", "why"),
+    [
+        ([header(7, 0, 1)], "-", [(0, 1, False)], "one alone"),
+        ([header(7, 0, 1)], "w", [(0, 1, True)], "one alone that is looked for"),
+        ([header(7, 0, 1), header(8, 0, 1), header(9, 0, 1)], "---", [(0, 3, False)], "one after the other"),
+        ([header(7, 2, 3), header(10, 4, 5), header(15, 0, 1)], "---", [(0, 3, False)], "of several records each"),
+        ([header(0, 0, 1), header(2, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "an offset is missing between"),
+        ([header(7, 2, 3), header(8, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "they overlap"),
+        ([header(7, 2, 3), header(9, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "they overlap by one"),
+        ([header(7, 2, 2), header(10, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "the first is not whole"),
+        ([header(7, 2, 2), header(9, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "nor if it says otherwise"),
+        ([header(7, 0, 3), header(10, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "more records than offsets"),
+        ([header(7, 0, 1), header(8, 2, 2)], "--", [(0, 1, False), (1, 2, False)], "the second is not whole"),
+        ([header(7, 0, 1), header(8, 0, 0)], "--", [(0, 1, False), (1, 2, False)], "the second is empty"),
+        ([header(-1, 0, 0), header(0, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "the first is empty"),
+        (
+            [header(5, 0, 1), header(6, 0, 1), header(8, 0, 1), header(9, 0, 1)],
+            "----",
+            [(0, 2, False), (2, 4, False)],
+            "what goes on after a gap is together again",
+        ),
+        ([header(7, 0, 1), header(8, 0, 1)], "ww", [(0, 2, True)], "what is decoded, is decoded at once"),
+        ([header(7, 2, 1), header(50, 0, 0), header(9, 0, 1)], "www", [(0, 3, True)], "whatever is missing in it"),
+        (
+            [header(0, 0, 1), header(1, 0, 1), header(2, 0, 1), header(3, 0, 1)],
+            "-ww-",
+            [(0, 1, False), (1, 3, True), (3, 4, False)],
+            "what is looked for parts the others",
+        ),
+        (
+            [header(0, 0, 1), header(1, 0, 1), header(2, 0, 1), header(3, 0, 1)],
+            "w--w",
+            [(0, 1, True), (1, 3, False), (3, 4, True)],
+            "and the other way round",
+        ),
+        (
+            [header(0, 0, 1), header(1, 0, 0), header(2, 0, 1)],
+            "-w-",
+            [(0, 1, False), (1, 2, True), (2, 3, False)],
+            "whole or not",
+        ),
+        ([header(2**40, 2**31 - 1, 1), header(2**40 + 2**31, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "high"),
+        ([header(2**40, 1, 2), header(2**40 + 2, 0, 1)], "--", [(0, 2, False)], "and low"),
+    ],
+)
+def test_what_follows_without_a_gap_is_passed_over_as_one_and_what_is_looked_for_is_decoded(
+    sections: Sections, batches: list[bytes], wanted: str, expected: list[Section], why: str
+) -> None:
+    assert sectioned(sections, batches, [one == "w" for one in wanted]) == expected, why
+
+
+@BY_BATCH_AND_BY_COLUMNS
+@pytest.mark.parametrize(
+    ("attributes", "magic", "decodes"),
+    [
+        (0, 2, False),
+        (LOG_APPEND_TIME, 2, False),
+        (TRANSACTIONAL, 2, False),
+        (DELETE_HORIZON, 2, False),
+        *((codec, 2, True) for codec in range(1, COMPRESSED + 1)),
+        (CONTROL, 2, True),
+        (CONTROL | TRANSACTIONAL, 2, True),
+        (GZIP | LOG_APPEND_TIME, 2, True),
+        (0, 0, True),
+        (0, 1, True),
+        (0, 3, True),
+    ],
+)
+def test_only_plain_batches_of_data_are_passed_over(
+    sections: Sections, attributes: int, magic: int, decodes: bool
+) -> None:
+    """Of a compressed one, or of another version, nobody can know what is in it; and markers are told."""
+    alone = [header(0, 0, 1), header(1, 0, 1, attributes, magic), header(2, 0, 1)]
+    parted = [(0, 1, False), (1, 2, True), (2, 3, False)]
+    assert sectioned(sections, alone, [False] * 3) == (parted if decodes else [(0, 3, False)])
+
+
+@BY_BATCH_AND_BY_COLUMNS
+def test_a_search_that_does_not_answer_for_every_batch_is_no_search(sections: Sections) -> None:
+    with pytest.raises(ValueError):
+        sectioned(sections, [header(0, 0, 1), header(1, 0, 1), header(2, 0, 1)], [False, False])
+
+
+# --- held against decoding everything ---------------------------------------------------------------------------------
+
+
+def of(*records: bytes, **producer: int) -> bytes:
+    return batch(0, [(b"k", one) for one in records], **producer)
+
+
+def packed(data: bytes) -> bytes:
+    """The batch with its records compressed."""
+    made = data[:HEADER_BYTES] + gzip.compress(data[HEADER_BYTES:], mtime=0)
+    made = patched(made, LENGTH_AT, ">i", len(made) - 12)
+    return patched(made, ATTRIBUTES_AT, ">h", GZIP)
+
+
+def emptied(offsets: int) -> bytes:
+    """A batch that lost all its records, and is kept for its producer."""
+    made = patched(of(b"v", producer_id=7, producer_epoch=3)[:HEADER_BYTES], COUNT_AT, ">i", 0)
+    return compacted(patched(made, LENGTH_AT, ">i", HEADER_BYTES - 12), offsets - 1)
+
+
+# Each with how many offsets it has, and how many are missing before it.
+PLAIN, WANTED = of(b"v"), of(b"wanted")
+KINDS: dict[str, tuple[bytes, int, int]] = {
+    "one": (PLAIN, 1, 0),
+    "three": (of(b"a", b"b", b"c"), 3, 0),
+    "behind a gap": (PLAIN, 1, 2),
+    "three behind a gap": (of(b"a", b"b", b"c"), 3, 1),
+    "cut at its end": (compacted(of(b"a", b"b"), 3), 4, 0),
+    "emptied": (emptied(2), 2, 0),
+    "of a producer": (of(b"v", b"w", producer_id=7, producer_epoch=3, base_sequence=5), 2, 0),
+    "of another": (of(b"v", producer_id=8, producer_epoch=0), 1, 0),
+    "wanted": (WANTED, 1, 0),
+    "wanted in many": (of(b"v", b"wanted"), 2, 0),
+    "compressed": (packed(of(b"v", b"w")), 2, 0),
+    "a marker": (control(0, 7, 3), 1, 0),
+}
+DECODED = {"wanted", "wanted in many", "compressed", "a marker"}
+
+
+def laid_out(kinds: Sequence[str], first: int) -> bytes:
+    """These batches, as they stand in a log from an offset on."""
+    data, at = b"", first
+    for data_of_one, offsets, gap in (KINDS[kind] for kind in kinds):
+        at += gap
+        data += struct.pack(">q", at) + data_of_one[8:]
+        at += offsets
+    return data
+
+
+def wants(data: bytes, bounds: Sequence[int]) -> list[bool]:
+    return [b"wanted" in data[at:end] for at, end in itertools.pairwise(bounds)]
+
+
+def passed_over(first: Batch, last: Batch) -> Batch:
+    """What is said of batches of which nothing is known but their offsets."""
+    count = last.base_offset + last.records_count - first.base_offset
+    return Batch(first.base_offset, last.last_offset, -1, -1, -1, False, False, records_count=count)
+
+
+def expected(kinds: Sequence[str], data: bytes) -> Iterator[Batch]:
+    """By decoding everything."""
+    open_at: Batch | None = None
+    before: Batch | None = None
+    for kind, one in zip(kinds, decoded(data, records=True), strict=True):
+        is_whole = one.records_count == one.last_offset - one.base_offset + 1
+        goes_on = before is not None and is_whole and before.last_offset + 1 == one.base_offset
+        if open_at is not None and before is not None and (kind in DECODED or not goes_on):
+            yield passed_over(open_at, before)
+            open_at = None
+        if kind in DECODED:
+            before = None
+            yield one
+        elif not is_whole:
+            before = None
+            yield passed_over(one, one)
+        else:
+            open_at, before = open_at or one, one
+    if open_at is not None and before is not None:
+        yield passed_over(open_at, before)
+
+
+@pytest.mark.usefixtures("amount")
+@pytest.mark.parametrize("first", [0, 2**33])
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_in_every_order_batches_are_decoded_or_passed_over_with_their_offsets(length: int, first: int) -> None:
+    for kinds in itertools.product(KINDS, repeat=length):
+        data = laid_out(kinds, first)
+        assert list(searched(data, wants)) == list(expected(kinds, data)), kinds
+
+
+@pytest.mark.usefixtures("amount")
+def test_of_what_is_passed_over_the_offsets_are_told_and_nothing_else() -> None:
+    data = laid_out(["behind a gap", "three", "of a producer", "emptied", "wanted"], 3)
+    assert list(searched(data, wants)) == [
+        Batch(
+            *(5, 10),
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            is_control=False,
+            is_transactional=False,
+            commits=False,
+            records_count=6,
+            records=None,
+        ),
+        Batch(11, 12, -1, -1, -1, False, False, records_count=0),
+        Batch(13, 13, -1, -1, -1, False, False, records_count=1, records=((13, b"k", b"wanted"),)),
+    ]
+
+
+@pytest.mark.usefixtures("amount")
+@pytest.mark.parametrize("last", list(KINDS))
+def test_what_is_cut_off_at_the_end_is_left_out(last: str) -> None:
+    whole = laid_out(["one", "three"], 0)
+    data = laid_out(["one", "three", last], 0)
+    for end in range(len(whole), len(data)):
+        assert list(searched(data[:end], wants)) == list(searched(whole, wants))
+    assert list(searched(data, wants)) != list(searched(whole, wants))
+
+
+def test_of_no_data_there_are_no_batches() -> None:
+    assert list(searched(b"", wants)) == []
+
+
+# --- what is damaged --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("amount")
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_a_batch_of_another_version_is_told_as_such_and_not_as_damaged(magic: int) -> None:
+    """Its checksum stands elsewhere."""
+    other = PLAIN[:MAGIC_AT] + bytes([magic]) + PLAIN[MAGIC_AT + 1 :]
+    for data in (other, PLAIN + other, other + PLAIN):
+        with pytest.raises(RequestFailed, match=f"version {magic}, which knows no producers"):
+            list(searched(data, wants))
+
+
+@pytest.mark.usefixtures("amount")
+@pytest.mark.parametrize("at", [CRC_AT, ATTRIBUTES_AT, HEADER_BYTES, len(PLAIN) - 1])
+def test_a_flipped_bit_is_found_in_what_is_passed_over(at: int) -> None:
+    damaged = bytearray(laid_out(["one"], 9))
+    damaged[at] ^= 0x08
+    with pytest.raises(RequestFailed, match=r"cannot be decoded \(the batch at offset 9 fails its checksum\)"):
+        list(searched(laid_out(["one"], 8) + bytes(damaged), wants))
+
+
+@pytest.mark.usefixtures("amount")
+@pytest.mark.parametrize("length", [-(2**31), -12, -1, 0, 48])
+def test_a_length_that_no_batch_has_is_an_error(length: int) -> None:
+    """It would not end, or end in its own header."""
+    damaged = struct.pack(">qi", 9, length) + PLAIN[12:]
+    for data in (damaged, PLAIN + damaged, damaged + PLAIN):
+        with pytest.raises(RequestFailed, match=rf"cannot be decoded \(its length is {length}\)"):
+            list(searched(data, wants))
+
+
+def test_a_length_beyond_the_end_is_a_batch_that_was_cut_off() -> None:
+    data = PLAIN + struct.pack(">qi", 1, len(PLAIN) - 12 + 1) + PLAIN[12:]
+    assert [one.last_offset for one in searched(data, wants)] == [0]
+
+
+# --- few and many -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batches", "numpy", "by_columns"),
+    [(1, True, False), (2, True, False), (3, True, True), (3, False, False), (9, True, True), (9, False, False)],
+)
+def test_columns_are_for_many_batches_where_numpy_is_installed(
+    batches: int, numpy: bool, by_columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no part of the base installation. Without it the same is found."""
+    used: list[str] = []
+
+    def noted(name: str, sections: Sections) -> Sections:
+        def note(*arguments: Any) -> Any:
+            used.append(name)
+            return sections(*arguments)
+
+        return note
+
+    monkeypatch.setattr(search, "_sections", noted("batch", search._sections))
+    monkeypatch.setattr(search_columns, "sections", noted("columns", search_columns.sections))
+    monkeypatch.setattr(search, "_MANY", 3)
+    if not numpy:
+        monkeypatch.setitem(sys.modules, "numpy", None)
+    (found,) = searched(laid_out(["one"] * batches, 4), wants)
+    assert used == ["columns" if by_columns else "batch"]
+    assert (found.base_offset, found.records_count) == (4, batches)
