@@ -69,7 +69,7 @@ TARGETS = (
     Target("evidence/log_scan.py", ("unit/test_log_scan.py", "unit/test_log_reads.py")),
     Target("kafka/search.py", ("unit/test_search.py",)),
     Target("kafka/search_columns.py", ("unit/test_search.py",)),
-    Target("evidence/log_columns.py", ("unit/test_log_scan.py",)),
+    Target("evidence/log_columns.py", ("unit/test_log_columns.py",)),
     Target("evidence/transaction_log.py", ("unit/test_transaction_log.py",)),
     Target("resolve/guard.py", ("unit/test_guard.py",)),
     Target("resolve/siblings.py", ("unit/test_siblings.py",)),

@@ -273,7 +273,7 @@ def test_of_no_data_there_are_no_batches() -> None:
 @pytest.mark.parametrize("magic", [0, 1, 3])
 def test_a_batch_of_another_version_is_told_as_such_and_not_as_damaged(magic: int) -> None:
     """Its checksum stands elsewhere."""
-    other = PLAIN[:MAGIC_AT] + bytes([magic]) + PLAIN[MAGIC_AT + 1 :]
+    other = PLAIN[:MAGIC_AT] + bytes([magic]) + bytes(4) + PLAIN[ATTRIBUTES_AT:]
     for data in (other, PLAIN + other, other + PLAIN):
         with pytest.raises(RequestFailed, match=f"version {magic}, which knows no producers"):
             list(searched(data, wants))

@@ -13,8 +13,8 @@ from txnscan.kafka.record_batch import HEADER
 
 _COUNT_AT = HEADER.size - 4
 _NULL = 1
-# Of a key of a transactional id, its version and its length; and what is compared of it, before the whole is.
-_KEY_SIZE_MIN, _TAIL = 4, 4
+# What is compared of a key, before the whole is.
+_TAIL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ def peeks(data: bytes, bounds: Sequence[int]) -> Peeks:
     size = np.where(longer, size & 0x7F | byte(at + 5) << 7, size)
     odd |= (size & 1 != 0) | (size >= 1 << 14)
     key_at, key_size = at + 5 + longer, size >> 1
-    odd |= key_size < _KEY_SIZE_MIN + 1
+    odd |= key_size < _TAIL
 
     at = key_at + key_size
     opening = byte(at)
     gone, longer = opening == _NULL, opening >= 0x80
-    odd |= ~gone & ~longer & (opening >> 1 < 10)
-    at = at + (longer & ~gone)
+    odd |= ~gone & (opening >> 1 < 10)
+    at = at + longer
     odd |= ~gone & ((byte(at) >= 0x80) | (byte(at + 1) != 0) | (byte(at + 2) > VALUE_VERSION_MAX))
     odd |= np.where(gone, at + 1, at + 11) > ends
     return Peeks(odd, key_at, key_size, np.where(gone, -1, _wide(data, at + 3, ">i8")))
@@ -84,7 +84,7 @@ def of_keys(data: bytes, bounds: Sequence[int], keys: Collection[bytes]) -> Sequ
     tails = _wide(data, found.key_at + found.key_size - _TAIL, ">i4")
     alike = np.isin(found.key_size, [len(key) for key in keys])
     alike &= np.isin(tails, [int.from_bytes(key[-_TAIL:], signed=True) for key in keys])
-    for number in np.flatnonzero(alike & ~found.odd).tolist():
+    for number in np.flatnonzero(alike).tolist():
         at = int(found.key_at[number])
         alike[number] = data[at : at + int(found.key_size[number])] in keys
     return (found.odd | alike).tolist()  # type: ignore[no-any-return]

@@ -85,13 +85,13 @@ def _sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Ite
     """As `search_columns.sections`, batch by batch."""
     begun: dict[int, bool] = {}
     # Of the batch before: whether it is decoded, whether it is whole, and the offset that comes after its records.
-    before: tuple[bool, bool, int] | None = None
+    before: tuple[bool, bool, int] | tuple[()] = ()
     for number, (at, flag) in enumerate(zip(bounds[:-1], wanted, strict=True)):
         base_offset, magic, attributes, last_delta, count = _OFFSETS.unpack_from(data, at)
         decodes = bool(flag) or magic != MAGIC or bool(attributes & (COMPRESSED | CONTROL))
         whole = count == last_delta + 1
         follows = whole and before == (False, True, base_offset)
-        if before is None or decodes is not before[0] or not (decodes or follows):
+        if not before or decodes is not before[0] or not (decodes or follows):
             begun[number] = decodes
         before = decodes, whole, base_offset + count
     return [(first, behind, begun[first]) for first, behind in pairwise([*begun, len(wanted)])]
