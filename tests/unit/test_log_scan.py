@@ -22,6 +22,7 @@ from kafka.record.util import calc_crc32c
 import txnscan.evidence.log_scan
 from tests.fakes import FakeCluster, FakePartition, partition
 from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
+from txnscan.evidence import log_columns
 from txnscan.evidence.log_columns import peeks
 from txnscan.evidence.log_scan import Records, of_ids, of_producers, pieces, read_log
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
@@ -291,11 +292,13 @@ def test_a_log_that_cannot_be_read_to_its_end_is_a_row_with_its_error(
     assert (row.error, row.records) == (f"{STATE}-0: {error}", ())
 
 
-def test_what_the_principal_lacks_is_told_with_its_name() -> None:
+@pytest.mark.parametrize("refused", ["log start", "fetch"])
+def test_what_the_principal_lacks_is_told_with_its_name_and_says_nothing_of_the_broker(refused: str) -> None:
     cluster = log_of(*numbered([record("X")]))
-    cluster.partitions[STATE, 0].errors["fetch"] = 29
+    cluster.partitions[STATE, 0].errors[refused] = 29
     (row,) = read_log(LogBatch(0, 1, (LOG,), (WANTED,)), cluster.send, "User:bob")
     assert row.error is not None and f"--allow-principal User:bob --operation Read --topic {STATE}" in row.error
+    assert not row.unserved
 
 
 @pytest.mark.parametrize(
@@ -569,10 +572,27 @@ def test_a_log_that_is_read_in_many_batches_at_once_keeps_the_same_records(monke
     few = row_of(cluster)
     monkeypatch.setattr(search, "_MANY", 1)
     assert row_of(cluster) == few and len(few.records) == 2
-    (piece,) = pieces(cluster.send, LOG, 0, 14, of_ids(["X"]))
-    assert [(one.base_offset, one.last_offset, one.records_count) for one in piece.batches] == [
-        *((0, 4, 5), (5, 5, 1), (6, 10, 5), (11, 11, 1), (12, 13, 2)),
-    ]
+    sections = ((0, 4), (5, 5), (6, 10), (11, 11), (12, 16))
+    for end in range(1, 18):
+        (piece,) = pieces(cluster.send, LOG, 0, end, of_ids(["X"]))
+        expected = [(first, min(last, end - 1)) for first, last in sections if first < end]
+        assert [(one.base_offset, one.last_offset) for one in piece.batches] == expected
+        assert [one.records_count for one in piece.batches] == [last - first + 1 for first, last in expected]
+
+
+@pytest.mark.parametrize(
+    ("search_for", "columns"), [(of_producers([WANTED]), "of_producers"), (of_ids(["X"]), "of_keys")]
+)
+@pytest.mark.parametrize(("batches", "by_columns"), [(0, False), (2, False), (3, True), (4, True)])
+def test_a_look_at_many_batches_is_one_at_columns_and_at_few_one_at_each(
+    search_for: search.Wanted, columns: str, batches: int, by_columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only then numpy is worth loading."""
+    monkeypatch.setattr(search, "_MANY", 3)
+    monkeypatch.setattr(log_columns, columns, lambda data, bounds, wanted: "by columns")
+    one = batch(0, [record("X")])
+    bounds = [n * len(one) for n in range(batches + 1)]
+    assert search_for(one * batches, bounds) == ("by columns" if by_columns else [True] * batches)
 
 
 def test_a_damaged_batch_raises_the_same_searched_or_decoded() -> None:

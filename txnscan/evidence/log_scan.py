@@ -118,7 +118,7 @@ def _before(batches: Iterable[Batch], end: int | None) -> Iterator[Batch]:
         if end is None or batch.last_offset < end:
             yield batch
         elif batch.base_offset < end:
-            yield batch if batch.records is not None else _cut(batch, end)
+            yield _cut(batch, end)
 
 
 def _cut(batch: Batch, end: int) -> Batch:
