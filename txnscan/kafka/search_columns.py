@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -31,4 +32,5 @@ def sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iter
     follows = whole[:-1] & whole[1:] & (begins[1:] == (begins + behind)[:-1])
     apart = (decodes[:-1] != decodes[1:]) | (~decodes[1:] & ~follows)
     first = np.flatnonzero(np.concatenate(([True], apart)))
-    return zip(first.tolist(), [*first[1:].tolist(), len(rows)], decodes[first].tolist(), strict=True)
+    told: list[bool] = decodes.tolist()
+    return [(number, behind, told[number]) for number, behind in pairwise([*first.tolist(), len(rows)])]
