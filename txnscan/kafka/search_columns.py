@@ -33,4 +33,4 @@ def sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iter
     apart = (decodes[:-1] != decodes[1:]) | (~decodes[1:] & ~follows)
     first = np.flatnonzero(np.concatenate(([True], apart)))
     told: list[bool] = decodes.tolist()
-    return [(number, behind, told[number]) for number, behind in pairwise([*first.tolist(), len(rows)])]
+    return [(number, end, told[number]) for number, end in pairwise([*first.tolist(), len(rows)])]
