@@ -241,6 +241,14 @@ def test_of_ids_that_are_not_asked_for_nothing_is_kept() -> None:
     assert [one.transactional_id for one in records.kept] == ["X"]
 
 
+def test_of_ids_that_are_named_all_records_are_kept_whatever_their_producer_ids() -> None:
+    """A timeline begins with an id."""
+    of_x = [record("X", OTHER), tombstone("X"), record("X"), record("Y"), record("X", OTHER + 1)]
+    records = Records.of_ids(["X"])
+    records.take_all([Batch(0, 4, -1, -1, -1, False, False, records=_records(0, of_x))], 0, None)
+    assert [(one.offset, one.transactional_id) for one in records.kept] == [(n, "X") for n in (0, 1, 2, 4)]
+
+
 # --- bounds and errors ------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from txnscan.kafka.record_batch import COMPRESSED, CONTROL, HEADER, MAGIC
 
+# Of `HEADER`, what is looked at.
 _HEADER = np.dtype(
     {
         "names": ("base_offset", "magic", "attributes", "last_delta", "count"),
