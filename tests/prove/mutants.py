@@ -133,11 +133,6 @@ EXPLAINED: dict[Key, str] = {
     ("evidence/log_scan.py", "", "8 * 1024 → 1024"): _PIECES,
     ("evidence/log_scan.py", "", "8 * 1024 → 9 * 1024"): _PIECES,
     ("evidence/log_scan.py", "", "8 * 1024 → 7 * 1024"): _PIECES,
-    (
-        "evidence/log_scan.py",
-        "read_log",
-        "reached = start → pass",
-    ): "there is always a first piece, or an error",
     ("evidence/log_scan.py", "Records", "-1 → -2"): _FIRST_RECORD,
     ("evidence/log_scan.py", "Records", "-1 → -0"): _FIRST_RECORD,
     ("evidence/log_scan.py", "Records", "-1 → -2 #2"): "no offset is below 0",

@@ -189,6 +189,14 @@ def test_a_row_says_how_much_was_read_for_it_in_both_passes(name: str, passes: i
     assert row_of(cluster).read_bytes == passes * sum(map(len, batches))
 
 
+@pytest.mark.parametrize(("bytes_max", "name", "passes"), [(1 << 20, "X", 2), (1, "X", 2), (1, "nobody", 1)])
+def test_a_row_says_how_much_was_read_in_both_passes(bytes_max: int, name: str, passes: int) -> None:
+    batches = numbered([record("Y", OTHER)], [record(name, WANTED if name == "X" else OTHER)], [record("Z", OTHER)])
+    cluster = log_of(*batches)
+    cluster.fetch_max_bytes = bytes_max
+    assert row_of(cluster).read_bytes == passes * sum(map(len, batches))
+
+
 def test_a_row_goes_to_another_process_and_back() -> None:
     row = row_of(log_of(*numbered([record("X")])))
     assert pickle.loads(pickle.dumps(row)) == row
