@@ -50,7 +50,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], Finding]] = MappingProxyType(
     }
 )
 
-_MAY_BE_NONE = ("quiet", "live_share", "transactional_ids", "log_records")
+_MAY_BE_NONE = ("quiet", "live_share", "transactional_ids", "log_records", "groups")
 OUT = ROOT / ".venv" / "bench.json"
 
 
@@ -93,6 +93,7 @@ def parsed(arguments: Sequence[str] | None) -> tuple[list[str], Path, Options]:
         ("live_share", "of the partitions, 0 to 1: those that have a live transaction"),
         ("transactional_ids", "at rest"),
         ("log_records", "in __transaction_state, at least; each id has one or more"),
+        ("groups", "of consumers"),
         ("segment_batches", "offline: batches of one record in the segment"),
         ("sweeps", "history: sweeps that are stored"),
         ("incidents", "history: hanging transactions over all of them"),
@@ -102,7 +103,9 @@ def parsed(arguments: Sequence[str] | None) -> tuple[list[str], Path, Options]:
         kind = float if isinstance(default, float) else int
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, metavar="N", help=said)
     parser.add_argument(
-        "--quiet", action="store_true", help="nothing is live, there are no transactional ids; `busy` has both"
+        "--quiet",
+        action="store_true",
+        help="nothing is live, there are no transactional ids and no groups; `busy` has all",
     )
     parser.add_argument(
         "--out", type=Path, default=OUT, metavar="FILE", help="every sample (default: .venv/bench.json)"

@@ -1,7 +1,8 @@
 """A cluster at work beside one at rest: the same brokers and partitions, in one run, in turn.
 
 On the busy one a share of the partitions has a live transaction, and there are transactional ids in every state, with
-their records in `__transaction_state`; on the quiet one there is nothing but what hangs, as on both.
+their records in `__transaction_state`, and consumer groups, some of which wait behind what hangs; on the quiet one
+there is nothing but what hangs, as on both.
 
 - find_hanging, no Spark.
 - sweep with tables, the session up and the tables there; each cluster has tables of its own.
@@ -76,7 +77,10 @@ def _swept(spark: SparkSession, name: str, cluster: WireCluster, tables: str) ->
 
 def _seen(name: str, scan: Scan) -> Work:
     counted = {verdict: count for verdict, count in scan.counts.items() if count}
-    return {f"{what}, {name}": count for what, count in {"failed": scan.partitions_failed, **counted}.items()}
+    impacts = [impact for judged in scan.transactions if (impact := scan.impact(judged)) is not None]
+    waiting = {"groups blocked": sum(impact.groups_blocked or 0 for impact in impacts), "warnings": len(scan.warnings)}
+    seen = {"failed": scan.partitions_failed, **waiting, **counted}
+    return {f"{what}, {name}": count for what, count in seen.items()}
 
 
 def _asked(name: str, cluster: WireCluster, calls: int) -> list[object]:

@@ -42,6 +42,7 @@ def shaped(options: Options, brokers: int, partitions: int, **others: Any) -> Cl
         live_share=options.live_share,
         transactional_ids=options.transactional_ids,
         log_records=options.log_records,
+        groups=options.groups,
         **told,
     )
 
@@ -56,6 +57,7 @@ def described(shape: ClusterShape) -> dict[str, Any]:
         "partitions with live transactions": shape.open_partitions_of_ids,
         "transactional ids at rest": shape.transactional_ids,
         "records in __transaction_state, at least": max(shape.log_records, shape.transactional_ids),
+        "consumer groups": shape.groups,
         "latency_ms": shape.latency_ms,
     }
 

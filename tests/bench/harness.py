@@ -33,8 +33,9 @@ _DAEMONS = (["-m", "txnscan.engine.daemon"], ["-m", "pyspark.daemon"])
 class Options:
     """What was asked for on the command line.
 
-    quiet: measure on a cluster where nothing is live and that has no transactional ids. Otherwise `live_share` of the
-    partitions have a live transaction, and there are so many ids at rest, and records in `__transaction_state`.
+    quiet: measure on a cluster where nothing is live and that has no transactional ids and no consumer groups.
+    Otherwise `live_share` of the partitions have a live transaction, and there are so many ids at rest, records in
+    `__transaction_state`, and groups.
     """
 
     runs: int = 5
@@ -47,6 +48,7 @@ class Options:
     live_share: float = 0.05
     transactional_ids: int = 100_000
     log_records: int = 300_000
+    groups: int = 1_000
     segment_batches: int = 400_000
     sweeps: int = 1_000
     incidents: int = 10_000

@@ -25,8 +25,19 @@ from kafka.protocol.admin import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.consumer import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
 from kafka.record import MemoryRecords
 
@@ -45,7 +56,16 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, TransactionKey, Verdict
+from txnscan.model import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    BlockedGroup,
+    Impact,
+    LoggedTransaction,
+    Standing,
+    TransactionKey,
+    Verdict,
+)
 from txnscan.scan import scan
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import ClusterShape, WireCluster, partition_log, state_log
@@ -53,7 +73,7 @@ from txnscan.sim.wire import __main__ as by_hand
 from txnscan.sim.wire.answers import OFFERED, Answers, Api
 from txnscan.sim.wire.server import Broker as ServedBroker
 from txnscan.sim.wire.server import Kept
-from txnscan.sim.wire.shape import HANGING_AGE_MS, HIGH_WATERMARK
+from txnscan.sim.wire.shape import HANGING_AGE_MS, HIGH_WATERMARK, LAGGING_OFFSET, Reads
 from txnscan.sim.wire.world import HOST, World, Written
 
 STARTED_AT_MS = 1_700_000_000_000
@@ -206,13 +226,47 @@ def test_a_cluster_at_work_is_seen_as_its_shape_says() -> None:
     with WireCluster(shape) as cluster:
         scan = swept(cluster)
     assert scan.complete and scan.errors == ()
-    # These brokers have no groups, and their topics no settings.
-    assert all(warning.startswith(("not every group", "whether compaction")) for warning in scan.warnings)
+    assert scan.warnings == ()
+    assert scan.partitions_planned == 2_000 + 50 + 50, "those of __transaction_state and of __consumer_offsets"
     assert judged(scan, Verdict.HANGING) == planted(shape, hanging=True)
     assert judged(scan, Verdict.ONGOING) | judged(scan, Verdict.PENDING_MARKER) == planted(shape, hanging=False)
     # 5 % of the partitions, ten to a transaction; and one that is decided, with four of its ten markers to come.
     assert (scan.counts["ongoing"], scan.counts["pending_marker"]) == (100, 4)
     assert scan.transactional_ids == 10 + 1
+    # Each of 20 topics has 50 groups, of which every third stands at the last stable offset.
+    told = [(impact.groups_blocked, impact.groups_asked, impact.groups_error) for _, impact in impacts(scan)]
+    assert told == 4 * [(17, 1_000, None)]
+
+
+def impacts(scan: Scan) -> list[tuple[str, Impact]]:
+    """The impact of each transaction that has one, with its topic."""
+    found = ((judged.observation.topic, scan.impact(judged)) for judged in scan.transactions)
+    return [(topic, impact) for topic, impact in found if impact is not None]
+
+
+def test_a_sweep_names_the_groups_that_wait_behind_what_hangs_and_how_its_topic_is_cleaned() -> None:
+    shape = ClusterShape(brokers=3, partitions=40, partitions_per_topic=10, hanging=4, groups=14)
+    with WireCluster(shape) as cluster:
+        scan = swept(cluster)
+    assert scan.complete and scan.warnings == ()
+    found = dict(impacts(scan))
+    # The first group of each topic waits, the second has read on, the third lags; topics 0 and 1 have a fourth.
+    waiting = {"topic-00000": (0, 12), "topic-00001": (1, 13), "topic-00002": (2,), "topic-00003": (3,)}
+    assert {topic: impact.groups for topic, impact in found.items()} == {
+        topic: tuple(
+            BlockedGroup(f"consumers-{n:07d}", Standing.AT_LSO, "Empty" if n == 3 else "Stable", 100, 100)
+            for n in numbers
+        )
+        for topic, numbers in waiting.items()
+    }
+    assert {(i.groups_blocked, i.groups_asked) for i in found.values()} == {(2, 14), (1, 14)}
+    assert {(i.cleanup_policy, i.retention_ms) for i in found.values()} == {("delete", 7 * 24 * 60 * 60 * 1000)}
+
+
+def test_without_groups_a_sweep_asks_about_none_and_warns_of_nothing(wired: WireCluster) -> None:
+    scan = swept(wired)
+    assert scan.warnings == ()
+    assert {(impact.groups_asked, impact.groups_error) for _, impact in impacts(scan)} == {(0, None)}
 
 
 # --- what brokers can be made to do ---
@@ -565,6 +619,7 @@ def test_markers_stand_at_the_end_of_a_partitions_log_and_before_them_what_is_op
         (["--brokers", "5", "--hanging", "7"], ClusterShape.busy(5, hanging=7)),
         (["--live-share", "0.5", "--log-records", "0"], ClusterShape.busy(live_share=0.5, log_records=0)),
         (["--ongoing", "3", "--prepared", "0"], ClusterShape.busy(ongoing=3, prepared=0)),
+        (["--groups", "5"], ClusterShape.busy(groups=5)),
         (["--quiet", "--partitions", "9", "--latency-ms", "3"], ClusterShape(partitions=9, latency_ms=3)),
     ],
 )
@@ -627,6 +682,7 @@ def test_a_busy_broker_leads_its_share_and_the_others_share_the_rest(share: floa
     [
         *({"brokers": 0}, {"partitions": -1}, {"hanging": 1_001}, {"replication_factor": 4}, {"busy_share": 1.1}),
         *({"ongoing": 101, "partitions_per_transaction": 10}, {"log_records": 1}),
+        *({"groups": -1}, {"consumer_offsets_partitions": 0}),
     ],
 )
 def test_a_shape_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
@@ -654,6 +710,54 @@ def test_the_same_request_is_answered_with_the_same_bytes_until_a_marker_is_writ
     marker = MarkerToWrite("topic-00000", 0, 1_000_000_000, 0, -1, True).request()
     broker.body(Api.WriteTxnMarkers, 1, framed(marker, version=1)[4:])
     assert broker.body(Api.DescribeProducers, 0, frame) != first
+
+
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [(1, "one group for all topics"), (7, "several topics to a group"), (10, "one"), (29, "some topics with two more")],
+)
+def test_each_topic_has_a_group_that_waits_at_what_is_open_and_all_offsets_are_of_its_topics(
+    groups: int, why: str
+) -> None:
+    shape = ClusterShape(partitions=95, partitions_per_topic=10, hanging=5, ongoing=20, groups=groups)
+    world = World(shape, STARTED_AT_MS, {})
+    waiting = {topic for group in shape.all_groups() if group.reads is Reads.COMMITTED for topic in group.topics}
+    assert waiting == {topic for group in shape.all_groups() for topic in group.topics} == {*range(10)}, why
+    for group in shape.all_groups():
+        assert shape.group(group.name) == group
+        for ordinal in (ordinal for topic in group.topics for ordinal in shape.ordinals(topic)):
+            held = world.held(*shape.key(ordinal))
+            assert held is not None
+            stable, end = world.last_stable_offset(held), world.high_watermark(held)
+            expected = {Reads.COMMITTED: stable, Reads.UNCOMMITTED: end, Reads.LAGGING: LAGGING_OFFSET}[group.reads]
+            assert world.committed_offset(group, ordinal) == expected
+            assert stable - LAGGING_OFFSET > 1
+    assert shape.group("consumers-7") is shape.group(f"consumers-{groups:07d}") is shape.group("nobody") is None
+
+
+def test_a_thousand_groups_are_spread_over_all_coordinators_by_the_hash_of_their_names() -> None:
+    shape = ClusterShape.busy(brokers=50, transactional_ids=0)
+    world = World(shape, STARTED_AT_MS, {})
+    assert sum(map(len, world.groups.values())) == shape.groups == 1_000
+    assert min(map(len, world.groups.values())) > 0
+    for broker_id, groups in world.groups.items():
+        for group in groups:
+            held = world.held(CONSUMER_OFFSETS_TOPIC, coordinator_partition(group.name, 50))
+            assert held is not None and held.leader == broker_id
+
+
+def test_a_cluster_without_groups_has_no_consumer_offsets_and_nobody_coordinates_groups() -> None:
+    answers = answers_of(SHAPE)
+    told = answered(answers, 1, MetadataRequest(topics=None), MetadataResponse, OFFERED[Api.Metadata].last)
+    assert CONSUMER_OFFSETS_TOPIC not in {topic.name for topic in told.topics}
+    group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="nobody", topics=None)
+    request = OffsetFetchRequest(groups=[group], require_stable=True)
+    (none,) = answered(answers, 1, request, OffsetFetchResponse, 9).groups
+    assert (none.error_code, none.topics) == (ErrorCode.NOT_COORDINATOR, [])
+    found = answered(
+        answers, 1, FindCoordinatorRequest(key_type=0, coordinator_keys=["nobody"]), FindCoordinatorResponse, 6
+    )
+    assert [one.error_code for one in found.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
 # --- processes ---

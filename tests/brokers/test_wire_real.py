@@ -5,8 +5,13 @@ learned from them and put in place of the wire cluster's: producer ids, and when
 ids, leader epochs, ports and the cluster's id. All other bytes have to be the same, but for these differences:
 
 - the controller is any broker in each answer, of both: compared with the four bytes masked;
-- the order of the ids in ListTransactions, of one id's topics in DescribeTransactions and of one topic's partitions in
-  ListOffsets is that of the broker's hash tables: compared as sets where there is more than one;
+- the order of the ids in ListTransactions, of one id's topics in DescribeTransactions, of one topic's partitions in
+  ListOffsets, of the groups in ListGroups, and of what OffsetFetch gives of a group as a whole is that of the broker's
+  hash tables: compared as sets where there is more than one;
+- DescribeConfigs: the wire cluster has a broker's and a topic's settings that matter here, and no others: compared
+  where settings are asked for by name, as sets;
+- `__consumer_offsets` has no records in the wire cluster, as no sweep reads it where nothing hangs on it: its offsets
+  are not compared;
 - ApiVersions: the wire cluster offers what it speaks, a part of what brokers offer, and no features.
 """
 
@@ -17,7 +22,8 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -29,14 +35,27 @@ from kafka.protocol.admin import (
     DescribeAclsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
+    DescribeConfigsResponse,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    JoinGroupRequest,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+)
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record import MemoryRecords
 
@@ -47,7 +66,7 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.evidence.transaction_log import decode, transactional_id, transactional_id_key
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.model import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import metadata, partition_log, shape, state_log, world
 from txnscan.sim.wire.answers import OFFERED, Answers, Api
@@ -59,6 +78,7 @@ from txnscan.sim.wire.shape import (
     ONGOING_START_OFFSET,
     RECENT_AGE_MS,
     ClusterShape,
+    Group,
 )
 from txnscan.sim.wire.world import HOST, World
 
@@ -73,11 +93,20 @@ SHAPE = ClusterShape(
     transactional_ids=4,
     replication_factor=3,
     transaction_state_partitions=6,
+    groups=30,
+    # As many as the demo's brokers are set to.
+    consumer_offsets_partitions=3,
 )
 # What a real id has come to that committed once and then started anew.
 REST_EPOCH = 1
 NOWHERE = "nowhere"
 ELSEWHERE = "elsewhere"
+# The last versions that name topics, and that let a member in without being asked for its id first.
+OFFSET_COMMIT_BY_NAME, JOIN_AT_ONCE = 9, 3
+# The longest that brokers allow: members send no heartbeats here.
+SESSION_TIMEOUT_MS = 30 * 60 * 1000
+# `ConsumerProtocolSubscription`, version 0: no topics, no user data.
+SUBSCRIBED_TO_NOTHING = struct.pack(">hii", 0, 0, -1)
 
 
 @dataclass(frozen=True)
@@ -136,12 +165,9 @@ def written(wire: Wire, producer: Producer, topic: str, index: int, time_ms: int
 
 def shaped(wire: Wire, started_at_ms: int) -> Mapping[str, Producer]:
     """Makes topics, records and transactions as the shape has them; gives the producers by transactional id."""
-    create_topic(
-        wire,
-        TRANSACTION_STATE_TOPIC,
-        [SHAPE.replicas(SHAPE.transaction_state_leader(k)) for k in range(SHAPE.transaction_state_partitions)],
-        {"cleanup.policy": "compact"},
-    )
+    for name, count in SHAPE.internal_topics.items():
+        replicas = [SHAPE.replicas(SHAPE.internal(name, k)[0]) for k in range(count)]
+        create_topic(wire, name, replicas, {"cleanup.policy": "compact"})
     for topic in range(SHAPE.topics):
         replicas = [SHAPE.replicas(SHAPE.leader(ordinal)) for ordinal in SHAPE.ordinals(topic)]
         create_topic(wire, SHAPE.topic_name(topic), replicas)
@@ -172,6 +198,8 @@ def shaped(wire: Wire, started_at_ms: int) -> Mapping[str, Producer]:
                     orphan.identity = Identity(open_here.producer_id, 0)
                 owner = producers.get(open_here.transactional_id, orphan)
                 assert written(wire, owner, *SHAPE.key(ordinal), time_ms) == first
+    for group in SHAPE.all_groups():
+        committed(wire, group)
     wire.send(
         wire.any_broker(),
         DeleteTopicsRequest(
@@ -179,6 +207,72 @@ def shaped(wire: Wire, started_at_ms: int) -> Mapping[str, Producer]:
         ),
     )
     return producers
+
+
+def committed(wire: Wire, group: Group) -> None:
+    """The offsets that the shape says this group has committed; by a member, which stays, where it has members."""
+    broker_id = SHAPE.group_coordinator(group.name)
+    generation, member = wait_until(lambda: joined(wire, broker_id, group), f"{group.name} was joined")
+    topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = topic_type.OffsetCommitRequestPartition
+    held = World(SHAPE, 0, {})
+    topics = [
+        topic_type(
+            name=SHAPE.topic_name(topic),
+            partitions=[
+                partition(
+                    partition_index=index,
+                    committed_offset=held.committed_offset(group, ordinal),
+                    committed_leader_epoch=0,
+                    committed_metadata="",
+                )
+                for index, ordinal in enumerate(SHAPE.ordinals(topic))
+            ],
+        )
+        for topic in group.topics
+    ]
+    request = OffsetCommitRequest(
+        group_id=group.name,
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        topics=topics,
+        max_version=OFFSET_COMMIT_BY_NAME,
+    )
+
+    def is_committed() -> bool:
+        answered = wire.send(broker_id, request).topics
+        return not any(one.error_code for topic in answered for one in topic.partitions)
+
+    wait_until(is_committed, f"{group.name} had committed")
+
+
+def joined(wire: Wire, broker_id: int, group: Group) -> tuple[int, str] | None:
+    """Generation and member, none in a group without members; None while the group cannot be joined yet."""
+    if group.state == "Empty":
+        return -1, ""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIBED_TO_NOTHING)
+    join = JoinGroupRequest(
+        group_id=group.name,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        rebalance_timeout_ms=SESSION_TIMEOUT_MS,
+        member_id="",
+        protocol_type=group.protocol_type,
+        protocols=[protocol],
+        max_version=JOIN_AT_ONCE,
+    )
+    told = wire.send(broker_id, join)
+    if told.error_code:
+        return None
+    assignment = SyncGroupRequest.SyncGroupRequestAssignment(member_id=told.member_id, assignment=b"")
+    sync = SyncGroupRequest(
+        group_id=group.name,
+        generation_id=told.generation_id,
+        member_id=told.member_id,
+        assignments=[assignment],
+        max_version=JOIN_AT_ONCE,
+    )
+    assert wire.send(broker_id, sync).error_code == 0
+    return told.generation_id, told.member_id
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +292,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         answered = wire.send(1, MetadataRequest(topics=None, allow_auto_topic_creation=False))
         ids = {topic.name: topic.topic_id for topic in answered.topics}
         patch.setattr(ClusterShape, "topic_id", staticmethod(ids.__getitem__))
-        for name in ("leader_epoch", "transaction_state_epoch"):
+        for name in ("leader_epoch", "transaction_state_epoch", "consumer_offsets_epoch"):
             patch.setattr(ClusterShape, name, staticmethod(lambda _: 0))
         for module in (metadata, world):
             patch.setattr(module, "CLUSTER_ID", answered.cluster_id)
@@ -210,7 +304,7 @@ def is_settled(wire: Wire, broker_id: int) -> bool:
     """Whether a broker shows the topics of the shape and no other, and every transaction has ended that was to."""
     topics = wire.send(broker_id, MetadataRequest(topics=None, allow_auto_topic_creation=False)).topics
     listed = wire.send(broker_id, ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"]))
-    return len(topics) == SHAPE.topics + 1 and not listed.transaction_states
+    return len(topics) == SHAPE.topics + len(SHAPE.internal_topics) and not listed.transaction_states
 
 
 def swaps(wire: Wire, held: World) -> Mapping[bytes, bytes]:
@@ -240,6 +334,19 @@ def assert_same(both: Both, broker_id: int, request: Any, version: int, **wired:
     assert both.wired(broker_id, request, version, **wired).hex() == both.real(broker_id, request, version).hex()
 
 
+def assert_same_but_for_order(
+    both: Both, broker_id: int, request: Any, version: int, response: Any, listed: Callable[[Any], Sequence[Any]]
+) -> None:
+    """As many bytes, the same ones where there is at most one of what is listed, and else the same set of them."""
+    bodies = both.real(broker_id, request, version), both.wired(broker_id, request, version)
+    told = [response.decode(io.BytesIO(body), version=version, header=False) for body in bodies]
+    real, wired = (sorted(map(str, listed(each))) for each in told)
+    assert wired == real
+    assert len(bodies[1]) == len(bodies[0])
+    if len(real) < 2:
+        assert bodies[1].hex() == bodies[0].hex()
+
+
 # --- Metadata and what else is of the cluster ---
 
 
@@ -260,7 +367,7 @@ TOPIC_NAMES = tuple(SHAPE.topic_name(topic) for topic in range(SHAPE.topics))
         ("topic-00003", "topic-00001"),
         ("topic-00003", NOWHERE, TRANSACTION_STATE_TOPIC),
         tuple(reversed(TOPIC_NAMES)),
-        (*TOPIC_NAMES, TRANSACTION_STATE_TOPIC, NOWHERE, "nobody", "__consumer_offsets"),
+        (*TOPIC_NAMES, TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, NOWHERE, "nobody", "__share_group_state"),
     ],
     ids=["all", "none", "two", "one unknown", "many", "many and unknown ones"],
 )
@@ -311,6 +418,31 @@ def test_settings_are_the_same_byte_for_byte(both: Both) -> None:
         assert_same(both, 1, DescribeConfigsRequest(resources=[wanted]), 4)
 
 
+CLEANING = ("cleanup.policy", "retention.ms", "remote.storage.enable")
+
+
+@pytest.mark.parametrize("names", [CLEANING, CLEANING[:1], ("nothing",)], ids=str)
+@pytest.mark.parametrize("topic", [TOPIC_NAMES[0], TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, NOWHERE])
+def test_settings_of_topics_are_the_same_at_every_broker_byte_for_byte_but_for_their_order(
+    both: Both, topic: str, names: Sequence[str]
+) -> None:
+    request = configs_of([topic], names)
+    for broker_id in (1, 2, 3):
+        assert_same_but_for_order(
+            both, broker_id, request, 4, DescribeConfigsResponse, lambda told: told.results[0].configs
+        )
+
+
+def test_settings_of_many_topics_come_in_the_same_order(both: Both) -> None:
+    assert_same(both, 1, configs_of([*TOPIC_NAMES, NOWHERE, CONSUMER_OFFSETS_TOPIC], CLEANING[:1]), 4)
+
+
+def configs_of(topics: Sequence[str], names: Sequence[str]) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    wanted = [resource(resource_type=2, resource_name=topic, configuration_keys=list(names)) for topic in topics]
+    return DescribeConfigsRequest(resources=wanted)
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_there_is_no_authorizer_byte_for_byte(both: Both, version: int) -> None:
     request = DescribeAclsRequest(
@@ -339,7 +471,7 @@ def test_producers_of_a_partition_are_the_same_byte_for_byte_at_leader_and_follo
 def test_producers_of_many_partitions_and_of_none_are_the_same_byte_for_byte(both: Both) -> None:
     topics = [
         DescribeProducersRequest.TopicRequest(name=name, partition_indexes=[0, 1, 2, 3, -1])
-        for name in (*TOPIC_NAMES[:3], TRANSACTION_STATE_TOPIC, NOWHERE)
+        for name in (*TOPIC_NAMES[:3], TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, NOWHERE)
     ]
     assert_same(both, 3, DescribeProducersRequest(topics=topics), 0)
 
@@ -468,6 +600,101 @@ def assert_listed(both: Both, filters: dict[str, Any], version: int) -> None:
         assert len(both.real(broker_id, request, version)) == len(both.wired(broker_id, request, version))
         assert (wired.error_code, wired.unknown_state_filters) == (real.error_code, real.unknown_state_filters)
         assert sorted(map(str, wired.transaction_states)) == sorted(map(str, real.transaction_states))
+
+
+# --- groups ---
+
+GROUPS = tuple(SHAPE.all_groups())
+TOPIC_PARTITIONS = {topic: list(range(-1, 4)) for topic in (*TOPIC_NAMES[:3], NOWHERE, CONSUMER_OFFSETS_TOPIC)}
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_coordinators_of_groups_and_ids_are_the_same_byte_for_byte(both: Both, version: int) -> None:
+    for kind, names in ((0, [group.name for group in GROUPS]), (1, IDS)):
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[*names, NOWHERE])
+        assert_same(both, 1, request, version)
+
+
+@pytest.mark.parametrize(
+    ("version", "filters"),
+    [
+        (3, {}),
+        (4, {}),
+        (4, {"states_filter": ["Stable"]}),
+        (4, {"states_filter": ["EMPTY", "Dead", "Odd"]}),
+        (4, {"states_filter": ["Odd"]}),
+        (5, {}),
+        (5, {"states_filter": ["stable"], "types_filter": ["classic"]}),
+        (5, {"types_filter": ["Classic", "Consumer"]}),
+        (5, {"types_filter": ["Consumer"]}),
+        (5, {"types_filter": ["Odd"]}),
+    ],
+    ids=str,
+)
+def test_listed_groups_are_the_same_but_for_their_order(both: Both, version: int, filters: dict[str, Any]) -> None:
+    for broker_id in (1, 2, 3):
+        request = ListGroupsRequest(**{"states_filter": [], "types_filter": [], **filters})
+        assert_same_but_for_order(both, broker_id, request, version, ListGroupsResponse, lambda told: told.groups)
+
+
+def fetched(groups: Sequence[str], topics: Mapping[Any, Sequence[int]] | None, require_stable: bool) -> Any:
+    """topics: partitions by name, or by id."""
+    group_type = OffsetFetchRequest.OffsetFetchRequestGroup
+    topic_type = group_type.OffsetFetchRequestTopics
+    asked = None
+    if topics is not None:
+        asked = [
+            topic_type(**{"name" if isinstance(topic, str) else "topic_id": topic}, partition_indexes=list(of))
+            for topic, of in topics.items()
+        ]
+    wanted = [group_type(group_id=name, topics=asked) for name in groups]
+    return OffsetFetchRequest(groups=wanted, require_stable=require_stable)
+
+
+@pytest.mark.parametrize("require_stable", [False, True])
+@pytest.mark.parametrize("version", [8, 9])
+def test_committed_offsets_are_the_same_byte_for_byte_at_every_broker(
+    both: Both, version: int, require_stable: bool
+) -> None:
+    """For groups that there are and one that there is not, and NOT_COORDINATOR everywhere but at the coordinator."""
+    for broker_id in (1, 2, 3):
+        for name in (*(group.name for group in GROUPS), NOWHERE, ""):
+            assert_same(both, broker_id, fetched([name], TOPIC_PARTITIONS, require_stable), version)
+            assert_same(both, broker_id, fetched([name], {}, require_stable), version)
+
+
+@pytest.mark.parametrize("require_stable", [False, True])
+@pytest.mark.parametrize("version", [8, 9])
+def test_committed_offsets_of_many_groups_come_in_the_same_order(
+    both: Both, version: int, require_stable: bool
+) -> None:
+    names = [*(group.name for group in GROUPS), NOWHERE]
+    for broker_id in (1, 2, 3):
+        request = fetched(names, TOPIC_PARTITIONS, require_stable)
+        assert_same_but_for_order(both, broker_id, request, version, OffsetFetchResponse, lambda told: told.groups)
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_all_that_a_group_has_committed_is_the_same_but_for_its_order(both: Both, version: int) -> None:
+    for broker_id in (1, 2, 3):
+        for name in (*(group.name for group in GROUPS), NOWHERE):
+            assert_same_but_for_order(
+                both,
+                broker_id,
+                fetched([name], None, False),
+                version,
+                OffsetFetchResponse,
+                lambda told: [(t.name, t.topic_id, str(p)) for t in told.groups[0].topics for p in t.partitions],
+            )
+
+
+def test_committed_offsets_by_the_ids_of_topics_are_the_same_byte_for_byte(both: Both) -> None:
+    ids = {ClusterShape.topic_id(name): TOPIC_PARTITIONS[name] for name in TOPIC_NAMES[:3]}
+    unknown = {uuid.UUID(int=7): [0, 1]}
+    for broker_id in (1, 2, 3):
+        for name in (*(group.name for group in GROUPS), NOWHERE):
+            for asked in (ids, unknown, {**unknown, **ids, uuid.UUID(int=8): [2]}):
+                assert_same(both, broker_id, fetched([name], asked, False), 10)
 
 
 # --- records ---

@@ -32,7 +32,7 @@ from txnscan.store.views import VIEWS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TINY = Options(runs=1, brokers=2, partitions=120, transactional_ids=200, log_records=500)
+TINY = Options(runs=1, brokers=2, partitions=120, transactional_ids=200, log_records=500, groups=0)
 
 
 def shown(finding: Finding) -> str:
@@ -90,12 +90,17 @@ def test_a_long_history_is_asked_by_every_view_the_page_and_the_next_sweep(spark
 
 
 def test_a_cluster_at_work_is_measured_beside_a_quiet_one_in_the_same_run() -> None:
-    finding = busy.compare(TINY, None)
+    finding = busy.compare(replace(TINY, groups=40), None)
     assert [each.name for each in finding.timed] == ["find_hanging, quiet", "find_hanging, busy"]
+    # Each of two topics has 20 groups, of which 7 stand at the last stable offset of each of its partitions.
     assert finding.work == {
         "failed, quiet": 0,
+        "groups blocked, quiet": 0,
+        "warnings, quiet": 0,
         "hanging, quiet": 100,
         "failed, busy": 0,
+        "groups blocked, busy": 100 * 7,
+        "warnings, busy": 0,
         "hanging, busy": 100,
         "ongoing, busy": 6,
         "pending_marker, busy": 2,
@@ -109,11 +114,11 @@ def test_a_cluster_at_work_is_measured_beside_a_quiet_one_in_the_same_run() -> N
 def test_the_big_cluster_is_at_work_unless_a_quiet_one_is_asked_for() -> None:
     standard = big(Options())
     assert (standard.ongoing * standard.partitions_per_transaction, standard.transactional_ids) == (5_000, 100_000)
-    assert (standard.hanging, standard.replication_factor) == (100, 3)
+    assert (standard.hanging, standard.replication_factor, standard.groups) == (100, 3, 1_000)
     quiet = big(bench.parsed(["--quiet"])[2])
-    assert (quiet.hanging, quiet.open_partitions_of_ids, quiet.transactional_ids) == (100, 0, 0)
-    named = bench.parsed(["--live-share", "0.5", "--transactional-ids", "7", "--log-records", "0"])[2]
-    assert (named.live_share, named.transactional_ids, named.log_records) == (0.5, 7, 0)
+    assert (quiet.hanging, quiet.open_partitions_of_ids, quiet.transactional_ids, quiet.groups) == (100, 0, 0, 0)
+    named = bench.parsed(["--live-share", "0.5", "--transactional-ids", "7", "--log-records", "0", "--groups", "9"])[2]
+    assert (named.live_share, named.transactional_ids, named.log_records, big(named).groups) == (0.5, 7, 0, 9)
 
 
 @pytest.mark.parametrize("wrong", [["--live-share", "1.5"], ["--live-share", "-1"], ["--runs", "0"]])

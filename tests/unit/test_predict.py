@@ -76,8 +76,12 @@ def test_a_hanging_transaction_costs_metadata_of_its_topic_from_every_broker_and
 @pytest.mark.parametrize(
     ("change", "trips", "why"),
     [
-        ({}, 3 + 138 + 2 * 3 * 7 + 4 + 2 * 4 + 14 * 7, "eleven requests to each of 200 brokers, by sixteen threads"),
-        ({"brokers": 8}, 3 + 251 + 2 * 3 + 4 + 2 * 4 + 14, "fewer brokers than threads: each has its own"),
+        (
+            {},
+            3 + 138 + 2 * 3 * 7 + 4 + 2 * 4 + 2 + 15 * 7,
+            "fifteen to each of 200 brokers, by sixteen threads each time",
+        ),
+        ({"brokers": 8}, 3 + 251 + 2 * 3 + 4 + 2 * 4 + 2 + 15, "fewer brokers than threads: each has its own"),
         ({"hanging": 0}, 3 + 138 + 11 * 7, "all is held, and nothing is read again"),
         ({"hanging": 0, "open_partitions": 0}, 3 + 138 + 10 * 7, "nothing is open"),
     ],

@@ -31,6 +31,8 @@ _TRIPS_FIRST = 3
 # To all brokers, so many at once as the driver has threads, besides the rounds of Metadata: connect and configurations;
 # the ids in a transaction, and what some of them hold; and the coordinators' five answers.
 _ROUNDS, _ROUNDS_HELD = 2 + 1 + 5, 1
+# About what hangs: how its topics are cleaned, and whether groups may be hidden; and from all brokers, their groups.
+_TRIPS_IMPACT, _ROUNDS_IMPACT = 2, 1
 # Answers of a proven read, from brokers with something open; and of a log: where it starts, and its records.
 _ANSWERS_NARROW, _ANSWERS_LOG = 3, 2
 
@@ -154,8 +156,8 @@ class Prediction:
 
 
 def requests(planned: Planned) -> dict[str, int]:
-    """How many requests a sweep of everything sends, to all brokers together, by API. Groups that may wait behind what
-    hangs are not among what is planned: each broker lists its own, and is asked about a hundred of them at a time.
+    """How many requests a sweep of everything sends, to all brokers together, by API. There are no groups among what is
+    planned: each broker lists its own, and would be asked about a hundred of them at a time.
     """
     p = planned
     brokers_hanging = min(p.brokers, p.hanging)
@@ -171,6 +173,9 @@ def requests(planned: Planned) -> dict[str, int]:
         "DescribeTransactions": 2 * p.brokers + min(p.brokers, p.held_ids),
         "ListTransactions": 2 * p.brokers,
         "Fetch": p.hanging + logs,
+        "ListGroups": p.brokers if p.hanging else 0,
+        # For a group that does not exist.
+        "OffsetFetch": int(p.hanging > 0),
     }
 
 
@@ -216,6 +221,8 @@ def _trips(p: Planned) -> int:
     rounds = _ROUNDS + _metadata_rounds(p) + (_ROUNDS_HELD if p.held_ids else 0)
     if p.hanging:
         trips += 2 * _ANSWERS_NARROW * ceil(min(p.brokers, p.hanging) / THREADS)
+        trips += _TRIPS_IMPACT
+        rounds += _ROUNDS_IMPACT
         trips += ceil(p.hanging / DRIVER_THREADS) + _ANSWERS_LOG * ceil(p.transaction_state_partitions / THREADS)
     return trips + rounds * ceil(p.brokers / DRIVER_THREADS)
 

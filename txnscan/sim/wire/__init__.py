@@ -4,7 +4,8 @@
         find_hanging(ScanConfig(cluster.bootstrap_servers))
 
 `ClusterShape.busy(...)` is a cluster at work: a share of its partitions has live transactions, there are transactional
-ids in every state, and `__transaction_state` has a history (`state_log.py`).
+ids in every state, `__transaction_state` has a history (`state_log.py`), and consumer groups wait behind what is open
+(`groups.py`).
 
 All that the brokers say follows from the shape by arithmetic (`shape.py`), is put together from bytes and kept, but for
 logs (`answers.py`, `server.py`), in processes of their own (`cluster.py`, `child.py`): so it is the client that a

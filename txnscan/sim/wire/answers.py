@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from txnscan.kafka.primitives import NO_TAGS, items
 from txnscan.sim.codec import Reader
-from txnscan.sim.wire import coordinators, metadata, partitions
+from txnscan.sim.wire import coordinators, groups, metadata, partitions
 from txnscan.sim.wire.world import World
 
 _UNSUPPORTED_VERSION = 35
@@ -27,7 +27,9 @@ class Api(IntEnum):
     Fetch = 1
     ListOffsets = 2
     Metadata = 3
+    OffsetFetch = 9
     FindCoordinator = 10
+    ListGroups = 16
     ApiVersions = 18
     WriteTxnMarkers = 27
     DescribeAcls = 29
@@ -55,7 +57,9 @@ OFFERED: Mapping[Api, Offered] = MappingProxyType(
         Api.Fetch: Offered(10, 10, kept=False, flexible=False),
         Api.ListOffsets: Offered(6, 11),
         Api.Metadata: Offered(10, 13, by_broker=False),
+        Api.OffsetFetch: Offered(8, 10),
         Api.FindCoordinator: Offered(4, 6, by_broker=False),
+        Api.ListGroups: Offered(3, 5),
         Api.ApiVersions: Offered(0, 4, by_broker=False),
         Api.WriteTxnMarkers: Offered(1, 2, kept=False),
         Api.DescribeAcls: Offered(2, 3, by_broker=False),
@@ -80,11 +84,13 @@ class Answers:
             Api.Fetch: lambda broker, _, request: partitions.fetch(world, broker, request),
             Api.ListOffsets: lambda broker, _, request: partitions.list_offsets(world, broker, request),
             Api.Metadata: lambda _, version, request: metadata.metadata(world, self._topics, version, request),
+            Api.OffsetFetch: lambda broker, version, request: groups.offset_fetch(world, broker, version, request),
             Api.FindCoordinator: lambda _, __, request: coordinators.find_coordinator(world, request),
+            Api.ListGroups: lambda broker, version, request: groups.list_groups(world, broker, version, request),
             Api.ApiVersions: lambda _, version, __: api_versions(version),
             Api.WriteTxnMarkers: self._write_txn_markers,
             Api.DescribeAcls: lambda _, __, ___: metadata.describe_acls(),
-            Api.DescribeConfigs: lambda broker, _, request: metadata.describe_configs(broker, request),
+            Api.DescribeConfigs: lambda broker, _, request: metadata.describe_configs(self._topics, broker, request),
             Api.DescribeCluster: lambda _, version, request: metadata.describe_cluster(world, version, request),
             Api.DescribeProducers: lambda broker, _, request: partitions.describe_producers(
                 world, self._producers, broker, request
@@ -97,7 +103,7 @@ class Answers:
 
     def prepare(self) -> None:
         """Does beforehand what would make a first answer slow."""
-        _ = self._producers, self.world.ids
+        _ = self._producers, self.world.ids, self.world.groups
         self._topics.all()
 
     def body(self, broker_id: int, api: Api, version: int, request: Reader) -> bytes:

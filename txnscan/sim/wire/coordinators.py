@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string
+from txnscan.kafka.primitives import EMPTY, NO_TAGS, items, numbers, string
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire.shape import TransactionalId
 from txnscan.sim.wire.state_log import TIMEOUT_MS
 from txnscan.sim.wire.world import HOST, World
 
 _NO_THROTTLE = bytes(4)
-_TRANSACTION = 1
+_GROUP, _TRANSACTION = 0, 1
 _INVALID_REQUEST, _INVALID_REGULAR_EXPRESSION = 42, 128
 # Those in flight are asked for again and again.
 _DESCRIBED_KEPT = 10_000
@@ -25,17 +25,17 @@ _STATES = {
 
 
 def find_coordinator(world: World, request: Reader) -> bytes:
-    """Versions 4 to 6. There are no groups."""
-    is_transaction = request.number("b") == _TRANSACTION
+    """Versions 4 to 6. Where there are no groups, nobody coordinates any."""
+    kind = request.number("b")
 
     def coordinator(name: str) -> bytes:
-        if not is_transaction:
+        if kind != _TRANSACTION and not (kind == _GROUP and shape.groups):
             nobody = (-1).to_bytes(4, signed=True)
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE.to_bytes(2)
-            return string(name) + nobody + string("") + nobody + error + NULL + NO_TAGS
-        broker_id = shape.coordinator(name)
+            return string(name) + nobody + string("") + nobody + error + string("") + NO_TAGS
+        broker_id = shape.coordinator(name) if kind == _TRANSACTION else shape.group_coordinator(name)
         address = string(HOST) + world.ports[broker_id].to_bytes(4)
-        return string(name) + broker_id.to_bytes(4) + address + bytes(2) + NULL + NO_TAGS
+        return string(name) + broker_id.to_bytes(4) + address + bytes(2) + string("") + NO_TAGS
 
     shape = world.shape
     return _NO_THROTTLE + items([coordinator(name) for name in request.items(request.name) or []]) + NO_TAGS

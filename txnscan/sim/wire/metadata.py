@@ -15,7 +15,7 @@ from functools import cache
 from txnscan.kafka.coordinator import java_hash_code
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string, unsigned
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.model import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire.shape import ClusterShape
 from txnscan.sim.wire.world import CLUSTER_ID, World
@@ -24,15 +24,16 @@ _NO_THROTTLE = bytes(4)
 # "These were not asked for": authorised operations.
 _NO_OPERATIONS = (-(2**31)).to_bytes(4, signed=True)
 _UNKNOWN_TOPIC_ID = 100
-_BROKER_RESOURCE = 4
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _INVALID_REQUEST = 42
-_SETTINGS = {"transaction.max.timeout.ms": "900000"}
-_DEFAULT_CONFIG, _INT = 5, 3
+# Where the value of a setting comes from, and of what type it is.
+_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
+_BOOLEAN, _INT, _LONG, _LIST = 1, 3, 5, 7
 _NOBODY = bytes(4)
 _HASH_BITS = 32
 # As many elements an immutable Set of Scala's keeps as they came.
 _SMALL_SET = 4
-_INTERNAL = (TRANSACTION_STATE_TOPIC, "__consumer_offsets", "__share_group_state")
+_INTERNAL = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, "__share_group_state")
 _PARTITION = struct.Struct(">hiii")
 
 
@@ -53,21 +54,18 @@ class Topics:
 
     def knows(self, name: str) -> bool:
         """Whether there is such a topic."""
-        return name == TRANSACTION_STATE_TOPIC or self._shape.topic_number(name) is not None
+        return name in self._shape.internal_topics or self._shape.topic_number(name) is not None
 
     def all(self) -> list[bytes]:
         """All topics."""
         users = map(self._shape.topic_name, range(self._shape.topics))
-        return [self._block(name) for name in as_in_a_java_set((*users, TRANSACTION_STATE_TOPIC))]
+        return [self._block(name) for name in as_in_a_java_set((*users, *self._shape.internal_topics))]
 
     def _encode(self, name: str) -> bytes:
         shape, after_leader = self._shape, self._after_leader
         number = shape.topic_number(name)
         if number is None:
-            held = [
-                (shape.transaction_state_leader(k), shape.transaction_state_epoch(k))
-                for k in range(shape.transaction_state_partitions)
-            ]
+            held = [shape.internal(name, k) for k in range(shape.internal_topics[name])]
         else:
             held = [(shape.leader(ordinal), shape.leader_epoch(ordinal)) for ordinal in shape.ordinals(number)]
         partitions = [
@@ -101,7 +99,11 @@ def as_in_a_scala_set(names: Iterable[str]) -> list[str]:
     told = list(dict.fromkeys(names))
     if len(told) <= _SMALL_SET:
         return told
-    return _trie([(_improved(java_hash_code(name)), name) for name in told], 0)
+    return _as_in_a_trie(told)
+
+
+def _as_in_a_trie(names: Iterable[str]) -> list[str]:
+    return _trie([(_improved(java_hash_code(name)), name) for name in names], 0)
 
 
 def _trie(entries: Sequence[tuple[int, str]], shift: int) -> list[str]:
@@ -137,7 +139,10 @@ def metadata(world: World, topics: Topics, version: int, request: Reader) -> byt
         blocks = topics.all()
     else:
         names = as_in_a_scala_set(name for _, name in asked if name is not None)
-        blocks = [topics.block(name) for name in sorted(names, key=topics.knows, reverse=True)]
+        unknown = [name for name in names if not topics.knows(name)]
+        # What is left of a large set is a hash trie still, however few they are, without the nodes of the others.
+        unknown = unknown if len(names) <= _SMALL_SET else _as_in_a_trie(unknown)
+        blocks = [topics.block(name) for name in (*filter(topics.knows, names), *unknown)]
         blocks += [_no_topic(_UNKNOWN_TOPIC_ID, NULL, topic_id) for topic_id, name in asked if name is None]
     head = _NO_THROTTLE + world.broker_list + string(CLUSTER_ID) + _NOBODY + unsigned(len(blocks) + 1)
     tail = _NO_OPERATIONS if version == 10 else bytes(2) if version >= 13 else b""
@@ -160,27 +165,46 @@ def controller_at(world: World, version: int, *, of_cluster: bool) -> int:
     return len(_NO_THROTTLE) + len(world.broker_list) + len(string(CLUSTER_ID))
 
 
-def describe_configs(broker_id: int, request: Reader) -> bytes:
-    """Version 4: of a broker, the one setting that matters here."""
+def describe_configs(topics: Topics, broker_id: int, request: Reader) -> bytes:
+    """Version 4, without synonyms: of a broker the one setting that matters here, of a topic how it is cleaned."""
 
     def result() -> bytes:
         kind, name = request.number("b"), request.name()
         keys = request.items(request.name)
         request.tags()
-        if kind != _BROKER_RESOURCE or name != str(broker_id):
+        error, why, settings = 0, "", {}
+        if kind == _TOPIC_RESOURCE:
+            error = 0 if topics.knows(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            settings = {} if error else _topic_settings(name)
+        elif kind == _BROKER_RESOURCE and name == str(broker_id):
+            settings = _BROKER_SETTINGS
+        else:
+            error = _INVALID_REQUEST
             why = f"Unexpected broker id, expected {broker_id} or empty string, but received {name}"
-            return _INVALID_REQUEST.to_bytes(2) + string(why) + bytes([kind]) + string(name) + EMPTY + NO_TAGS
-        told = [setting for setting in _SETTINGS if keys is None or setting in keys]
-        return bytes(2) + string("") + bytes([kind]) + string(name) + items([_setting(s) for s in told]) + NO_TAGS
+        told = items(setting for key, setting in settings.items() if not keys or key in keys)
+        return error.to_bytes(2) + string(why) + bytes([kind]) + string(name) + told + NO_TAGS
 
     return _NO_THROTTLE + items(request.items(result) or []) + NO_TAGS
 
 
-def _setting(name: str) -> bytes:
-    """A setting: read-only, at its default, not sensitive, without synonyms, a number, undocumented."""
-    return (
-        string(name) + string(_SETTINGS[name]) + bytes([1, _DEFAULT_CONFIG, 0]) + EMPTY + bytes([_INT]) + NULL + NO_TAGS
-    )
+def _topic_settings(name: str) -> dict[str, bytes]:
+    """How a topic is cleaned: user topics as brokers do by default."""
+    policy, source = ("compact", _TOPIC_CONFIG) if name in _INTERNAL else ("delete", _DEFAULT_CONFIG)
+    return {
+        "cleanup.policy": _setting("cleanup.policy", policy, _LIST, source),
+        "retention.ms": _setting("retention.ms", "604800000", _LONG),
+        "remote.storage.enable": _setting("remote.storage.enable", "false", _BOOLEAN),
+    }
+
+
+def _setting(name: str, value: str, kind: int, source: int = _DEFAULT_CONFIG, *, read_only: bool = False) -> bytes:
+    """A setting: not sensitive, without synonyms, undocumented."""
+    return string(name) + string(value) + bytes([read_only, source, 0]) + EMPTY + bytes([kind]) + NULL + NO_TAGS
+
+
+_BROKER_SETTINGS = {
+    "transaction.max.timeout.ms": _setting("transaction.max.timeout.ms", "900000", _INT, read_only=True)
+}
 
 
 def describe_acls() -> bytes:

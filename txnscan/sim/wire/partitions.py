@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.primitives import EMPTY, NO_TAGS, NULL, items, string, unsigned
-from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import partition_log
 from txnscan.sim.wire.shape import HANGING_AGE_MS, IDLE_SETS, RECENT_AGE_MS, OpenTransaction
@@ -254,7 +253,7 @@ def _write(world: World, broker_id: int, key: tuple[str, int], written: Written)
     if error or held is None:
         return error
     if held.ordinal is None:
-        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key[0] != TRANSACTION_STATE_TOPIC else ErrorCode.NONE)
+        return int(ErrorCode.NONE)
     earlier = world.marked(held.ordinal, written.producer_id)
     if written.producer_epoch < (earlier.producer_epoch if earlier is not None else 0):
         return _INVALID_PRODUCER_EPOCH

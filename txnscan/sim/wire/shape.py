@@ -7,18 +7,22 @@ a partition, so a million of them cost nothing here.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.model import Key
+from txnscan.model import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Key
 
 # Where an open transaction begins, and where the log ends. One of each kind may be open on one partition.
 HANGING_START_OFFSET = 100
 ONGOING_START_OFFSET = 150
 PREPARED_START_OFFSET = 170
 HIGH_WATERMARK = 200
+# What a group has read that lags: all of it is before anything open.
+LAGGING_OFFSET = 50
 # How long before the start of the cluster the records of a hanging transaction were written, and of any other one.
 HANGING_AGE_MS = 6 * 60 * 60 * 1000
 RECENT_AGE_MS = 5_000
@@ -33,8 +37,9 @@ _FIRST_HANGING_PRODUCER_ID = 1_000_000_000
 _FIRST_ONGOING_PRODUCER_ID = 2_000_000_000
 _FIRST_REST_PRODUCER_ID = 3_000_000_000
 _FIRST_PREPARED_PRODUCER_ID = 4_000_000_000
-_TRANSACTION_STATE_EPOCH = 3
+_TRANSACTION_STATE_EPOCH, _CONSUMER_OFFSETS_EPOCH = 3, 4
 _ONGOING, _PREPARED, _REST = "service-ongoing-", "service-prepared-", "service-at-rest-"
+_TOPIC, _GROUP = "topic-", "consumers-"
 _NAMESPACE = uuid.UUID("6b1f7c1e-6664-4a3b-8a53-0c6f4b1e0664")
 # Knuth's multiplicative hash: neighbours end up far apart.
 _SCATTER = 2_654_435_761
@@ -71,6 +76,29 @@ class TransactionalId:
         return None if self.state == "Empty" else RECENT_AGE_MS
 
 
+class Reads(Enum):
+    """How far the members of a group have read."""
+
+    COMMITTED = "up to the last stable offset"
+    UNCOMMITTED = "up to the high watermark"
+    LAGGING = "not yet as far as anything is open"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group as its coordinator has it, of the classic protocol.
+
+    number: from 0 on. topics: by number, those of which it has committed an offset for each partition.
+    """
+
+    name: str
+    number: int
+    state: str
+    protocol_type: str
+    reads: Reads
+    topics: Sequence[int]
+
+
 @dataclass(frozen=True)
 class ClusterShape:
     """How large a cluster is, what is wrong in it, and how its brokers behave.
@@ -83,6 +111,9 @@ class ClusterShape:
     to a third of which the marker is owed. All are spread evenly over topics and leaders. transactional_ids: further
     ids, at rest: one in ten Empty, one in twenty CompleteAbort, the others CompleteCommit.
     log_records: what `__transaction_state` holds, at least; it has one record or more for each id.
+    groups: consumer groups, each with an offset for every partition of its topics. Of each topic one group stands at
+    the last stable offsets of the start; where there are more groups than topics, others read on, or lag. Without
+    groups there is no `__consumer_offsets`; with them it has `consumer_offsets_partitions`, and no records.
     replication_factor: followers answer DescribeProducers and Fetch too, but hear of markers only where they share a
     process.
     busy_share: the part of the user partitions, 0 to 1, that broker 1 leads; 0 spreads them evenly over all.
@@ -103,8 +134,10 @@ class ClusterShape:
     prepared: int = 0
     transactional_ids: int = 0
     log_records: int = 0
+    groups: int = 0
     replication_factor: int = 1
     transaction_state_partitions: int = 50
+    consumer_offsets_partitions: int = 50
     busy_share: float = 0.0
     latency_ms: int = 0
     slow_brokers: Mapping[int, int] = field(default_factory=dict)
@@ -121,6 +154,7 @@ class ClusterShape:
         partitions_per_transaction: int = 10,
         transactional_ids: int = 100_000,
         log_records: int = 300_000,
+        groups: int = 1_000,
         **others: Any,
     ) -> ClusterShape:
         """A cluster at work, as benchmarks have it. The other fields are given by their names. Raises ValueError.
@@ -147,19 +181,20 @@ class ClusterShape:
             ongoing=ongoing,
             partitions_per_transaction=width,
             transactional_ids=transactional_ids,
+            groups=groups,
             **{**told, **others},
         )
 
     def __post_init__(self) -> None:
         for name in (
             *("brokers", "partitions_per_topic", "partitions_per_transaction", "replication_factor"),
-            "transaction_state_partitions",
+            *("transaction_state_partitions", "consumer_offsets_partitions"),
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more")
         for name in (
             *("partitions", "producers_per_partition", "hanging", "ongoing", "prepared", "transactional_ids"),
-            *("log_records", "latency_ms", "error_every", "reset_every"),
+            *("log_records", "groups", "latency_ms", "error_every", "reset_every"),
         ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more")
@@ -196,11 +231,11 @@ class ClusterShape:
     @staticmethod
     def topic_name(topic: int) -> str:
         """The name of the topic with this number, from 0 on."""
-        return f"topic-{topic:05d}"
+        return f"{_TOPIC}{topic:05d}"
 
     def topic_number(self, name: str) -> int | None:
         """The number of the topic with this name, or None."""
-        number = _number(name, "topic-")
+        number = _number(name, _TOPIC)
         return number if number is not None and number < self.topics and self.topic_name(number) == name else None
 
     @staticmethod
@@ -233,6 +268,18 @@ class ClusterShape:
     def replicas(self, leader: int) -> tuple[int, ...]:
         """The brokers with a replica of a partition that this one leads; all are in sync."""
         return tuple(1 + (leader - 1 + follower) % self.brokers for follower in range(self.replication_factor))
+
+    @cached_property
+    def internal_topics(self) -> Mapping[str, int]:
+        """The names of the topics that are no user's, and how many partitions each has."""
+        offsets = {CONSUMER_OFFSETS_TOPIC: self.consumer_offsets_partitions} if self.groups else {}
+        return {TRANSACTION_STATE_TOPIC: self.transaction_state_partitions, **offsets}
+
+    def internal(self, topic: str, k: int) -> tuple[int, int]:
+        """The leader of a partition of such a topic, and its leader epoch."""
+        if topic == CONSUMER_OFFSETS_TOPIC:
+            return self.consumer_offsets_leader(k), self.consumer_offsets_epoch(k)
+        return self.transaction_state_leader(k), self.transaction_state_epoch(k)
 
     def is_in_error(self, ordinal: int) -> bool:
         """Whether a partition answers DescribeProducers with an error."""
@@ -287,6 +334,42 @@ class ClusterShape:
                 for ordinal in owner.shown:
                     found.setdefault(ordinal, []).append(opened)
         return found
+
+    # --- groups ---
+
+    def consumer_offsets_leader(self, k: int) -> int:
+        """The broker that leads a partition of `__consumer_offsets`."""
+        return 1 + (k + 1) % self.brokers
+
+    @staticmethod
+    def consumer_offsets_epoch(k: int) -> int:
+        """Its leader epoch."""
+        return _CONSUMER_OFFSETS_EPOCH + k % 2
+
+    def group_coordinator(self, name: str) -> int:
+        """The broker that coordinates a group, whether or not there is such a group."""
+        return self.consumer_offsets_leader(coordinator_partition(name, self.consumer_offsets_partitions))
+
+    def group(self, name: str) -> Group | None:
+        """The group of this name, or None."""
+        number = _number(name, _GROUP)
+        found = self._group(number) if number is not None and number < self.groups else None
+        return found if found is not None and found.name == name else None
+
+    def all_groups(self) -> Iterator[Group]:
+        """All groups of all coordinators."""
+        return map(self._group, range(self.groups))
+
+    def _group(self, number: int) -> Group:
+        """Three in four have members; the others only ever committed offsets."""
+        topics: Sequence[int] = ()
+        reads = Reads.COMMITTED
+        if self.topics:
+            topics = range(number, self.topics, self.groups) or (number % self.topics,)
+            # As many as there are topics of one kind, then of the next.
+            reads = tuple(Reads)[number // self.topics % len(Reads)]
+        state, protocol_type = ("Empty", "") if number % 4 == 3 else ("Stable", "consumer")
+        return Group(_name(_GROUP, number), number, state, protocol_type, reads, topics)
 
     # --- coordinators ---
 

@@ -9,7 +9,15 @@ from functools import cached_property
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.primitives import NO_TAGS, NULL, items, string
 from txnscan.model import TRANSACTION_STATE_TOPIC
-from txnscan.sim.wire.shape import HIGH_WATERMARK, ClusterShape, OpenTransaction, TransactionalId
+from txnscan.sim.wire.shape import (
+    HIGH_WATERMARK,
+    LAGGING_OFFSET,
+    ClusterShape,
+    Group,
+    OpenTransaction,
+    Reads,
+    TransactionalId,
+)
 from txnscan.sim.wire.state_log import StateLog
 
 HOST = "127.0.0.1"
@@ -18,10 +26,11 @@ CLUSTER_ID = "txnscan-wire-cluster00"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A partition as a request names it. index: its number. ordinal: None for one of `__transaction_state`."""
+    """A partition as a request names it. index: its number. ordinal: None for one of an internal topic."""
 
     leader: int
     leader_epoch: int
+    topic: str
     index: int
     ordinal: int | None
 
@@ -59,6 +68,20 @@ class World:
         return found
 
     @cached_property
+    def groups(self) -> Mapping[int, list[Group]]:
+        """All consumer groups, by the broker that coordinates them."""
+        found: dict[int, list[Group]] = {broker_id: [] for broker_id in self.shape.broker_ids}
+        for one in self.shape.all_groups():
+            found[self.shape.group_coordinator(one.name)].append(one)
+        return found
+
+    @cached_property
+    def topic_names(self) -> Mapping[bytes, str]:
+        """The names of all topics, by their ids."""
+        users = map(self.shape.topic_name, range(self.shape.topics))
+        return {self.shape.topic_id(name).bytes: name for name in (*users, *self.shape.internal_topics)}
+
+    @cached_property
     def state_log(self) -> StateLog:
         """`__transaction_state`."""
         return StateLog(self.shape, self.started_at_ms, self.ids)
@@ -79,15 +102,15 @@ class World:
     def held(self, topic: str, index: int) -> Held | None:
         """The partition of this name, or None where there is none."""
         shape = self.shape
-        if topic == TRANSACTION_STATE_TOPIC:
-            if not 0 <= index < shape.transaction_state_partitions:
+        if topic in shape.internal_topics:
+            if not 0 <= index < shape.internal_topics[topic]:
                 return None
-            return Held(shape.transaction_state_leader(index), shape.transaction_state_epoch(index), index, None)
+            return Held(*shape.internal(topic, index), topic, index, None)
         number = shape.topic_number(topic)
         if number is None or not 0 <= index < len(shape.ordinals(number)):
             return None
         ordinal = shape.ordinals(number)[index]
-        return Held(shape.leader(ordinal), shape.leader_epoch(ordinal), index, ordinal)
+        return Held(shape.leader(ordinal), shape.leader_epoch(ordinal), topic, index, ordinal)
 
     def marked(self, ordinal: int, producer_id: int) -> Written | None:
         """The last marker of this producer on a partition, or None."""
@@ -101,13 +124,20 @@ class World:
     def high_watermark(self, held: Held) -> int:
         """Where the log ends."""
         if held.ordinal is None:
-            return self.state_log.end(held.index)
+            return self.state_log.end(held.index) if held.topic == TRANSACTION_STATE_TOPIC else 0
         return HIGH_WATERMARK + len(self.markers.get(held.ordinal, ()))
 
     def last_stable_offset(self, held: Held) -> int:
         """Where the first open transaction begins, or the log ends."""
         opened = [] if held.ordinal is None else self.still_open(held.ordinal)
         return min((t.start_offset for t in opened), default=self.high_watermark(held))
+
+    def committed_offset(self, group: Group, ordinal: int) -> int:
+        """What a group has committed of a partition of its topics. It stays there when markers are written."""
+        if group.reads is Reads.LAGGING:
+            return LAGGING_OFFSET
+        opened = self.open_transactions.get(ordinal, ()) if group.reads is Reads.COMMITTED else ()
+        return min((t.start_offset for t in opened), default=HIGH_WATERMARK)
 
     def end(self, ordinal: int, written: Written) -> None:
         """A marker is written."""
