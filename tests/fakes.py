@@ -19,7 +19,7 @@ from kafka.protocol.admin import (
     DescribeTransactionsResponse,
     ListTransactionsResponse,
 )
-from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse
+from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataResponse
 
 from txnscan.kafka.acls import AclRule
@@ -304,6 +304,8 @@ def as_sent(request: Any) -> Any:
         return request
     if api_name(request) == "DescribeProducers":
         return DescribeProducersRequest.decode(request.encode(version=0), version=0)
+    if api_name(request) == "OffsetFetch":
+        return OffsetFetchRequest.decode(request.encode(version=9), version=9)
     return request.request
 
 

@@ -20,6 +20,7 @@ from txnscan.evidence.impact import Blockage, impact_of, read_blockage
 from txnscan.findings import Incident, KnownImpact
 from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.frames import api_name
 from txnscan.model import BlockedGroup, Cause, Framework, Judged, Key, Standing
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
@@ -59,7 +60,7 @@ class FakeGroups(FakeCluster):
         self.config_error = 0
 
     def send(self, broker_id: int, request: Any) -> Any:
-        name = type(request).__name__.removesuffix("Request")
+        name = api_name(request)
         if name in self.lacks:
             raise RequestFailed.unsupported(f"broker {broker_id}", name)
         return super().send(broker_id, request)
@@ -76,7 +77,7 @@ class FakeGroups(FakeCluster):
 
     def _answer_OffsetFetch(self, broker_id: int, request: Any) -> Any:
         return OffsetFetchResponse(
-            groups=[self._offsets(broker_id, asked, request.require_stable) for asked in request.groups]
+            version=9, groups=[self._offsets(broker_id, asked, request.require_stable) for asked in request.groups]
         )
 
     def _offsets(self, broker_id: int, asked: Any, require_stable: bool) -> Any:

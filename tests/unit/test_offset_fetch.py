@@ -1,0 +1,115 @@
+"""OffsetFetch as bytes: what is sent and what is read is what kafka-python's own objects say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
+
+from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.frames import Body
+from txnscan.kafka.offset_fetch import GroupOffsets, decode, encode, offset_fetch
+from txnscan.model import Key
+
+AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+AskedTopic = AskedGroup.OffsetFetchRequestTopics
+Group = OffsetFetchResponse.OffsetFetchResponseGroup
+Topic = Group.OffsetFetchResponseTopics
+Partition = Topic.OffsetFetchResponsePartitions
+UNSTABLE, REFUSED = int(ErrorCode.UNSTABLE_OFFSET_COMMIT), int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+WANTED: Mapping[str, Collection[Key] | None] = {
+    "one": (("t", 3), ("u", 0), ("t", 1)),
+    "all": None,
+    "none": (),
+    "größer": [("t", n) for n in range(200)],
+}
+
+
+def partition(index: int, offset: int = -1, metadata: str | None = "", error: int = 0) -> Any:
+    return Partition(
+        partition_index=index,
+        committed_offset=offset,
+        committed_leader_epoch=-1 if offset < 0 else 7,
+        metadata=metadata,
+        error_code=error,
+    )
+
+
+def answer(*groups: Any, version: int = 9) -> Body:
+    return Body(version, bytes(OffsetFetchResponse(throttle_time_ms=3, groups=groups).encode(version=version)))
+
+
+def group(name: str, *partitions: Any, error: int = 0, topic: str = "t") -> Any:
+    return Group(group_id=name, topics=[Topic(name=topic, partitions=list(partitions))], error_code=error)
+
+
+@pytest.mark.parametrize(("version", "require_stable"), product((8, 9), (False, True)))
+def test_a_request_is_encoded_as_kafka_python_encodes_it(version: int, require_stable: bool) -> None:
+    by_topic = {"one": {"t": [1, 3], "u": [0]}, "none": {}, "größer": {"t": list(range(200))}}
+    plain = OffsetFetchRequest(
+        groups=[
+            AskedGroup(
+                group_id=name,
+                topics=None
+                if keys is None
+                else [AskedTopic(name=topic, partition_indexes=of) for topic, of in by_topic[name].items()],
+            )
+            for name, keys in WANTED.items()
+        ],
+        require_stable=require_stable,
+    )
+    assert encode(version, WANTED, require_stable) == plain.encode(version=version)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expected"),
+    [
+        ((partition(0, 5), partition(1)), GroupOffsets(committed={("t", 0): 5})),
+        ((partition(0, metadata=None), partition(1, 0, "mine")), GroupOffsets(committed={("t", 1): 0})),
+        ((partition(2, error=UNSTABLE), partition(3, 9)), GroupOffsets(None, {("t", 3): 9}, {("t", 2)})),
+        ((partition(0, 5, error=3), partition(1, 6)), GroupOffsets(committed={("t", 1): 6})),
+        ((partition(0, metadata="left behind"),), GroupOffsets()),
+        ((), GroupOffsets()),
+    ],
+    ids=["a commit", "at the beginning", "in an open transaction", "an error", "metadata and no offset", "nothing"],
+)
+@pytest.mark.parametrize("version", [8, 9])
+def test_of_each_partition_the_commit_is_told_or_that_it_is_unstable(
+    partitions: tuple[Any, ...], expected: GroupOffsets, version: int
+) -> None:
+    # What follows is read from its right place.
+    found = decode(answer(group("g", *partitions), group("after", partition(4, 44), topic="u"), version=version))
+    assert found == {"g": expected, "after": GroupOffsets(committed={("u", 4): 44})}
+
+
+def test_of_a_group_that_is_refused_nothing_is_known_but_that() -> None:
+    assert decode(answer(group("g", error=REFUSED))) == {"g": GroupOffsets("GROUP_AUTHORIZATION_FAILED")}
+
+
+def test_a_group_that_is_left_out_of_the_answer_is_an_error_of_that_group() -> None:
+    found = offset_fetch(lambda *_: answer(group("one", partition(0, 5))), 1, WANTED, require_stable=False)
+    assert found["one"].committed == {("t", 0): 5}
+    assert {found[name].error for name in ("all", "none", "größer")} == {"the broker left it out"}
+
+
+@given(st.integers(0, 400), st.one_of(st.none(), st.binary(min_size=1, max_size=4)))
+def test_an_answer_that_is_damaged_is_an_error_or_read_and_nothing_else(at: int, put: bytes | None) -> None:
+    whole = answer(group("g", partition(0, 5), partition(1), partition(2, error=UNSTABLE)), group("h", error=REFUSED))
+    damaged = whole.data[:at] if put is None else whole.data[:at] + put + whole.data[at + len(put) :]
+    try:
+        decode(Body(9, damaged))
+    except RequestFailed:
+        assert damaged != whole.data
+
+
+@pytest.mark.parametrize("size", range(1, 60))
+def test_an_answer_that_is_cut_short_is_an_error(size: int) -> None:
+    whole = answer(group("g", partition(0, 5), partition(1), partition(2)))
+    assert len(whole.data) > 60
+    with pytest.raises(RequestFailed):
+        decode(Body(9, whole.data[:size]))
