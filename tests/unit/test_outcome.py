@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import NOW_MS, observation
+from tests.builders import NOW_MS, judged, observation, view
 from txnscan.evidence.transaction_log import tombstone
-from txnscan.judge.outcome import TOGETHER, OutcomeEvidence, best_known, decisions, follows, outcome
-from txnscan.model import Key, KnownOutcome, LoggedTransaction, Observation, Outcome, Siblings, State
+from txnscan.judge.outcome import TOGETHER, OutcomeEvidence, best_known, decisions, follows, outcome, with_outcome
+from txnscan.model import CoordinatorView, Key, KnownOutcome, LoggedTransaction, Observation, Outcome, Siblings, State
 
 P, Q = ("p", 0), ("q", 0)
 V1, V2 = 0, 2
@@ -1120,6 +1120,20 @@ def test_of_two_reads_the_better_one_counts(earlier: Outcome, found: Outcome, to
     assert (best.outcome, best.why) == (together, why)
 
 
+def test_the_evidence_of_two_reads_that_contradict_each_other_is_that_of_both() -> None:
+    best = best_known(known(COMMITTED, evidence=("one", "two")), known(NOT, evidence=("three",)))
+    assert best.evidence == ("one", "two", "three")
+
+
+@pytest.mark.parametrize(("earlier", "found"), [(False, False), (False, True), (True, False), (True, True)])
+def test_what_either_of_two_reads_has_settled_or_seen_of_the_owner_stays(earlier: bool, found: bool) -> None:
+    for epoch in (3, 4):
+        before = known(UNKNOWN, settled=earlier, owner_committed=earlier, producer_epoch=3)
+        best = best_known(before, known(UNKNOWN, settled=found, owner_committed=found, producer_epoch=epoch))
+        assert best.owner_committed is (earlier or found)
+        assert best.settled is ((earlier or found) if epoch == 3 else found)
+
+
 def test_every_pair_of_outcomes_has_an_answer() -> None:
     assert TOGETHER.keys() == set(product(Outcome, repeat=2))
 
@@ -1234,6 +1248,27 @@ def test_what_was_proven_of_one_epoch_is_not_true_of_late_records_of_another_tha
     assert best.why == (f"it was proven, but {SEVERAL_EPOCHS.why}" if vetoed else SEVERAL_EPOCHS.why)
 
 
+@pytest.mark.parametrize(
+    ("earlier", "found", "both"),
+    [
+        (None, None, None),
+        (Siblings(("a-0",), (4,), 7), None, Siblings(("a-0",), (4,), 7)),
+        (None, Siblings(("a-0",), (4,), 7), Siblings(("a-0",), (4,), 7)),
+        (
+            Siblings(("b-0", "c-1"), (4,), 7),
+            Siblings(("a-0", "b-0"), (4, 5), 6),
+            Siblings(("a-0", "b-0", "c-1"), (4, 5), 6),
+        ),
+    ],
+)
+def test_records_of_several_epochs_have_the_siblings_and_the_evidence_of_all_of_them(
+    earlier: Siblings | None, found: Siblings | None, both: Siblings | None
+) -> None:
+    before = known(NOT, siblings=earlier, evidence=("one",), producer_epoch=3)
+    best = best_known(before, replace(SEVERAL_EPOCHS, siblings=found, evidence=("two",)))
+    assert (best.siblings, best.evidence) == (both, ("one", "two"))
+
+
 @pytest.mark.parametrize(("earlier", "found", "kept"), [(None, 4, 4), (4, None, 4), (4, 4, 4), (None, None, None)])
 def test_where_the_epoch_of_an_outcome_is_not_known_it_is_taken_to_be_the_same(
     earlier: int | None, found: int | None, kept: int | None
@@ -1246,3 +1281,28 @@ def test_an_outcome_keeps_the_epoch_that_its_partition_showed() -> None:
     for first_epoch in (3, 2, None):
         of_data = OutcomeEvidence(observation(producer_epoch=3), 9, first_epoch, 0, None, (), None, None)
         assert outcome(of_data).producer_epoch == 3
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "seen", "committed"),
+    [
+        (view("CompleteCommit", 4), False, True),
+        (view("Empty", 9), False, False),
+        (view("Empty", 9), True, True),
+    ],
+    ids=["its owner stands in CompleteCommit", "it has gone on", "it did when an earlier sweep saw it"],
+)
+def test_a_judgement_has_what_is_known_and_that_keeps_what_was_seen_of_the_owner(
+    coordinator: CoordinatorView, seen: bool, committed: bool
+) -> None:
+    before = judged(coordinator)
+    after = with_outcome(before, known(NOT, "it never committed", owner_committed=seen))
+    assert after.known == known(NOT, "it never committed", owner_committed=committed)
+    assert after.judgement == replace(
+        before.judgement, outcome="not_committed", outcome_reason="it never committed"
+    ) and (after.evidence is before.evidence)
+
+
+def test_a_judgement_of_which_nothing_is_known_stays_as_it_is() -> None:
+    before = judged(view("Empty", 9))
+    assert with_outcome(before, None) is before

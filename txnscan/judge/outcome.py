@@ -496,9 +496,19 @@ def _since_another_epoch(earlier: KnownOutcome, found: KnownOutcome) -> KnownOut
         found,
         outcome=outcome,
         why=why,
-        siblings=earlier.siblings or found.siblings,
+        siblings=_of_both(earlier.siblings, found.siblings),
         owner_committed=earlier.owner_committed or found.owner_committed,
-        evidence=found.evidence or earlier.evidence,
+        evidence=(*earlier.evidence, *found.evidence),
+    )
+
+
+def _of_both(one: Siblings | None, other: Siblings | None) -> Siblings | None:
+    if one is None or other is None:
+        return one or other
+    return Siblings(
+        partitions=tuple(sorted({*one.partitions, *other.partitions})),
+        marker_epochs=tuple(sorted({*one.marker_epochs, *other.marker_epochs})),
+        since_ms=min(one.since_ms, other.since_ms),
     )
 
 

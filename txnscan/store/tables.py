@@ -448,7 +448,7 @@ def _best_known() -> Iterable[tuple[str, str]]:
     for name in ("outcome_reason", "outcome_evidence"):
         yield name, f"CASE WHEN t.outcome IS NULL OR {outcome} = s.outcome THEN s.{name} ELSE t.{name} END"
     yield "owner_committed", "coalesce(t.owner_committed, false) OR coalesce(s.owner_committed, false)"
-    yield "siblings", "CASE WHEN t.siblings IS NULL THEN s.siblings ELSE t.siblings END"
+    yield "siblings", f"CASE WHEN {at_another_epoch} OR t.siblings IS NULL THEN s.siblings ELSE t.siblings END"
 
 
 # Of an incident these stay as its first sweep wrote them, or are set in other ways.
