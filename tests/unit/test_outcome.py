@@ -1255,9 +1255,9 @@ def test_what_was_proven_of_one_epoch_is_not_true_of_late_records_of_another_tha
         (Siblings(("a-0",), (4,), 7), None, Siblings(("a-0",), (4,), 7)),
         (None, Siblings(("a-0",), (4,), 7), Siblings(("a-0",), (4,), 7)),
         (
-            Siblings(("b-0", "c-1"), (4,), 7),
+            Siblings(("b-0", "c-1"), (9,), 7),
             Siblings(("a-0", "b-0"), (4, 5), 6),
-            Siblings(("a-0", "b-0", "c-1"), (4, 5), 6),
+            Siblings(("a-0", "b-0", "c-1"), (4, 5, 9), 6),
         ),
     ],
 )
