@@ -410,6 +410,24 @@ def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_the
     assert [one and one.lso_since_ms for one in left] == [read_at_ms, NOW_MS - 90_000, read_at_ms]
 
 
+@pytest.mark.parametrize(
+    ("groups", "refuses", "count"),
+    [
+        ({}, False, 0),
+        ({}, True, None),
+        ({1: {"a": FakeGroup({P: 1})}}, False, 0),
+        ({1: {"a": FakeGroup({P: 100})}}, False, 1),
+    ],
+    ids=["there are none", "they may be hidden", "one stands elsewhere", "one stands there"],
+)
+def test_how_many_groups_wait_is_known_unless_none_could_be_asked(
+    groups: dict[int, dict[str, FakeGroup]], refuses: bool, count: int | None
+) -> None:
+    cluster = FakeGroups(groups)
+    cluster.refuses = refuses
+    assert impact_of(ORPHAN, blockage(cluster), (), None, ()).groups_blocked == count
+
+
 def test_json_has_the_impact_of_what_hangs_and_nulls_for_all_else() -> None:
     found = impact_of(ORPHAN, blockage(FakeGroups({1: {"billing": FakeGroup({P: 99})}})), (), None, ())
     key = ORPHAN.observation.transaction_key

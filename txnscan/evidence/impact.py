@@ -188,7 +188,7 @@ def impact_of(
         ),
         lso_since_ms=known.lso_since_ms if known is not None and unmoved else None,
         groups=blocked.groups,
-        groups_blocked=blocked.count if blocked.asked else None,
+        groups_blocked=blocked.count if blocked.asked or blocked.error is None else None,
         groups_asked=blocked.asked,
         groups_error=blocked.error,
         cleanup_policy=cleaning.cleanup_policy,
