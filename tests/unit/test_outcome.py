@@ -6,7 +6,7 @@ of it, and its id X is at epoch 9 by now. The log is that of X alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from typing import Any
@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW_MS, judged, observation, view
 from txnscan.evidence.transaction_log import tombstone
-from txnscan.judge.outcome import TOGETHER, OutcomeEvidence, best_known, decisions, follows, outcome, with_outcome
+from txnscan.judge.outcome import (
+    TOGETHER,
+    OutcomeEvidence,
+    best_known,
+    decisions,
+    follows,
+    outcome,
+    whole,
+    with_outcome,
+)
 from txnscan.model import CoordinatorView, Key, KnownOutcome, LoggedTransaction, Observation, Outcome, Siblings, State
 
 P, Q = ("p", 0), ("q", 0)
@@ -527,6 +536,44 @@ CASES = (
         {"owner_epoch": None},
     ),
     Case(
+        "v1: the decision of a transaction that had another partition is missing",
+        [*BEFORE, ongoing(3, Q), GAP, complete(COMMIT, 3), empty(4)],
+        UNKNOWN,
+        "may lack records between offsets 2 and 4",
+    ),
+    Case(
+        "v1: the same, and that of the next one, which had this partition",
+        [*BEFORE, ongoing(3, Q), GAP, complete(COMMIT, 3), ongoing(3, P), GAP, complete(COMMIT, 3), empty(4)],
+        MAYBE,
+        "'X' completed a commit at epoch 3",
+    ),
+    Case(
+        "the decision of the last epoch of an earlier producer id is missing",
+        [
+            *(ongoing(32766, P, client=V2, producer_id=5), GAP, complete(COMMIT, 0, V2, producer_id=6)),
+            *(GAP, empty(0), *v1(ABORT, P, epoch=0), empty(1)),
+        ],
+        NOT,
+        "aborted its transaction of epoch 0",
+        {"producer_epoch": 0},
+    ),
+    Case(
+        "a commit of the next producer id at a later epoch than its first",
+        [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 1, V2, producer_id=8)],
+        UNKNOWN,
+        "may lack records between offsets 2 and 4",
+        {},
+        {"owner_epoch": None},
+    ),
+    Case(
+        "a commit of the next producer id at its first epoch by a v1 client, which used up none",
+        [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 0, producer_id=8)],
+        UNKNOWN,
+        "may lack records between offsets 2 and 4",
+        {},
+        {"owner_epoch": None},
+    ),
+    Case(
         "v2: the whole transaction is missing",
         [*BEFORE, GAP, *v2(COMMIT, Q, epoch=4)],
         UNKNOWN,
@@ -815,10 +862,254 @@ def test_no_doubt_leaves_anything_standing_that_is_certain(case: Case, doubt: di
         ([*v1(COMMIT, P, epoch=2), prepare(ABORT, 4, P)], [2, None], "an Ongoing record counts for one transaction"),
         ([*v1(COMMIT, P), *v1(COMMIT, Q)], [3, 3], "two in a row are two"),
         ([ongoing(3, P), empty(4), prepare(COMMIT, 4, P)], [4], "what was begun anew has no Ongoing record before it"),
+        ([ongoing(3, P), prepare(ABORT, 5, P)], [None], "nor one that the abort does not follow from"),
+        ([complete(ABORT, 3, V2), prepare(ABORT, 4, client=V2)], [3], "an abort of nothing is of the epoch before it"),
+        ([*v1(COMMIT, P), ongoing(3, P), *[prepare(ABORT, 4, P)] * 2], [3, 3], "one that was written twice is one"),
+        ([*v1(COMMIT, P)[:2], prepare(ABORT, 3, P), prepare(COMMIT, 3, P)], [3, 3, 3], "others between make it two"),
     ],
 )
 def test_a_decision_is_about_data_of_the_epoch_that(logged: Records, expected: list[int | None], why: str) -> None:
     assert [decision.epoch for decision in decisions(logged)] == expected, why
+
+
+# --- what a coordinator writes next -----------------------------------------------------------------------------------
+
+AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+COMMITS = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+ABORTS = (State.PREPARE_ABORT, State.COMPLETE_ABORT)
+RAISED = (-1, 0, 1, 2)
+ANY = {V1: RAISED, V2: RAISED}
+NEVER_MORE = {V1: (0,), V2: (0,)}
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Steps from one record of a producer id to the next, and what of `TransactionMetadata` or `TransactionCoordinator`
+    takes them. steps: states before and after. raised: by how much the epoch may rise, by the transactions version of
+    the later record. partitions: how those of the later record may compare with the earlier ones. with_a_hole: how they
+    may compare besides, where a record between the two is missing. keeps_start: the transaction is the same.
+    """
+
+    why: str
+    steps: Collection[tuple[State, State]]
+    raised: Mapping[int, Collection[int]]
+    partitions: Collection[str]
+    with_a_hole: Collection[str] = ()
+    keeps_start: bool = True
+
+
+TRANSITIONS = (
+    Transition(
+        "prepareIncrementProducerEpoch: InitProducerId raises the epoch, and answers a repetition with the same one",
+        {(state, State.EMPTY) for state in AT_REST},
+        {V1: (0, 1), V2: (0, 1)},
+        ("same",),
+        keeps_start=False,
+    ),
+    Transition(
+        "prepareAddPartitions: the first ones start a transaction, and a request may name none",
+        {(state, State.ONGOING) for state in AT_REST},
+        NEVER_MORE,
+        ("same", "more"),
+        keeps_start=False,
+    ),
+    Transition(
+        "prepareAddPartitions: later ones join them; the same ones again after an append that timed out",
+        {(State.ONGOING, State.ONGOING)},
+        NEVER_MORE,
+        ("same", "more"),
+    ),
+    Transition(
+        "prepareAbortOrCommit: transactions v2 raise the epoch; completeTransitionTo wants the same partitions",
+        {(State.ONGOING, State.PREPARE_COMMIT)},
+        {V1: (0,), V2: (1,)},
+        ("same",),
+        with_a_hole=("more",),
+    ),
+    Transition(
+        "prepareAbortOrCommit: an abort likewise, and once more after prepareFenceProducerEpoch",
+        {(State.ONGOING, State.PREPARE_ABORT)},
+        {V1: (0, 1), V2: (1, 2)},
+        ("same",),
+        with_a_hole=("more",),
+    ),
+    Transition(
+        "prepareAbortOrCommit with noPartitionAdded: a v2 client aborts what never reached the coordinator",
+        {(state, State.PREPARE_ABORT) for state in AT_REST},
+        {V1: (), V2: (1,)},
+        ("same",),
+        keeps_start=False,
+    ),
+    Transition(
+        "prepareComplete: the epoch is raised already, and no partition is left",
+        {COMMITS, ABORTS},
+        NEVER_MORE,
+        ("same", "fewer"),
+    ),
+    Transition(
+        "appendTransactionToLog: the same again after an append that timed out",
+        {(state, state) for state in (*COMMITS, *ABORTS)},
+        NEVER_MORE,
+        ("same",),
+    ),
+    Transition(
+        "prepareDead: an id expires at rest; its tombstone, which holds nothing, may have to be written again",
+        {(state, State.DEAD) for state in (*AT_REST, State.DEAD)},
+        ANY,
+        ("same",),
+        keeps_start=False,
+    ),
+)
+
+
+def compared(a: LoggedTransaction, b: LoggedTransaction) -> str:
+    """How the partitions of b compare with those of a."""
+    if a.partitions == b.partitions:
+        return "same"
+    if a.partitions < b.partitions:
+        return "more"
+    return "fewer" if a.partitions > b.partitions else "others"
+
+
+def takes(transition: Transition, a: LoggedTransaction, b: LoggedTransaction) -> bool:
+    holes = transition.with_a_hole if b.whole_from > a.offset else ()
+    return (
+        (a.state, b.state) in transition.steps
+        and b.producer_epoch - a.producer_epoch in transition.raised[b.client_version]
+        and compared(a, b) in (*transition.partitions, *holes)
+        and (a.start_time_ms == b.start_time_ms or not transition.keeps_start)
+    )
+
+
+def every_record(epochs: Iterable[int], **changes: Any) -> list[LoggedTransaction]:
+    """Records in every state, with every version that it may tell and every set of partitions that it may hold."""
+    sets = [(), (P,), (Q,), (P, Q)]
+    found = []
+    for state, epoch in product(State, epochs):
+        held = sets if state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT) else sets[:1]
+        told = (V1, V2) if state is not State.DEAD else (V1,)
+        found += [record(state, epoch, *keys, client=client, **changes) for keys, client in product(held, told)]
+    return found
+
+
+def next_to_each_other() -> Iterator[tuple[LoggedTransaction, LoggedTransaction]]:
+    """Every two records of one producer id, with nothing missing between them and with a hole."""
+    later = [
+        one
+        for start_time_ms, whole_from in product((NOW_MS, NOW_MS + 1), (0, 1))
+        for one in every_record([5 + raised for raised in RAISED], start_time_ms=start_time_ms, whole_from=whole_from)
+    ]
+    return product(every_record([5]), later)
+
+
+def test_what_follows_is_what_coordinators_write_next() -> None:
+    for a, b in next_to_each_other():
+        expected = [transition.why for transition in TRANSITIONS if takes(transition, a, b)]
+        assert follows(a, b) == bool(expected), (a, b, expected)
+
+
+@dataclass(frozen=True)
+class NextProducerId:
+    """Steps to another producer id, at epoch 0. epochs: which the producer id before it had, at its last record."""
+
+    why: str
+    steps: Collection[tuple[State, State]]
+    epochs: Collection[int]
+    clients: Collection[int] = (V1, V2)
+    keeps_start: bool = False
+
+
+LAST_EPOCHS = (-1, 0, 32765, 32766, 32767)
+NEXT_PRODUCER_IDS = (
+    NextProducerId(
+        "prepareProducerIdRotation: InitProducerId where isEpochExhausted; a fence may have raised it to the last",
+        {(state, State.EMPTY) for state in AT_REST},
+        (32766, 32767),
+    ),
+    NextProducerId(
+        "prepareComplete of transactions v2: the end of a transaction of epoch 32766 stands at 32767",
+        {COMMITS, ABORTS},
+        (32767,),
+        clients=(V2,),
+        keeps_start=True,
+    ),
+    NextProducerId(
+        "handleInitProducerId: an id that expired is made anew",
+        {(State.DEAD, State.EMPTY)},
+        LAST_EPOCHS,
+    ),
+)
+
+
+def rotates(change: NextProducerId, a: LoggedTransaction, b: LoggedTransaction) -> bool:
+    return (
+        (a.state, b.state) in change.steps
+        and (a.producer_epoch in change.epochs and b.producer_epoch == 0)
+        and a.client_version in change.clients
+        and (a.start_time_ms == b.start_time_ms or not change.keeps_start)
+    )
+
+
+def test_the_next_producer_id_follows_where_coordinators_take_one() -> None:
+    later = [
+        one
+        for start_time_ms in (NOW_MS, NOW_MS + 1)
+        for one in every_record([0, 1, 32767], start_time_ms=start_time_ms, producer_id=8)
+    ]
+    for a, b in product(every_record(LAST_EPOCHS), later):
+        expected = [change.why for change in NEXT_PRODUCER_IDS if rotates(change, a, b)]
+        if b.state is State.DEAD and a.state in (*AT_REST, State.DEAD):
+            expected.append("prepareDead")
+        assert follows(a, b) == bool(expected), (a, b, expected)
+
+
+# Steps of transactions v2, with the rise of the epoch, between which no transaction fits that would not show in it.
+# Empty is in none: what stands before and after it may be of v1, and it may be an append that timed out.
+WOULD_SHOW = {
+    **{(state, State.ONGOING, 0): "the transaction before would have raised it" for state in AT_REST[1:]},
+    **{(state, State.PREPARE_ABORT, 1): "the other transaction would have raised it too" for state in AT_REST[1:]},
+    (State.ONGOING, State.ONGOING, 0): "the end between the two would have raised it",
+    (State.ONGOING, State.PREPARE_COMMIT, 1): "one end",
+    (State.ONGOING, State.PREPARE_ABORT, 1): "one end; a rise by 2 is two ends, or one after a fence",
+    (State.PREPARE_COMMIT, State.PREPARE_COMMIT, 0): "the same decision",
+    (State.PREPARE_ABORT, State.PREPARE_ABORT, 0): "the same decision",
+    (State.PREPARE_COMMIT, State.COMPLETE_COMMIT, 0): "its decision",
+    (State.PREPARE_ABORT, State.COMPLETE_ABORT, 0): "its decision",
+    (State.COMPLETE_COMMIT, State.COMPLETE_COMMIT, 0): "the same completion",
+    (State.COMPLETE_ABORT, State.COMPLETE_ABORT, 0): "the same completion",
+}
+
+
+def test_a_hole_leaves_a_chain_whole_where_what_is_missing_would_show() -> None:
+    o = observation()
+    for a, b in next_to_each_other():
+        if not follows(a, b):
+            assert not whole(a, b, o), (a, b)
+            continue
+        shows = (a.state, b.state, b.producer_epoch - a.producer_epoch) in WOULD_SHOW
+        v2 = a.client_version == b.client_version == V2
+        # More may have been added after a commit that timed out, and a second one may have named it.
+        this_commit = a.state is not State.PREPARE_COMMIT or P in a.partitions
+        assert whole(a, b, o) == (b.whole_from <= a.offset or (shows and v2 and this_commit)), (a, b)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "is_whole"),
+    [
+        (prepare(COMMIT, 32767, P, client=V2), complete(COMMIT, 0, V2), True),
+        (prepare(COMMIT, 32767, Q, client=V2), complete(COMMIT, 0, V2), False),
+        (prepare(ABORT, 32767, Q, client=V2), complete(ABORT, 0, V2), True),
+        (prepare(ABORT, 32767, P, client=V2), complete(ABORT, 0), False),
+        (complete(ABORT, 32767, V2), empty(0, client=V2), False),
+    ],
+    ids=["a commit of it", "a commit, perhaps of it", "an abort", "an end that tells no version", "an InitProducerId"],
+)
+def test_a_hole_where_a_producer_id_ends_leaves_a_chain_whole_likewise(
+    a: LoggedTransaction, b: LoggedTransaction, is_whole: bool
+) -> None:
+    later = replace(b, producer_id=8, whole_from=1)
+    assert follows(a, later)
+    assert whole(a, later, observation()) is is_whole
 
 
 # --- histories at random ----------------------------------------------------------------------------------------------
@@ -1165,6 +1456,9 @@ def test_an_outcome_is_settled_once_all_was_read_and_its_epoch_is_over(changes: 
     assert found.log_error == changes.get("log_error")
 
 
+KEYS = [("k", n) for n in range(9)]
+
+
 @pytest.mark.parametrize(
     ("logged", "siblings"),
     [
@@ -1177,6 +1471,9 @@ def test_an_outcome_is_settled_once_all_was_read_and_its_epoch_is_over(changes: 
             [*v1(COMMIT, Q), *v1(ABORT, ("a", 1), start_time_ms=NOW_MS - 9)],
             Siblings(("a-1", "q-0"), (3, 4), NOW_MS - 9),
         ),
+        ([*v1(ABORT, Q), *v2(COMMIT, P, Q)], Siblings(("q-0",), (3, 4), NOW_MS)),
+        ([ongoing(3, Q), GAP, prepare(COMMIT, 4, P, client=V2)], Siblings(("q-0",), (3, 4), NOW_MS)),
+        ([ongoing(3, P, *KEYS)], Siblings(tuple(f"k-{n}" for n in range(9)), (3, 4), NOW_MS)),
         ([prepare(ABORT, 3, P, Q)], Siblings(("q-0",), (3, 4), NOW_MS)),
         ([prepare(ABORT, 3, Q, client=V2)], None),
         ([prepare(ABORT, 2, Q), prepare(ABORT, 5, Q)], None),
@@ -1192,6 +1489,9 @@ def test_an_outcome_is_settled_once_all_was_read_and_its_epoch_is_over(changes: 
         "of an abort",
         "under v1 its marker may be at this epoch too",
         "of each transaction of the epoch, since the first of them began",
+        "where one of them is of v1, its marker may be at this epoch",
+        "so it may where the end of that one is missing",
+        "in order",
         "under v1 of an abort whose beginning is missing, at this epoch too",
         "under v2 that one is of the epoch before",
         "not of an abort too far from this epoch",
@@ -1202,7 +1502,7 @@ def test_an_outcome_is_settled_once_all_was_read_and_its_epoch_is_over(changes: 
     ],
 )
 def test_siblings_are_the_other_partitions_of_what_may_be_the_transaction(
-    logged: Records, siblings: Siblings | None
+    logged: Sequence[LoggedTransaction | None], siblings: Siblings | None
 ) -> None:
     assert told(logged).siblings == siblings
 
@@ -1213,6 +1513,10 @@ def test_the_evidence_is_the_chain_in_words() -> None:
     assert [line.split()[3].rstrip(",") for line in found.evidence] == [
         *("Empty", "Empty", "Ongoing", "PrepareCommit", "CompleteCommit"),
     ]
+
+
+def test_where_nothing_reaches_back_the_evidence_is_all_that_is_left() -> None:
+    assert [line.split()[1] for line in told(v2(COMMIT, P)).evidence] == ["0:", "1:", "2:"]
 
 
 def test_of_a_long_chain_the_last_50_records_are_kept_as_evidence() -> None:

@@ -55,6 +55,7 @@ _LAST_EPOCH = 32_766
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 _COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 _AT_REST = (State.EMPTY, *_COMPLETE)
+_ENDS = (*_PREPARED, *_COMPLETE)
 # Records of an outcome's evidence that are kept, for people to read.
 _EVIDENCE_MAX = 50
 _COMPLETED_AS = dict(zip(_PREPARED, _COMPLETE, strict=True))
@@ -275,10 +276,13 @@ def follows(a: LoggedTransaction, b: LoggedTransaction) -> bool:
     if a.start_time_ms != b.start_time_ms:
         return False
     if a.state is State.ONGOING and b.state in _PREPARED:
-        return raised in _raised_by(b) and a.partitions <= b.partitions
+        # Partitions are added by Ongoing records alone, of which one may be missing.
+        hole = b.whole_from > a.offset
+        same = a.partitions <= b.partitions if hole else a.partitions == b.partitions
+        return raised in _raised_by(b) and same
     if a.state is State.ONGOING:
         return b.state is State.ONGOING and raised == 0 and a.partitions <= b.partitions
-    written_twice = a.state is b.state and a.partitions == b.partitions
+    written_twice = a.state in _ENDS and a.state is b.state and a.partitions == b.partitions
     return raised == 0 and (written_twice or b.state is _COMPLETED_AS.get(a.state))
 
 
@@ -296,11 +300,11 @@ def _changes_producer_id(a: LoggedTransaction, b: LoggedTransaction) -> bool:
         return False
     if a.state is State.DEAD:
         return b.state is State.EMPTY
-    if a.producer_epoch < _LAST_EPOCH:
-        return False
     if a.state in _PREPARED:
-        return _is_v2(a) and b.state is _COMPLETED_AS[a.state] and a.start_time_ms == b.start_time_ms
-    return a.state in _AT_REST and b.state is State.EMPTY
+        # The end of a transaction of the last epoch has raised it once more.
+        used_up = _is_v2(a) and a.producer_epoch > _LAST_EPOCH
+        return used_up and b.state is _COMPLETED_AS[a.state] and a.start_time_ms == b.start_time_ms
+    return a.state in _AT_REST and b.state is State.EMPTY and a.producer_epoch >= _LAST_EPOCH
 
 
 def _would_show(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:
@@ -325,8 +329,8 @@ def decisions(logged: Iterable[LoggedTransaction]) -> list[Decision]:
     """Every decision, with the epoch of the data that it is about.
 
     A commit by a client of transactions v2 raised the epoch by one, and any other commit did not. An abort may be
-    either, so its epoch is that of the Ongoing record before it, where it follows from that. A decision that was
-    written twice, because its acknowledgement was lost, is one; two that differ are both there.
+    either, so its epoch is that of the record before it, where it follows from that. A decision that was written twice,
+    because its acknowledgement was lost, is one; two that differ are both there.
     """
     found: list[Decision] = []
     before: LoggedTransaction | None = None
@@ -351,8 +355,7 @@ def _commit_without_partitions(logged: Sequence[LoggedTransaction], o: Observati
         before[record.transactional_id] = record
         if record.state is not State.COMPLETE_COMMIT or not _ends_epoch(previous, record, o):
             continue
-        decided = previous is not None and previous.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
-        if previous is not None and decided and whole(previous, record, o):
+        if previous is not None and whole(previous, record, o):
             continue
         if _is_v2(record) or (previous is not None and (o.topic, o.partition) in previous.partitions):
             return record
@@ -370,7 +373,7 @@ def _ends_epoch(before: LoggedTransaction | None, record: LoggedTransaction, o: 
 def _data_epoch(before: LoggedTransaction | None, record: LoggedTransaction) -> int | None:
     if record.state is State.PREPARE_COMMIT:
         return record.producer_epoch - _is_v2(record)
-    if before is not None and before.state is State.ONGOING and follows(before, record):
+    if before is not None and follows(before, record):
         return before.producer_epoch
     return None
 
