@@ -2,8 +2,8 @@
 
 A year is 105,000 sweeps, which would take a day to make. So the tables are made as `txnscan maintain` leaves them: each
 day's sweeps in one file of a table. What the log looks like then is made beforehand: a checkpoint at the version that
-so many commits lead to, and before it the commits of the last thirty days, which is as long as Delta keeps them. Some
-sweeps more are written as any sweep is. The first day is made in the same way.
+so many commits lead to, and before it the commits of as many days as
+the log is kept. Some sweeps more are written as any sweep is. The first day is made in the same way.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, say, timed_in_turn
 from tests.builders import NOW_MS, judged, scan
 from txnscan.findings import Scan
-from txnscan.store.delta import arrow_rows
+from txnscan.store.delta import LOG_DAYS, arrow_rows
 from txnscan.store.open import open_tables
 from txnscan.store.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS
 from txnscan.store.tables import items_of
 
 DAY_MS, EVERY_MS = 86_400_000, 300_000
 SWEEPS_A_DAY = DAY_MS // EVERY_MS
-DAYS, KEPT_DAYS = 365, 30
+DAYS = 365
 # Since the night.
 SINCE = 20
 FIRST, YEAR = "the first day", "a year"
@@ -71,7 +71,7 @@ def make(location: str, days: int, *, sweeps_a_day: int = SWEEPS_A_DAY) -> int:
     # The incident, and since when it is open.
     tables.write(_sweep(written))
     for table in _EACH_SWEEP:
-        _age(Path(location) / table.name, written, min(days, KEPT_DAYS) * sweeps_a_day)
+        _age(Path(location) / table.name, written, min(days, LOG_DAYS) * sweeps_a_day)
     for number in range(written + 1, written + 1 + SINCE):
         tables.write(_sweep(number))
     return written + 1 + SINCE

@@ -25,6 +25,8 @@ CONFLICT_TRIES = 5
 # Commits from one checkpoint of a table's log to the next. Delta's own 10 makes every tenth sweep take twice as long,
 # and fifty small commits are read as quickly as ten.
 CHECKPOINT_INTERVAL = 50
+# As long as Delta keeps files that were removed. It would keep its log for 30 days, and each sweep lists all of it.
+LOG_DAYS = 7
 VERSION_PROPERTY = "txnscan.schemaVersion"
 _ARROW = {
     "STRING": pa.string(),
@@ -211,6 +213,7 @@ def properties(table: Table) -> dict[str, str]:
     return {
         VERSION_PROPERTY: str(SCHEMA_VERSION),
         "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+        "delta.logRetentionDuration": f"interval {LOG_DAYS} days",
         **({"delta.enableChangeDataFeed": "true"} if table.change_feed else {}),
         **{f"delta.constraints.{check}": condition for check, condition in table.checks},
     }
