@@ -298,6 +298,17 @@ def _listed_producer_id(held: FakeId) -> int:
     return held.producer_id if held.listed_producer_id is None else held.listed_producer_id
 
 
+def lacking(lacks_it: int, api: str) -> Edit:
+    """An edit by which this broker does not have an API."""
+
+    def unsupported(broker_id: int, answer: Any) -> Any:
+        if broker_id == lacks_it:
+            raise RequestFailed.unsupported(f"broker {broker_id}", api)
+        return answer
+
+    return unsupported
+
+
 def as_sent(request: Any) -> Any:
     """The request as a broker would decode it; where kafka-python is to encode it, it is as it was made."""
     if not isinstance(request, AsBytes):

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes import FakeCluster, FakePartition, broker, one_by_one
+from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
 from txnscan.evidence.agreement import Agreement, Unagreed, read_agreement
 from txnscan.evidence.reads import confirmed
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
-from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.errors import ErrorCode
 from txnscan.model import Broker, ClusterView, NarrowRow, Partition, ScanError, Topic
 
 
@@ -110,12 +110,7 @@ def test_an_unreachable_broker_that_others_still_name_leaves_every_leader_unknow
 
 
 def test_a_broker_that_does_not_support_metadata_is_told_with_the_api_that_it_lacks(cluster: FakeCluster) -> None:
-    def unsupported(broker_id: int, answer: object) -> object:
-        if broker_id == 3:
-            raise RequestFailed.unsupported("broker 3", "Metadata")
-        return answer
-
-    cluster.edit["Metadata"] = unsupported
+    cluster.edit["Metadata"] = lacking(3, "Metadata")
     said = "broker 3 does not support Metadata"
     assert agree(cluster).errors == (ScanError("metadata", said, 3, lacks_api="Metadata"),)
 

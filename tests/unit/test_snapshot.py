@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.admin import ListTransactionsRequest
 
-from tests.fakes import FakeCluster, FakeId, FakePartition, one_by_one
+from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
 from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 from txnscan.kafka.acls import DESCRIBE_ALL_IDS, Permission, lacks
 from txnscan.kafka.coordinator import coordinator_partition, probe_ids
 from txnscan.kafka.describe_transactions import DescribedTransaction
-from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.frames import api_name
 from txnscan.kafka.list_transactions import ListedTransaction
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
@@ -360,12 +360,7 @@ def test_the_reason_for_missing_coverage_tells_how_much_is_missing(cluster: Fake
 
 
 def test_a_broker_that_does_not_support_an_api_is_told_with_it_and_so_is_what_it_leads(cluster: FakeCluster) -> None:
-    def unsupported(broker_id: int, answer: Any) -> Any:
-        if broker_id == 2:
-            raise RequestFailed.unsupported("broker 2", "ListTransactions")
-        return answer
-
-    cluster.edit["ListTransactions"] = unsupported
+    cluster.edit["ListTransactions"] = lacking(2, "ListTransactions")
     snapshot = take(cluster)
     said = "broker 2 lacks an API of Kafka 3.0 and newer: it does not support ListTransactions"
     assert snapshot.errors == (ScanError("snapshot", said, 2, lacks_api="ListTransactions"),)

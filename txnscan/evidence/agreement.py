@@ -97,8 +97,10 @@ class Agreement:
         brokers that were not heard may know of a later one.
         """
         shown = {entry for belief in self._beliefs for one in _shown(belief, topic) for entry in one.at(index)}
-        latest = {one for one in shown if all(one.leader_epoch >= other.leader_epoch for other in shown)}
-        leaders = {entry.leader for entry in latest if entry.leader >= 0}
+        if not shown:
+            return None
+        epoch = max(entry.leader_epoch for entry in shown)
+        leaders = {entry.leader for entry in shown if entry.leader_epoch == epoch and entry.leader >= 0}
         return leaders.pop() if len(leaders) == 1 else None
 
     def indexes(self, topic: str) -> tuple[int, ...]:

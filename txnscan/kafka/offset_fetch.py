@@ -16,13 +16,13 @@ partitions, nearly all without an offset, kafka-python's objects took a second.
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
 from txnscan.kafka.client import Send
+from txnscan.kafka.describe_producers import by_topic
 from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.kafka.frames import AsBytes, Body, Cursor
 from txnscan.kafka.primitives import NO_TAGS, NULL, items, numbers, string
@@ -85,10 +85,7 @@ def encode(version: int, wanted: Mapping[str, Collection[Key] | None], require_s
 
 
 def _topics(keys: Iterable[Key]) -> bytes:
-    indexes: dict[str, list[int]] = defaultdict(list)
-    for topic, index in keys:
-        indexes[topic].append(index)
-    return items(string(topic) + numbers(sorted(of)) + NO_TAGS for topic, of in indexes.items())
+    return items(string(topic) + numbers(sorted(of)) + NO_TAGS for topic, of in by_topic(keys).items())
 
 
 def decode(body: Body) -> dict[str, GroupOffsets]:

@@ -443,8 +443,8 @@ def _best_known() -> Iterable[tuple[str, str]]:
     )
     yield "outcome", outcome
     yield "outcome_epoch", "coalesce(s.outcome_epoch, t.outcome_epoch)"
-    settled = "CASE WHEN {other} THEN s.{name} ELSE coalesce(t.{name}, false) OR coalesce(s.{name}, false) END"
-    yield "outcome_settled", settled.format(other=at_another_epoch, name="outcome_settled")
+    either_settled = "coalesce(t.outcome_settled, false) OR coalesce(s.outcome_settled, false)"
+    yield "outcome_settled", f"CASE WHEN {at_another_epoch} THEN s.outcome_settled ELSE {either_settled} END"
     for name in ("outcome_reason", "outcome_evidence"):
         yield name, f"CASE WHEN t.outcome IS NULL OR {outcome} = s.outcome THEN s.{name} ELSE t.{name} END"
     yield "owner_committed", "coalesce(t.owner_committed, false) OR coalesce(s.owner_committed, false)"
