@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnscan.sim.check import Figures, run
+from txnscan.sim.check import Figures, History, run
 from txnscan.sim.exhaustive import exhaustive
 from txnscan.sim.history import Simulation, accused, overlooked, sweep
 from txnscan.sim.scenarios import SMALL, WIDE, Small, opened
@@ -81,6 +81,17 @@ def test_a_sweep_at_rest_finds_everything_that_hangs() -> None:
     assert [str(judged.judgement.reason) for judged in accused(sweep(Simulation(world)))] == ["live_epoch"]
 
 
+def test_a_claim_stands_while_only_a_broker_that_knows_of_nobody_alive_has_heard_of_its_end() -> None:
+    """Both brokers are fenced, and broker 2, which has led the log since, is back and knows that. No client takes
+    Metadata without brokers for an answer, so the sweep has but the word of broker 1, in good faith.
+    """
+    found, wrong, world = run(History(WIDE["unacknowledged-appends"], (), _BOTH_FENCED, ()))
+    assert [str(judged.judgement.verdict) for judged in found.transactions] == ["late_ongoing"]
+    assert not world.brokers[2].metadata.brokers
+    assert not found.complete
+    assert wrong == []
+
+
 _P = ("p", 0)
 _ABORTED_BEFORE_ITS_DATA = (
     ("EndTxn", (1, "a", False, 1)),
@@ -88,4 +99,19 @@ _ABORTED_BEFORE_ITS_DATA = (
     ("marker acknowledged", (1, "a", _P)),
     ("write completion", (1, "a")),
     ("append data", (0,)),
+)
+_Q, _LOG = ("q", 0), ("__transaction_state", 0)
+_COPIED = (("fetch", (_LOG, 2)), ("complete transition", (1, "a")))
+_ENDED = (("write completion", (1, "a")), *_COPIED)
+_BOTH_FENCED = (
+    *(("InitProducerId", (1, "a")), *_COPIED, ("AddPartitionsToTxn", (1, "a", _Q)), *_COPIED),
+    *(("send data", ("a", _Q, 1)), ("EndTxn", (1, "a", False, 2)), ("lose a request", (0,)), *_COPIED),
+    *(("cut broker off", (1,)), ("write marker", (1, "a", _Q)), ("fence broker", (1,))),
+    *(("marker acknowledged", (1, "a", _Q)), *_ENDED, ("AddPartitionsToTxn", (1, "a", _Q)), ("publish metadata", (2,))),
+    *(("cut broker off", (2,)), *_COPIED, ("fence broker", (2,)), ("AddPartitionsToTxn", (1, "a", _P)), *_COPIED),
+    *(("send data", ("a", _P, 2)), ("send data", ("a", _P, 2)), ("apply to replicas", (2,))),
+    *(("send data", ("a", _Q, 2)), ("elect coordinators", (2,)), ("load", (2, 0)), ("EndTxn", (2, "a", False, 2))),
+    *(("complete transition", (2, "a")), ("skip marker", (2, "a", _Q)), ("write marker", (2, "a", _P))),
+    *(("marker acknowledged", (2, "a", _P)), ("link broker again", (2,)), ("write completion", (2, "a"))),
+    *(("complete transition", (2, "a")), ("publish metadata", (2,)), ("append data", (2,))),
 )

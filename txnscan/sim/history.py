@@ -354,7 +354,8 @@ def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> lis
 
     Late data that comes between a marker and its acknowledgement hangs, and its coordinator still claims it: for a
     moment only, and in good faith. So does a coordinator that the controller has deposed, until any broker hears of it,
-    and one that was elected anew, until it hears of that and loads its log.
+    and one that was elected anew, until it hears of that and loads its log. A broker that knows of no broker alive is
+    not heard: like every client, a sweep takes its Metadata for a failure.
     """
     held = [judged for judged in found.transactions if judged.observation.first_error == HELD]
     now = hanging(end) if held else frozenset()
@@ -370,15 +371,17 @@ def _is_held(world: World, key: Key, producer_id: int, start_offset: int) -> boo
     """Whether the coordinator of some id holds the partition for this producer id: the one that leads its log, at the
     latest leader epoch that any broker has heard of, or that will load it anew as its leader.
     """
-    heard = [broker.metadata for broker_id, broker in world.brokers.items() if world.up(broker_id)]
+    up = (broker.metadata for broker_id, broker in world.brokers.items() if world.up(broker_id))
+    heard = [image for image in up if image.brokers]
     for (broker_id, name), held in world.held.items():
         log = (TRANSACTION_STATE_TOPIC, world.coordinator_of(name))
-        latest = max((world.leadership(image, log) for image in heard), key=lambda led: led.epoch)
+        named = (world.leadership(image, log) for image in heard)
+        _, latest = max(((led.epoch, led.leader) for led in named), default=(0, NOBODY))
         now = world.leadership(world.image, log)
         served = world.coordinators[broker_id, world.coordinator_of(name)]
         elected_anew = now.leader == broker_id and served.epoch < now.epoch
         if (
-            (latest.leader == broker_id or elected_anew)
+            (latest == broker_id or elected_anew)
             and held.metadata.producer_id == producer_id
             and key in held.metadata.partitions
         ):
