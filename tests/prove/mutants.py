@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import importlib.abc
 import importlib.util
 import os
@@ -53,6 +54,11 @@ class Target:
     @property
     def source(self) -> str:
         return (ROOT / "txnscan" / self.file).read_text("utf-8")
+
+
+def module_of(file: str) -> str:
+    """The module's name."""
+    return "txnscan." + file.removesuffix(".py").replace("/", ".")
 
 
 TARGETS = (
@@ -181,11 +187,27 @@ EXPLAINED: dict[Key, str] = {
 # --- one process for each mutant --------------------------------------------------------------------------------------
 
 
+def preload(module: str) -> None:
+    """Imports what this module imports, once for all children, and nothing that imports the module."""
+    for name in [name for name in sys.modules if name.startswith("txnscan.")]:
+        forget(name)
+    importlib.import_module(module)
+    forget(module)
+
+
+def forget(module: str) -> None:
+    """The next import of this module loads it anew."""
+    package, _, name = module.rpartition(".")
+    del sys.modules[module]
+    if package in sys.modules:
+        vars(sys.modules[package]).pop(name, None)
+
+
 class Replaced(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports one module from this source."""
 
     def __init__(self, file: str, source: str) -> None:
-        self._name = "txnscan." + file.removesuffix(".py").replace("/", ".")
+        self._name = module_of(file)
         self._code = compile(source, file, "exec")
 
     def find_spec(self, name: str, path: object, target: object = None) -> Any:
@@ -193,6 +215,13 @@ class Replaced(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: Any) -> None:
         exec(self._code, module.__dict__)
+
+
+class QuickFirst:
+    """Tests that try many examples come last: most mutants fall before them."""
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items.sort(key=lambda item: hypothesis.is_hypothesis_test(item.function))
 
 
 def start(target: Target, source: str) -> int:
@@ -209,7 +238,8 @@ def start(target: Target, source: str) -> int:
         os.dup2(nothing, 2)
         sys.meta_path.insert(0, Replaced(target.file, source))
         plain = ("-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider")
-        os._exit(pytest.main([*plain, *(str(ROOT / "tests" / test) for test in target.tests)]))
+        tests = (str(ROOT / "tests" / test) for test in target.tests)
+        os._exit(pytest.main([*plain, *tests], plugins=[QuickFirst()]))
     os._exit(1)
 
 
@@ -236,6 +266,7 @@ def say(text: str) -> None:
 def prepare(storage: str) -> None:
     """All children alike: the same examples for the same mutant, and nothing kept in the tree."""
     sys.pycache_prefix = storage
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = storage
     os.chdir(ROOT)
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
@@ -253,6 +284,7 @@ def prepare(storage: str) -> None:
 
 def run(target: Target) -> dict[Key, Mutant]:
     """The mutants of this target that survived, after the figures are told."""
+    preload(module_of(target.file))
     start(target, ast.unparse(ast.parse(target.source)))
     if os.wait()[1] != 0:
         sys.exit(f"{target.file}: {', '.join(target.tests)} fail without any change")
