@@ -113,8 +113,8 @@ def test_a_claim_of_a_coordinator_that_was_elected_anew_is_in_good_faith_until_i
 
 
 def test_what_its_owner_took_up_again_and_ended_while_the_log_was_read_does_not_hang() -> None:
-    """It hung when it was described; its producer added the partition again, and a timeout aborted it."""
-    figures, history = wander(WIDE["v1-unverified"], 5_005_581)
+    """It hung when it was described; its producer added the partition again, and committed."""
+    figures, history = wander(WIDE["v1-unverified"], 5_005_018)
     assert figures.wrong == []
     (judged,) = [one for one in run(history)[0].transactions if one.observation.topic == "q"]
     assert (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
@@ -130,7 +130,7 @@ def test_an_outcome_is_of_the_data_that_was_read_and_late_data_behind_it_gets_no
     assert applied.harm == []
 
 
-@pytest.mark.parametrize("seed", [5_000_018, 5_000_127, 5_000_482])
+@pytest.mark.parametrize("seed", [5_000_018, 5_000_510, 5_000_518])
 def test_a_commit_that_was_proven_is_not_completed_once_late_records_of_another_epoch_stand_behind_it(
     seed: int,
 ) -> None:

@@ -181,9 +181,7 @@ def test_each_log_is_read_once_for_all_that_hangs_and_the_evidence_comes_in_orde
         {other},
         {id_for(1)},
     ]
-    assert sorted(cluster.reads_of(STATE)) == [(2, 1, 0), (2, 1, 0), (3, 2, 0), (3, 2, 0)], (
-        "for its keys, and once more"
-    )
+    assert sorted(cluster.reads_of(STATE)) == [(2, 1, 0), (3, 2, 0)]
     assert shown == [(0, 2), (1, 2), (2, 2)]
 
 
@@ -198,9 +196,12 @@ def test_a_log_is_read_from_its_start_to_its_high_watermark_in_as_many_pieces_as
     found = read(cluster)
     assert (states(found), found.log_error) == (numbered(4, 5, 6, 7), None)
     offsets = [offset for _, _, offset in cluster.reads_of(STATE)]
+    if bytes_max == 1 << 20:
+        assert offsets == [2], "what is at hand is not read again"
+        return
     keys, records = offsets[: len(offsets) // 2], offsets[len(offsets) // 2 :]
     assert keys[0] == 2 and keys == records == sorted(set(keys)), "once for its keys, and once for the records"
-    assert len(keys) == {1: 6, 1 << 20: 1}.get(bytes_max, len(keys))
+    assert len(keys) == {1: 6}.get(bytes_max, len(keys))
 
 
 def test_what_is_not_replicated_is_not_read(cluster: FakeLogs) -> None:
@@ -520,14 +521,14 @@ def test_an_error_of_a_log_is_no_error_of_who_is_served_by_another(cluster: Fake
     assert (one.log_error, two.log_error) == (None, f"{STATE}-2: NOT_LEADER_OR_FOLLOWER")
 
 
-def after_the_read(fake: FakeLogs, change: Callable[[], object], passes: int = 2) -> None:
-    """Something changes once a log of one piece has been read this often. The second time is the last, before the
+def after_the_read(fake: FakeLogs, change: Callable[[], object], reads: int = 1) -> None:
+    """Something changes once this many pieces of a log have been read. A log of one piece is read once, before the
     brokers are asked again who leads it.
     """
-    reads = itertools.count(1)
+    numbers = itertools.count(1)
 
     def edit(broker_id: int, answer: Any) -> Any:
-        if answer.responses[0].topic == STATE and next(reads) == passes:
+        if answer.responses[0].topic == STATE and next(numbers) == reads:
             change()
         return answer
 
@@ -555,17 +556,17 @@ def test_a_log_whose_leader_is_not_the_same_before_and_after_gives_nothing(
     assert found.logged == ()
 
 
-@pytest.mark.parametrize("bytes_max", [1, 1 << 20], ids=["two pieces", "two passes"])
-def test_a_leader_that_is_deposed_between_two_reads_gives_nothing(cluster: FakeLogs, bytes_max: int) -> None:
+@pytest.mark.parametrize("reads", [1, 4], ids=["two pieces", "two passes"])
+def test_a_leader_that_is_deposed_between_two_reads_gives_nothing(cluster: FakeLogs, reads: int) -> None:
     cluster.write(1, *history(id_for(1)))
-    cluster.fetch_max_bytes = bytes_max
-    after_the_read(cluster, lambda: setattr(cluster.log(1), "epoch", 6), passes=1)
+    cluster.fetch_max_bytes = 1
+    after_the_read(cluster, lambda: setattr(cluster.log(1), "epoch", 6), reads)
     found = read(cluster)
     assert found.log_error is not None and found.logged == ()
 
 
 @pytest.mark.parametrize("bytes_max", [1, 1 << 20])
-def test_what_is_appended_between_the_two_passes_is_read_once_when_the_log_is_read_on(
+def test_what_is_appended_after_the_first_pass_is_read_once_when_the_log_is_read_on(
     cluster: FakeLogs, bytes_max: int
 ) -> None:
     """The owner went on before its log was read, and what it wrote follows from what stood there."""
@@ -574,7 +575,7 @@ def test_what_is_appended_between_the_two_passes_is_read_once_when_the_log_is_re
     cluster.write(1, *before)
     cluster.ids[2] = {name: FakeId(7, 3, "CompleteCommit")}
     cluster.fetch_max_bytes = bytes_max
-    after_the_read(cluster, lambda: cluster.write(1, last), passes=3 if bytes_max == 1 else 1)
+    after_the_read(cluster, lambda: cluster.write(1, last), reads=3 if bytes_max == 1 else 1)
     found = read(cluster)
     assert (states(found), found.log_error, found.contradiction) == (numbered(0, 1, 2, 3), None, None)
     assert {one.whole_from for one in found.logged} == {0}

@@ -2,8 +2,9 @@
 
 A log may be larger than memory, and nearly all of it is about ids that nobody asks for. So it is read for its keys
 first: which ids have ever had a wanted producer id? A batch that has none is passed over, its record not decoded. Only
-where there is such an id the log is read once more, and that id's records are kept: all from its first one with a
-wanted producer id on, and the one before.
+where there is such an id the log is looked through once more, and that id's records are kept: all from its first one
+with a wanted producer id on, and the one before. A log that came in one piece is at hand still; a longer one is read
+again.
 
 Offsets that are missing, between batches or within one, are kept account of: a log proves something only where it is
 whole (`outcome.py`).
@@ -30,7 +31,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed, code_of
 from txnscan.kafka.fetch import fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.record_batch import Batch
-from txnscan.kafka.search import Wanted, are_many
+from txnscan.kafka.search import Undecoded, Wanted, are_many, searched
 from txnscan.model import TRANSACTION_STATE_TOPIC, LogBatch, LogRow, Partition, RawRecord
 
 _PIECE_BYTES = 8 * 1024 * 1024
@@ -48,12 +49,15 @@ def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) ->
     try:
         start = start_of(send, partition)
         names: set[str] = set()
-        reached, read_bytes = start, 0
+        reached, read_bytes, all_of_it = start, 0, None
         for piece in pieces(send, partition, start, None, of_producers(wanted)):
             names |= names_in(piece.batches, piece.offset, wanted)
             reached, read_bytes = piece.reached, read_bytes + piece.size_bytes
+            all_of_it = piece.undecoded if piece.offset == start else None
         records = Records(wanted)
-        if names:
+        if names and all_of_it is not None:
+            records.take_all(searched(all_of_it, of_ids(names)), start, names)
+        elif names:
             for piece in pieces(send, partition, start, reached, of_ids(names)):
                 records.take_all(piece.batches, piece.offset, names)
                 read_bytes += piece.size_bytes
@@ -89,12 +93,15 @@ def is_unserved(failed: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some batches of a log, read from an offset on, and the offset that was reached. size_bytes: of what was read."""
+    """Some batches of a log, read from an offset on, and the offset that was reached. size_bytes: of what was read.
+    undecoded: see `Fetched`.
+    """
 
     batches: tuple[Batch, ...]
     offset: int
     reached: int
     size_bytes: int
+    undecoded: Undecoded | None
 
 
 def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted | None) -> Iterator[Piece]:
@@ -104,7 +111,7 @@ def pieces(send: Send, partition: Partition, offset: int, end: int | None, wante
     while end is None or offset < end:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, wanted=wanted)
         reached = fetched.next_offset(offset)
-        yield Piece(tuple(_before(fetched.batches, end)), offset, reached, fetched.size_bytes)
+        yield Piece(tuple(_before(fetched.batches, end)), offset, reached, fetched.size_bytes, fetched.undecoded)
         if reached >= fetched.high_watermark:
             return
         if reached == offset:

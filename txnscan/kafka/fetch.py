@@ -8,7 +8,7 @@ below the high watermark, control batches included. Source: `KafkaApis.handleFet
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka.protocol.consumer import FetchRequest
 
@@ -16,7 +16,7 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.records import decoded
-from txnscan.kafka.search import Wanted, searched
+from txnscan.kafka.search import Undecoded, Wanted, searched, undecoded
 from txnscan.model import Partition
 
 _MIN_VERSION = 9
@@ -27,12 +27,13 @@ _CONSUMER = -1
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """The batches from an offset on, as many as fit, and the high watermark: where a reader is done. size_bytes: of all
-    that was sent.
+    that was sent. undecoded: the same batches, to be searched again; None where nothing was looked for in them.
     """
 
     batches: tuple[Batch, ...]
     high_watermark: int
     size_bytes: int = 0
+    undecoded: Undecoded | None = field(default=None, compare=False, repr=False)
 
     def next_offset(self, offset: int) -> int:
         """Where to go on, having asked from this offset."""
@@ -94,5 +95,7 @@ def fetch(
     if answer.error_code != ErrorCode.NONE:
         raise RequestFailed(error_name(answer.error_code), code=error_name(answer.error_code))
     data = bytes(answer.records or b"")
-    found = decoded(data, records) if wanted is None else searched(data, wanted)
-    return Fetched(tuple(found), answer.high_watermark, len(data))
+    if wanted is None:
+        return Fetched(tuple(decoded(data, records)), answer.high_watermark, len(data))
+    batches = undecoded(data)
+    return Fetched(tuple(searched(batches, wanted)), answer.high_watermark, len(data), batches)

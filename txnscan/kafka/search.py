@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 
@@ -40,9 +41,22 @@ _LENGTH_TO_CRC = struct.Struct(">i4xbI")
 _OFFSETS = struct.Struct(">q8xb4xhi30xi")
 
 
-def searched(data: bytes, wanted: Wanted) -> Iterator[Batch]:
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """Batches that are whole and undamaged. bounds: where in the data they begin, and where the last of them ends."""
+
+    data: bytes
+    bounds: Sequence[int]
+
+
+def undecoded(data: bytes) -> Undecoded:
     """The batches in order. What is cut off at the end is left out. Raises RequestFailed for one that is damaged."""
-    bounds = _bounds(data)
+    return Undecoded(data, _bounds(data))
+
+
+def searched(batches: Undecoded, wanted: Wanted) -> Iterator[Batch]:
+    """The batches in order. Raises RequestFailed for one that cannot be decoded."""
+    data, bounds = batches.data, batches.bounds
     flags = wanted(data, bounds)
     if are_many(bounds):
         from txnscan.kafka.search_columns import sections
