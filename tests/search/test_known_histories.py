@@ -116,7 +116,7 @@ def test_what_its_owner_took_up_again_and_ended_while_the_log_was_read_does_not_
     """It hung when it was described; its producer added the partition again, and committed."""
     figures, history = wander(WIDE["v1-unverified"], 5_005_018)
     assert figures.wrong == []
-    (judged,) = [one for one in run(history)[0].transactions if one.observation.topic == "q"]
+    (judged,) = [one for one in run(history)[0].transactions if one.observation.producer_id == 8]
     assert (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
     assert "Ongoing with this partition later" in judged.judgement.explanation
 
