@@ -10,6 +10,7 @@ import pickle
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,12 +25,12 @@ from tests.fakes import FakeCluster, FakePartition, partition
 from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
 from txnscan.evidence import log_columns
 from txnscan.evidence.log_columns import peeks
-from txnscan.evidence.log_scan import Records, of_ids, of_producers, pieces, read_log
+from txnscan.evidence.log_scan import Records, everything, of_ids, of_producers, pieces, read_log
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
 from txnscan.kafka import records as decoding
 from txnscan.kafka import search
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import fetch
+from txnscan.kafka.fetch import fetch, fetch_undecoded
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import searched, undecoded
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
@@ -232,10 +233,10 @@ def test_records_from_before_the_logs_start_are_left_out_though_their_batch_is_g
 def test_what_is_no_record_of_an_id_is_passed_over(data: bytes) -> None:
     cluster = log_of(data, batch(1, [record("X")]))
     assert kept(row_of(cluster)) == [(1, "X")]
-    everything = Records(frozenset({WANTED}))
-    for piece in pieces(cluster.send, LOG, 0, None, None):
-        everything.take_all(piece.batches, piece.offset, None)
-    assert [(one.offset, one.transactional_id) for one in everything.kept] == [(1, "X")]
+    records = Records(frozenset({WANTED}))
+    for piece in pieces(cluster.send, LOG, 0, None, everything):
+        records.take_all(piece.batches, piece.offset, None)
+    assert [(one.offset, one.transactional_id) for one in records.kept] == [(1, "X")]
 
 
 def test_of_ids_that_are_not_asked_for_nothing_is_kept() -> None:
@@ -355,7 +356,7 @@ def test_what_is_appended_between_the_two_passes_is_not_in_the_row(name: str) ->
     row = row_of(cluster)
     assert (kept(row), row.reached, row.expected) == ([(0, "X")], 2, 2)
     further = Records.following(row, frozenset({WANTED}))
-    for piece in pieces(cluster.send, LOG, row.reached, None, None):
+    for piece in pieces(cluster.send, LOG, row.reached, None, everything):
         further.take_all(piece.batches, piece.offset, None)
     assert [(one.offset, one.transactional_id, one.whole_from) for one in further.kept] == [(2, name, 0), (3, name, 0)]
 
@@ -523,7 +524,7 @@ def test_what_is_passed_over_counts_exactly_as_if_it_were_decoded(
     cluster.fetch_max_bytes = bytes_max
     row = row_of(cluster)
     plain = Records(frozenset({WANTED}))
-    for piece in pieces(cluster.send, LOG, min(log_start, at), None, None):
+    for piece in pieces(cluster.send, LOG, min(log_start, at), None, everything):
         plain.take_all(piece.batches, piece.offset, None)
     assert row.error is None
     assert chains(row.records) == chains(plain.kept)
@@ -559,6 +560,7 @@ def test_searched_batches_are_told_as_decoded_ones_are(
         elif len(covered) > 1:
             assert one.records_count == one.last_offset - one.base_offset + 1
     assert [one.base_offset for one in found] == sorted(one.base_offset for one in found)
+    assert all(one.records is not None or after.records is not None for one, after in pairwise(found))
     for base, whole in every.items():
         holds = any(value is not None and string in value for _, _, value in whole.records or () for string in strings)
         assert base in told or not holds
@@ -612,9 +614,9 @@ def test_a_damaged_batch_raises_the_same_searched_or_decoded() -> None:
     good = batch(0, [record("Y", OTHER)])
     cluster = log_of(good)
     cluster.partitions[STATE, 0].log[0] = flipped(good, len(good) - 2)
-    for wanted in (None, of_producers([WANTED]), of_producers([OTHER]), of_ids(["X"]), of_ids(["Y"])):
+    for read in (partial(fetch, records=True), fetch_undecoded):
         with pytest.raises(RequestFailed, match="the batch at offset 0 fails its checksum"):
-            fetch(cluster.send, LOG, 0, 1 << 20, records=True, wanted=wanted)
+            read(cluster.send, LOG, 0, 1 << 20)
 
 
 # --- a look at a batch without decoding it ----------------------------------------------------------------------------

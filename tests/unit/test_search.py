@@ -65,20 +65,26 @@ def sectioned(sections: Sections, headers: Sequence[bytes], wanted: Sequence[boo
         ([header(7, 0, 1)], "w", [(0, 1, True)], "one alone that is looked for"),
         ([header(7, 0, 1), header(8, 0, 1), header(9, 0, 1)], "---", [(0, 3, False)], "one after the other"),
         ([header(7, 2, 3), header(10, 4, 5), header(15, 0, 1)], "---", [(0, 3, False)], "of several records each"),
-        ([header(0, 0, 1), header(2, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "an offset is missing between"),
-        ([header(7, 2, 3), header(8, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "they overlap"),
-        ([header(7, 2, 3), header(9, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "they overlap by one"),
-        ([header(7, 2, 2), header(10, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "the first is not whole"),
-        ([header(7, 2, 2), header(9, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "nor if it says otherwise"),
-        ([header(7, 0, 3), header(10, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "more records than offsets"),
-        ([header(7, 0, 1), header(8, 2, 2)], "--", [(0, 1, False), (1, 2, False)], "the second is not whole"),
-        ([header(7, 0, 1), header(8, 0, 0)], "--", [(0, 1, False), (1, 2, False)], "the second is empty"),
-        ([header(-1, 0, 0), header(0, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "the first is empty"),
+        ([header(0, 0, 1), header(2, 0, 1)], "--", [(1, 2, False)], "an offset is missing between"),
+        ([header(7, 2, 3), header(8, 0, 1)], "--", [(1, 2, False)], "they overlap"),
+        ([header(7, 2, 3), header(9, 0, 1)], "--", [(1, 2, False)], "they overlap by one"),
+        ([header(7, 2, 2), header(10, 0, 1)], "--", [(1, 2, False)], "the first is not whole"),
+        ([header(7, 2, 2), header(9, 0, 1)], "--", [(1, 2, False)], "nor if it says otherwise"),
+        ([header(7, 0, 3), header(10, 0, 1)], "--", [(1, 2, False)], "more records than offsets"),
+        ([header(7, 0, 1), header(8, 2, 2)], "--", [(1, 2, False)], "the second is not whole"),
+        ([header(7, 0, 1), header(8, 0, 0)], "--", [(1, 2, False)], "the second is empty"),
+        ([header(-1, 0, 0), header(0, 0, 1)], "--", [(1, 2, False)], "the first is empty"),
         (
             [header(5, 0, 1), header(6, 0, 1), header(8, 0, 1), header(9, 0, 1)],
             "----",
-            [(0, 2, False), (2, 4, False)],
+            [(2, 4, False)],
             "what goes on after a gap is together again",
+        ),
+        (
+            [header(n, 0, 1) for n in (0, 2, 4, 5, 7, 9, 10)],
+            "--w----",
+            [(1, 2, False), (2, 3, True), (5, 7, False)],
+            "the last before one that is decoded, and before the end",
         ),
         ([header(7, 0, 1), header(8, 0, 1)], "ww", [(0, 2, True)], "what is decoded, is decoded at once"),
         ([header(7, 2, 1), header(50, 0, 0), header(9, 0, 1)], "www", [(0, 3, True)], "whatever is missing in it"),
@@ -100,13 +106,14 @@ def sectioned(sections: Sections, headers: Sequence[bytes], wanted: Sequence[boo
             [(0, 1, False), (1, 2, True), (2, 3, False)],
             "whole or not",
         ),
-        ([header(2**40, 2**31 - 1, 1), header(2**40 + 2**31, 0, 1)], "--", [(0, 1, False), (1, 2, False)], "high"),
+        ([header(2**40, 2**31 - 1, 1), header(2**40 + 2**31, 0, 1)], "--", [(1, 2, False)], "high"),
         ([header(2**40, 1, 2), header(2**40 + 2, 0, 1)], "--", [(0, 2, False)], "and low"),
     ],
 )
 def test_what_follows_without_a_gap_is_passed_over_as_one_and_what_is_looked_for_is_decoded(
     sections: Sections, batches: list[bytes], wanted: str, expected: list[Section], why: str
 ) -> None:
+    """Of what is passed over between two that are decoded, the last is given: with a gap before it, it alone counts."""
     assert sectioned(sections, batches, [one == "w" for one in wanted]) == expected, why
 
 
@@ -201,8 +208,15 @@ def passed_over(first: Batch, last: Batch) -> Batch:
     return Batch(first.base_offset, last.last_offset, -1, -1, -1, False, False, records_count=count)
 
 
-def expected(kinds: Sequence[str], data: bytes) -> Iterator[Batch]:
+def expected(kinds: Sequence[str], data: bytes) -> list[Batch]:
     """By decoding everything."""
+    every = list(told(kinds, data))
+    pairs = itertools.zip_longest(every, every[1:])
+    return [one for one, after in pairs if one.records is not None or after is None or after.records is not None]
+
+
+def told(kinds: Sequence[str], data: bytes) -> Iterator[Batch]:
+    """All of it."""
     open_at: Batch | None = None
     before: Batch | None = None
     for kind, one in zip(kinds, decoded(data, records=True), strict=True):
@@ -229,12 +243,12 @@ def expected(kinds: Sequence[str], data: bytes) -> Iterator[Batch]:
 def test_in_every_order_batches_are_decoded_or_passed_over_with_their_offsets(length: int, first: int) -> None:
     for kinds in itertools.product(KINDS, repeat=length):
         data = laid_out(kinds, first)
-        assert list(searched(undecoded(data), wants)) == list(expected(kinds, data)), kinds
+        assert list(searched(undecoded(data), wants)) == expected(kinds, data), kinds
 
 
 @pytest.mark.usefixtures("amount")
 def test_of_what_is_passed_over_the_offsets_are_told_and_nothing_else() -> None:
-    data = laid_out(["behind a gap", "three", "of a producer", "emptied", "wanted"], 3)
+    data = laid_out(["behind a gap", "three", "of a producer", "wanted", "three", "emptied"], 3)
     assert list(searched(undecoded(data), wants)) == [
         Batch(
             *(5, 10),
@@ -247,8 +261,8 @@ def test_of_what_is_passed_over_the_offsets_are_told_and_nothing_else() -> None:
             records_count=6,
             records=None,
         ),
-        Batch(11, 12, -1, -1, -1, False, False, records_count=0),
-        Batch(13, 13, -1, -1, -1, False, False, records_count=1, records=((13, b"k", b"wanted"),)),
+        Batch(11, 11, -1, -1, -1, False, False, records_count=1, records=((11, b"k", b"wanted"),)),
+        Batch(15, 16, -1, -1, -1, False, False, records_count=0),
     ]
 
 
@@ -263,7 +277,29 @@ def test_what_is_cut_off_at_the_end_is_left_out(last: str) -> None:
 
 
 def test_of_no_data_there_are_no_batches() -> None:
-    assert list(searched(undecoded(b""), wants)) == []
+    nothing = undecoded(b"")
+    assert list(searched(nothing, wants)) == []
+    assert (nothing.next_offset(7), nothing.before(9).bounds) == (7, [0])
+
+
+@pytest.mark.usefixtures("amount")
+def test_what_begins_at_an_offset_or_behind_it_can_be_left_out() -> None:
+    kinds = ["three", "wanted", "behind a gap", "emptied"]
+    every = undecoded(laid_out(kinds, 4))
+    begins = [4, 7, 10, 11]
+    for end in range(3, 13):
+        kept = [kind for kind, begin in zip(kinds, begins, strict=True) if begin < end]
+        assert list(searched(every.before(end), wants)) == list(searched(undecoded(laid_out(kept, 4)), wants)), end
+
+
+@pytest.mark.parametrize(
+    ("kinds", "offset", "expected"),
+    [(["three"], 4, 7), (["three", "emptied"], 4, 9), (["three"], 6, 7), (["three"], 9, 9)],
+)
+def test_reading_goes_on_behind_the_last_batch_and_never_goes_back(
+    kinds: list[str], offset: int, expected: int
+) -> None:
+    assert undecoded(laid_out(kinds, 4)).next_offset(offset) == expected
 
 
 # --- what is damaged --------------------------------------------------------------------------------------------------

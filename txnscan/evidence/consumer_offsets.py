@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import fetch
+from txnscan.kafka.fetch import fetch_undecoded
 from txnscan.kafka.primitives import Reader
 from txnscan.kafka.record_batch import HEADER
-from txnscan.kafka.search import Wanted
+from txnscan.kafka.search import Wanted, searched
 from txnscan.model import Key, Observation, Partition
 
 _OFFSET_KEY_VERSIONS = (0, 1)
@@ -57,15 +57,15 @@ def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
     found, offset = PendingOffsets(), o.start_offset
     try:
         for _ in range(PIECES_MAX):
-            fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, wanted=_of_producer(o.producer_id))
-            for batch in fetched.batches:
+            batches, high_watermark = fetch_undecoded(send, partition, offset, _PIECE_BYTES)
+            for batch in searched(batches, _of_producer(o.producer_id)):
                 if batch.producer_id == o.producer_id and not batch.is_control:
                     for at, key, _ in batch.records or ():
                         named = offset_key(key) if key is not None and at >= o.start_offset else None
                         if named is not None:
                             found.groups.setdefault(named[0], set()).add(named[1])
-            reached = fetched.next_offset(offset)
-            if reached >= fetched.high_watermark or reached == offset:
+            reached = batches.next_offset(offset)
+            if reached >= high_watermark or reached == offset:
                 return found
             offset = reached
     except RequestFailed as failed:

@@ -15,7 +15,7 @@ from txnscan.engine import Engine, OnProgress
 from txnscan.evidence.agreement import Agreement, Unagreed
 from txnscan.evidence.batches import plan_logs
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.log_scan import Records, is_unserved, log_error, pieces
+from txnscan.evidence.log_scan import Records, everything, is_unserved, log_error, pieces
 from txnscan.evidence.tasks import ReadLog
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.log_check import Described, ended_since, orphan_contradiction, owner_contradiction
@@ -218,7 +218,7 @@ class Log:
             return
         already = len(self._further.kept)
         try:
-            for piece in pieces(self._cluster.send, self._partition, self._reached, None, None):
+            for piece in pieces(self._cluster.send, self._partition, self._reached, None, everything):
                 self._further.take_all(piece.batches, piece.offset, None)
                 self._reached = piece.reached
         except (RequestFailed, UnknownRecord) as failed:

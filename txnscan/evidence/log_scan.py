@@ -13,7 +13,7 @@ whole (`outcome.py`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from txnscan.evidence.transaction_log import (
@@ -28,7 +28,7 @@ from txnscan.evidence.transaction_log import (
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, code_of
-from txnscan.kafka.fetch import fetch
+from txnscan.kafka.fetch import fetch_undecoded
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import Undecoded, Wanted, are_many, searched
@@ -94,43 +94,35 @@ def is_unserved(failed: Exception) -> bool:
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Some batches of a log, read from an offset on, and the offset that was reached. size_bytes: of what was read.
-    undecoded: see `Fetched`.
+    undecoded: what was read, to be searched again.
     """
 
     batches: tuple[Batch, ...]
     offset: int
     reached: int
     size_bytes: int
-    undecoded: Undecoded | None
+    undecoded: Undecoded
 
 
-def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted | None) -> Iterator[Piece]:
+def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted) -> Iterator[Piece]:
     """The log from an offset to its end, or to its high watermark. end: where a batch begins; what was appended since
-    is left out. wanted: see `fetch`. Raises RequestFailed.
+    is left out. wanted: see `search.searched`. Raises RequestFailed.
     """
     while end is None or offset < end:
-        fetched = fetch(send, partition, offset, _PIECE_BYTES, records=True, wanted=wanted)
-        reached = fetched.next_offset(offset)
-        yield Piece(tuple(_before(fetched.batches, end)), offset, reached, fetched.size_bytes, fetched.undecoded)
-        if reached >= fetched.high_watermark:
+        batches, high_watermark = fetch_undecoded(send, partition, offset, _PIECE_BYTES)
+        reached = batches.next_offset(offset)
+        held = batches if end is None else batches.before(end)
+        yield Piece(tuple(searched(held, wanted)), offset, reached, len(batches.data), batches)
+        if reached >= high_watermark:
             return
         if reached == offset:
-            raise RequestFailed(f"it gave no records at offset {offset}, before its end at {fetched.high_watermark}")
+            raise RequestFailed(f"it gave no records at offset {offset}, before its end at {high_watermark}")
         offset = reached
 
 
-def _before(batches: Iterable[Batch], end: int | None) -> Iterator[Batch]:
-    """What begins before this offset. Batches that were passed over are given as one, and may go on behind it."""
-    for batch in batches:
-        if end is None or batch.last_offset < end:
-            yield batch
-        elif batch.base_offset < end:
-            yield _cut(batch, end)
-
-
-def _cut(batch: Batch, end: int) -> Batch:
-    """Of batches that follow one another without a gap, those before this offset."""
-    return replace(batch, last_offset=end - 1, records_count=end - batch.base_offset)
+def everything(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
+    """Whatever a batch holds."""
+    return [True] * (len(bounds) - 1)
 
 
 def of_producers(wanted: Iterable[int]) -> Wanted:

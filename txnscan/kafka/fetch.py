@@ -8,7 +8,7 @@ below the high watermark, control batches included. Source: `KafkaApis.handleFet
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kafka.protocol.consumer import FetchRequest
 
@@ -16,7 +16,7 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.records import decoded
-from txnscan.kafka.search import Undecoded, Wanted, searched, undecoded
+from txnscan.kafka.search import Undecoded, undecoded
 from txnscan.model import Partition
 
 _MIN_VERSION = 9
@@ -27,35 +27,36 @@ _CONSUMER = -1
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """The batches from an offset on, as many as fit, and the high watermark: where a reader is done. size_bytes: of all
-    that was sent. undecoded: the same batches, to be searched again; None where nothing was looked for in them.
+    that was sent.
     """
 
     batches: tuple[Batch, ...]
     high_watermark: int
     size_bytes: int = 0
-    undecoded: Undecoded | None = field(default=None, compare=False, repr=False)
 
     def next_offset(self, offset: int) -> int:
         """Where to go on, having asked from this offset."""
         return max([offset, *(batch.last_offset + 1 for batch in self.batches)])
 
 
-def fetch(
-    send: Send,
-    partition: Partition,
-    offset: int,
-    bytes_max: int,
-    *,
-    records: bool,
-    wanted: Wanted | None = None,
-) -> Fetched:
+def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, records: bool) -> Fetched:
     """The batches that hold this offset and the following ones. At least one, even if it is larger than `bytes_max`.
 
-    records: whether to decode what is in the batches, and not their headers alone. wanted: decodes only what may hold
-    what is looked for, and passes over the rest (`search.py`).
+    records: whether to decode what is in the batches, and not their headers alone.
     Raises RequestFailed: also where the broker does not lead the partition at its leader epoch any more, where the
     offset is not in the log, and where a batch is damaged.
     """
+    data, high_watermark = _fetched(send, partition, offset, bytes_max)
+    return Fetched(tuple(decoded(data, records)), high_watermark, len(data))
+
+
+def fetch_undecoded(send: Send, partition: Partition, offset: int, bytes_max: int) -> tuple[Undecoded, int]:
+    """The same batches, to be searched (`search.py`), and the high watermark. Raises RequestFailed as `fetch` does."""
+    data, high_watermark = _fetched(send, partition, offset, bytes_max)
+    return undecoded(data), high_watermark
+
+
+def _fetched(send: Send, partition: Partition, offset: int, bytes_max: int) -> tuple[bytes, int]:
     topic = FetchRequest.FetchTopic
     request = FetchRequest(
         replica_id=_CONSUMER,
@@ -94,8 +95,4 @@ def fetch(
     (answer,) = answers
     if answer.error_code != ErrorCode.NONE:
         raise RequestFailed(error_name(answer.error_code), code=error_name(answer.error_code))
-    data = bytes(answer.records or b"")
-    if wanted is None:
-        return Fetched(tuple(decoded(data, records)), answer.high_watermark, len(data))
-    batches = undecoded(data)
-    return Fetched(tuple(searched(batches, wanted)), answer.high_watermark, len(data), batches)
+    return bytes(answer.records or b""), answer.high_watermark

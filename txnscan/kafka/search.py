@@ -1,17 +1,18 @@
 """Record batches of which few are looked for: those are decoded, and the others passed over.
 
-Of what is passed over nothing is known but that it is undamaged, and which offsets it has: batches that follow one
-another without a gap are given as one. Where there are many, their headers are read as columns, with numpy where that
-is installed.
+Of what is passed over nothing is known but that it is undamaged, and which offsets it has. Batches that follow one
+another without a gap are given as one, and of several such between two that are decoded only the last: nothing before
+it can be whole. Where there are many, their headers are read as columns, with numpy where that is installed.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from txnscan.kafka.checksum import crc32c
 from txnscan.kafka.errors import RequestFailed
@@ -47,6 +48,19 @@ class Undecoded:
 
     data: bytes
     bounds: Sequence[int]
+
+    def next_offset(self, offset: int) -> int:
+        """Where to go on, having asked from this offset."""
+        if len(self.bounds) < 2:
+            return offset
+        base_offset, _, _, last_delta, _ = _OFFSETS.unpack_from(self.data, self.bounds[-2])
+        return int(max(offset, base_offset + last_delta + 1))
+
+    def before(self, end: int) -> Undecoded:
+        """Those that begin before this offset."""
+        begins = self.bounds[:-1]
+        kept = bisect_left(begins, end, key=lambda at: _OFFSETS.unpack_from(self.data, at)[0])
+        return Undecoded(self.data, self.bounds[: kept + 1])
 
 
 def undecoded(data: bytes) -> Undecoded:
@@ -108,7 +122,8 @@ def _sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Ite
         if not before or decodes is not before[0] or not (decodes or follows):
             begun[number] = decodes
         before = decodes, whole, base_offset + count
-    return [(first, behind, begun[first]) for first, behind in pairwise([*begun, len(wanted)])]
+    sections = [(first, behind, begun[first]) for first, behind in pairwise([*begun, len(wanted)])]
+    return [one for one, after in zip_longest(sections, sections[1:]) if one[2] or after is None or after[2]]
 
 
 def _passed_over(data: bytes, bounds: Sequence[int]) -> Batch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -20,7 +19,8 @@ _HEADER = np.dtype(
 
 
 def sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iterable[tuple[int, int, bool]]:
-    """The batches that are taken together: those to be decoded, and those that follow one another without a gap.
+    """The batches that are taken together: those to be decoded, and those that follow one another without a gap, of
+    which the last between two that are decoded.
 
     bounds: where they begin, and where the last of them ends; there is at least one. Gives numbers of batches, from and
     to, and whether they are decoded.
@@ -33,5 +33,8 @@ def sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iter
     follows = whole[:-1] & whole[1:] & (begins[1:] == (begins + behind)[:-1])
     apart = (decodes[:-1] != decodes[1:]) | (~decodes[1:] & ~follows)
     first = np.flatnonzero(np.concatenate(([True], apart)))
-    told: list[bool] = decodes.tolist()
-    return [(number, end, told[number]) for number, end in pairwise([*first.tolist(), len(rows)])]
+    behind_each = np.append(first[1:], len(rows))
+    decoded = decodes[first]
+    given = decoded | np.append(decoded[1:], True)
+    columns = (column[given].tolist() for column in (first, behind_each, decoded))
+    return list(zip(*columns, strict=True))
