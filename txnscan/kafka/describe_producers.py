@@ -7,7 +7,7 @@ them, without paging; only open transactions (start offset >= 0) are kept here. 
 
 The answer is most of what a sweep receives, so it is decoded here, and not producer by producer. A producer takes 37
 bytes as long as it has no tagged field: start offsets stand 37 bytes apart, and one look at the first byte of each of
-them says that no transaction is open. Only partitions that fail this are read entry by entry.
+them says which have a transaction open. Only partitions with tagged fields or an error are read entry by entry.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _PARTITION = struct.Struct(">ih")
 _PRODUCER = struct.Struct(">qiiqiq")
 _START_OFFSET_AT, _TAGS_AT = _PRODUCER.size - 8, _PRODUCER.size
 _WIDTH = _PRODUCER.size + 1
+_PRODUCER_ID_BYTES = 8
+# Of a number's first byte, where the number is not below 0.
+_NOT_NEGATIVE_MAX = 0x7F
 # More than these the length of a list does not say in one byte.
 _PRODUCERS_MAX = 126
 # By the number of producers. How -1 begins, and no offset does; the tagged fields of entries that have none.
@@ -126,11 +129,11 @@ def decode(body: Body) -> dict[Key, DescribedPartition]:
 
 
 def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[Key, DescribedPartition]) -> None:
-    """The hot loop: about a microsecond for each partition in which nothing is open."""
+    """The hot loop: about a microsecond for each partition in which nothing is open, and five for others."""
     data, at, unpack = answer.data, answer.at, _PARTITION.unpack_from
     size = len(data)
     for _ in range(count):
-        # Its number, no error, no message, how many producers; none open, none tagged; no tags of its own.
+        # Its number, no error, no message, how many producers, none of them tagged; no tags of its own.
         first = at + _PARTITION.size + 2
         if first < size:
             index, error_code = unpack(data, at)
@@ -142,11 +145,11 @@ def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[K
                 and 0 <= producers <= _PRODUCERS_MAX
                 and end < size
                 and not data[end]
-                and data[first + _START_OFFSET_AT : end : _WIDTH] == _NONE_OPEN[producers]
                 and data[first + _TAGS_AT : end : _WIDTH] == _NONE_TAGGED[producers]
                 and (topic, index) not in described
             ):
-                described[topic, index] = _NOTHING_OPEN[producers]
+                is_open = data[first + _START_OFFSET_AT : end : _WIDTH] != _NONE_OPEN[producers]
+                described[topic, index] = _some_open(data, first, end) if is_open else _NOTHING_OPEN[producers]
                 at = end + 1
                 continue
         answer.at = at
@@ -154,6 +157,15 @@ def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[K
         described[topic, index] = partition if (topic, index) not in described else _DOUBLED
         at = answer.at
     answer.at = at
+
+
+def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:
+    """A partition whose producers, without tagged fields, stand between these places."""
+    begins = range(first, end, _WIDTH)
+    if len({data[at : at + _PRODUCER_ID_BYTES] for at in begins}) < len(begins):
+        return DescribedPartition(error=_holds_twice("producer id"))
+    still_open = [_producer(data, at) for at in begins if data[at + _START_OFFSET_AT] <= _NOT_NEGATIVE_MAX]
+    return DescribedPartition(len(begins), tuple(sorted(still_open, key=lambda p: p.producer_id)))
 
 
 def _decode_partition(answer: Cursor) -> tuple[int, DescribedPartition]:
@@ -185,8 +197,12 @@ def _decode_all(answer: Cursor) -> tuple[int, str | None, tuple[OpenProducer, ..
 def _decode_producer(answer: Cursor) -> OpenProducer:
     at = answer.at
     answer.skip(_PRODUCER.size)
-    producer_id, epoch, sequence, timestamp, coordinator_epoch, start_offset = _PRODUCER.unpack_from(answer.data, at)
     answer.tags()
+    return _producer(answer.data, at)
+
+
+def _producer(data: bytes, at: int) -> OpenProducer:
+    producer_id, epoch, sequence, timestamp, coordinator_epoch, start_offset = _PRODUCER.unpack_from(data, at)
     return OpenProducer(producer_id, epoch, coordinator_epoch, start_offset, timestamp, sequence)
 
 
