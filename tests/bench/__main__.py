@@ -105,7 +105,7 @@ def parsed(arguments: Sequence[str] | None) -> tuple[list[str], Path, Options]:
     parser.add_argument(
         "--quiet",
         action="store_true",
-        help="nothing is live, there are no transactional ids and no groups; `busy` has all",
+        help="nothing is live and there are no transactional ids; `busy` has both",
     )
     parser.add_argument(
         "--out", type=Path, default=OUT, metavar="FILE", help="every sample (default: .venv/bench.json)"

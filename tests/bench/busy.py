@@ -1,8 +1,7 @@
 """A cluster at work beside one at rest: the same brokers and partitions, in one run, in turn.
 
 On the busy one a share of the partitions has a live transaction, and there are transactional ids in every state, with
-their records in `__transaction_state`, and consumer groups, some of which wait behind what hangs; on the quiet one
-there is nothing but what hangs, as on both.
+their records in `__transaction_state`. On both there are consumer groups, some of which wait behind what hangs.
 
 - find_hanging, no Spark.
 - sweep with tables, the session up and the tables there; each cluster has tables of its own.

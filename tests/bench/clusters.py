@@ -35,7 +35,7 @@ def shaped(options: Options, brokers: int, partitions: int, **others: Any) -> Cl
     """A cluster of this size, at work unless a quiet one was asked for. others: further fields of the shape."""
     told = {"hanging": min(_HANGING, partitions), **others}
     if options.quiet:
-        return ClusterShape(brokers=brokers, partitions=partitions, **told)
+        return ClusterShape(brokers=brokers, partitions=partitions, groups=options.groups, **told)
     return ClusterShape.busy(
         brokers,
         partitions,

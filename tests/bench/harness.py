@@ -33,9 +33,9 @@ _DAEMONS = (["-m", "txnscan.engine.daemon"], ["-m", "pyspark.daemon"])
 class Options:
     """What was asked for on the command line.
 
-    quiet: measure on a cluster where nothing is live and that has no transactional ids and no consumer groups.
-    Otherwise `live_share` of the partitions have a live transaction, and there are so many ids at rest, records in
-    `__transaction_state`, and groups.
+    quiet: measure on a cluster where nothing is live and that has no transactional ids. Otherwise `live_share` of the
+    partitions have a live transaction, and there are so many ids at rest, and records in `__transaction_state`. Both
+    have as many consumer groups.
     """
 
     runs: int = 5
