@@ -92,6 +92,16 @@ def test_a_claim_stands_while_only_a_broker_that_knows_of_nobody_alive_has_heard
     assert wrong == []
 
 
+def test_a_claim_counts_for_the_moment_at_which_it_is_described() -> None:
+    """Late data hangs while its coordinator is listed; the next transaction of the id has taken it up by the time it is
+    described, and then loses the partition in its turn.
+    """
+    found, wrong, world = run(History(WIDE["unclean-elections"], (), _LISTED, _TAKEN_UP))
+    assert [str(judged.judgement.verdict) for judged in found.transactions] == ["late_ongoing"]
+    assert len(hanging(world)) == 1
+    assert wrong == []
+
+
 _P = ("p", 0)
 _ABORTED_BEFORE_ITS_DATA = (
     ("EndTxn", (1, "a", False, 1)),
@@ -114,4 +124,19 @@ _BOTH_FENCED = (
     *(("complete transition", (2, "a")), ("skip marker", (2, "a", _Q)), ("write marker", (2, "a", _P))),
     *(("marker acknowledged", (2, "a", _P)), ("link broker again", (2,)), ("write completion", (2, "a"))),
     *(("complete transition", (2, "a")), ("publish metadata", (2,)), ("append data", (2,))),
+)
+_DONE = ("complete transition", (3, "b"))
+_LISTED = (
+    *(("InitProducerId", (3, "b")), _DONE, ("AddPartitionsToTxn", (3, "b", _P)), _DONE),
+    *(("EndTxn", (3, "b", True, 1)), _DONE, ("write marker", (3, "b", _P)), ("fetch", (_P, 2))),
+    *(("marker acknowledged", (3, "b", _P)), ("kill broker", (2,)), ("write completion", (3, "b"))),
+    *(("fence broker", (2,)), _DONE, ("publish metadata", (1,)), ("AddPartitionsToTxn", (3, "b", _P)), _DONE),
+    *(("send data", ("b", _P, 1)), ("apply to replicas", (1,)), ("EndTxn", (3, "b", False, 1)), _DONE),
+    *(("publish metadata", (3,)), ("write marker", (3, "b", _P)), ("apply to replicas", (3,)), ("append data", (0,))),
+)
+_TAKEN_UP = (
+    *((1, ("marker acknowledged", (3, "b", _P))), (1, ("cut broker off", (1,))), (5, ("elect coordinators", (3,)))),
+    *((5, ("fence broker", (1,))), (6, ("publish metadata", (3,))), (6, ("write completion", (3, "b"))), (6, _DONE)),
+    *((6, ("AddPartitionsToTxn", (3, "b", _P))), (6, _DONE), (10, ("EndTxn", (3, "b", False, 1))), (11, _DONE)),
+    (13, ("skip marker", (3, "b", _P))),
 )

@@ -47,6 +47,7 @@ from txnscan.sim.world import World
 NOW_MS = 1_700_003_600_000
 CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))
 _COORDINATOR_APIS = ("DescribeTransactions", "ListTransactions")
+_PROBE = "probe-"
 
 # What happens at a point of a sweep: called before the answer with how many answers were given, and the request.
 Pilot = Callable[["Simulation", int, int, Any], None]
@@ -62,7 +63,8 @@ class Simulation:
 
     turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
     asked_worlds: copies of the world from while coordinators were asked, if kept; holder_worlds: from while they were
-    asked what they hold, without proof; last_asked: from when each coordinator answered last.
+    asked what they hold, without proof, which is by a listing of what is in a transaction and a description of that;
+    last_asked: from when each coordinator answered last.
     """
 
     world: World
@@ -73,6 +75,7 @@ class Simulation:
     asked_worlds: list[World] = field(default_factory=list)
     holder_worlds: list[World] = field(default_factory=list)
     last_asked: dict[int, World] = field(default_factory=dict)
+    _have_listed: set[int] = field(default_factory=set)
 
     def send(self, broker_id: int, request: Any) -> Any:
         """The answer, after whatever happens before it."""
@@ -85,15 +88,31 @@ class Simulation:
             copy = self.world.copy()
             self.asked_worlds.append(copy)
             self.last_asked[asked] = copy
-            if getattr(request, "state_filters", ()):
+            if self._asks_holders(asked, request):
                 self.holder_worlds.append(copy)
         return answer(self.world, asked, request)
+
+    def _asks_holders(self, broker_id: int, request: Any) -> bool:
+        """Whether this is the sieve's question to a broker, or the second half of it."""
+        if api_name(request) == "ListTransactions":
+            self._have_listed.discard(broker_id)
+            if request.state_filters:
+                self._have_listed.add(broker_id)
+            return broker_id in self._have_listed
+        if broker_id not in self._have_listed or any(map(_is_probe, request.transactional_ids)):
+            return False
+        self._have_listed.remove(broker_id)
+        return True
 
     def sleep(self, seconds: float) -> None:
         """No time passes here."""
 
     def learn(self, brokers: Iterable[Broker]) -> None:
         """Addresses mean nothing here."""
+
+
+def _is_probe(transactional_id: str) -> bool:
+    return transactional_id.startswith(_PROBE)
 
 
 @dataclass(frozen=True)
@@ -151,7 +170,7 @@ class SimulatedCluster(Cluster):
             SimulatedConnect(simulation, bootstrap),  # type: ignore[arg-type]
             threads=0,
             sleep=simulation.sleep,
-            random_token=lambda: f"probe-{next(numbers)}",
+            random_token=lambda: f"{_PROBE}{next(numbers)}",
         )
         self._simulation = simulation
         self._turns = simulation.turns
