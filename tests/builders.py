@@ -7,7 +7,8 @@ from typing import Any
 
 from txnscan.findings import Scan
 from txnscan.judge.rules import judge_observation
-from txnscan.model import Context, CoordinatorView, Evidence, Judged, KnownOutcome, Observation, Outcome
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, explained
+from txnscan.model import Context, CoordinatorView, Evidence, Failure, Judged, KnownOutcome, Observation, Outcome
 from txnscan.resolve.guard import Limits, Stored
 from txnscan.resolve.plan import Plan, make_plan
 
@@ -16,6 +17,11 @@ MINUTE_MS = 60_000
 LATE_AFTER_MS = 20 * MINUTE_MS
 P = "p-0"
 Q = "q-0"
+
+
+def said(failure: Failure | None, principal: str = UNKNOWN_PRINCIPAL) -> str | None:
+    """A failure in words, None where nothing failed."""
+    return None if failure is None else explained(failure, principal)
 
 
 def observation(**changes: Any) -> Observation:

@@ -30,14 +30,23 @@ from txnscan.engine.java import DELTA, JavaError, find_java, is_fetched, major_v
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.impact import hidden_groups
 from txnscan.evidence.tasks import ClientFactory
-from txnscan.kafka.acls import Permission, explained, lacks
+from txnscan.kafka.acls import lacks, needing
 from txnscan.kafka.api_versions import API_KEYS, api_versions
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.describe_cluster import cluster_operations
 from txnscan.kafka.describe_producers import describe_producers
 from txnscan.kafka.errors import API_SINCE, RequestFailed
 from txnscan.kafka.list_offsets import newest
-from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic, duration, plural
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    ClusterView,
+    Failure,
+    Partition,
+    Permission,
+    Topic,
+    duration,
+    plural,
+)
 from txnscan.store.exclusive import is_local, scheme_of
 from txnscan.store.open import open_tables
 from txnscan.store.schema import TABLES
@@ -173,9 +182,10 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
     if hidden is not None:
         missing.append(Finding("acls", Level.INCOMPLETE, hidden))
     missing += _unreadable(cluster, view.topics)
-    unseen = hidden_groups(cluster.send, brokers, cluster.random_token(), cluster.principal)
+    unseen = hidden_groups(cluster.send, brokers, cluster.random_token())
     if unseen is not None:
-        missing.append(Finding("acls", Level.NOTE, f"which groups wait behind what hangs is not known: {unseen}"))
+        said = f"which groups wait behind what hangs is not known: {cluster.say(unseen)}"
+        missing.append(Finding("acls", Level.NOTE, said))
     _, config_errors = cluster.max_timeout_ms()
     missing += [Finding("acls", Level.NOTE, error.error) for error in config_errors[:1]]
     for broker_id in brokers[:1]:
@@ -197,21 +207,21 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
         led = ((leader, index) for index, leader in zip(topic.indexes, topic.leaders, strict=True) if leader >= 0)
         for leader, index in list(led)[:1]:
             by_leader[leader][topic.name] = (index,)
-    refused: dict[str, list[str]] = defaultdict(list)
+    refused: dict[Failure, list[str]] = defaultdict(list)
     for leader, named in by_leader.items():
         for names in _groups(sorted(named), _TOPICS_A_REQUEST):
             try:
                 answers = describe_producers(cluster.send, leader, {name: named[name] for name in names})
             except RequestFailed as failed:
-                refused[failed.error].extend(names)
+                refused[failed.failure].extend(names)
                 continue
             for (name, _), answer in answers.items():
-                if answer.error is not None:
-                    refused[answer.error].append(name)
+                if answer.failure is not None:
+                    refused[answer.failure].append(name)
     findings = []
-    for error, names in sorted(refused.items()):
+    for failure, names in sorted(refused.items(), key=lambda item: (item[0].error, item[1])):
         name = names[0] if len(names) == 1 else "*"
-        why = explained(error, error, Permission("Read", "Topic", name), cluster.principal)
+        why = cluster.say(needing(failure, Permission("Read", "Topic", name)))
         findings.append(Finding("acls", Level.INCOMPLETE, f"{_named(names)} cannot be read: {why}"))
     return findings
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -61,6 +61,75 @@ def duration(duration_ms: int) -> str:
 def plural(count: int, what: str) -> str:
     """A count of things, such as "1 record" and "2,000 records"."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+# --- what failed -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """An operation on a resource, or on all whose names begin so. `name` means nothing for the Cluster."""
+
+    operation: str
+    resource_type: str
+    name: str = "*"
+    prefixed: bool = False
+
+    def __str__(self) -> str:
+        if self.resource_type == "Cluster":
+            return f"{self.operation} on {self.resource_type}"
+        return f"{self.operation} on {self.resource_type}{' prefix' if self.prefixed else ''} '{self.name}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something could not be observed. `acls.explained` puts it into words for whoever asked, with what to grant.
+
+    error: what failed, in words, without what to grant; empty where what is missing is all there is to say. code: the
+    name of the protocol's error, None where it is none. lacks_api: the API that the broker does not have, where that is
+    why. needs: the permission that is missing, where that is why.
+    """
+
+    error: str
+    code: str | None = None
+    lacks_api: str | None = None
+    needs: Permission | None = None
+
+    def within(self, what: str) -> Failure:
+        """The same, with what it is about before it."""
+        return replace(self, error=f"{what}: {self.error}")
+
+
+# Puts a failure into words, for whoever asked.
+Say = Callable[[Failure], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unobserved:
+    """Something that could not be observed, as data."""
+
+    stage: str
+    failure: Failure
+    broker: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+    def said(self, say: Say) -> ScanError:
+        """The same in words."""
+        lacks_api = self.failure.lacks_api
+        return ScanError(self.stage, say(self.failure), self.broker, self.topic, self.partition, lacks_api)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanError:
+    """Something that could not be observed, in words, as it is stored and printed. lacks_api: see Failure."""
+
+    stage: str
+    error: str
+    broker: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    lacks_api: str | None = None
 
 
 # --- plan ------------------------------------------------------------------------------------------------------------
@@ -194,10 +263,10 @@ class OpenProducer:
 
 @dataclass(frozen=True, slots=True)
 class WideRow:
-    """What the wide read sends back: a partition with open transactions, a partition with an error, or a count.
+    """What the wide read sends back: a partition with open transactions, a partition with a failure, or a count.
 
     A count row has no topic; its `answered`, `producers` and `read_bytes`, the size of the answer, cover every
-    partition of one request. lacks_api: the API that the leader does not have, where that is the error.
+    partition of one request.
     """
 
     leader: int
@@ -207,16 +276,14 @@ class WideRow:
     producers: int = 0
     read_bytes: int = 0
     open_producers: tuple[OpenProducer, ...] = ()
-    error: str | None = None
-    lacks_api: str | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NarrowRow:
     """One partition read between two ListOffsets at a leader epoch (proof obligation L).
 
-    `error` is None exactly when the answers prove that they came from the leader at `leader_epoch`. lacks_api: see
-    WideRow.
+    `failure` is None exactly when the answers prove that they came from the leader at `leader_epoch`.
     """
 
     topic: str
@@ -229,8 +296,7 @@ class NarrowRow:
     last_stable_offset: int | None = None
     log_start_offset: int | None = None
     open_producers: tuple[OpenProducer, ...] = ()
-    error: str | None = None
-    lacks_api: str | None = None
+    failure: Failure | None = None
 
     @property
     def key(self) -> Key:
@@ -277,14 +343,14 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """What a partition of `__transaction_state` holds of some ids, up to the offset that was reached, or the error.
+    """What a partition of `__transaction_state` holds of some ids, up to the offset that was reached, or the failure.
 
-    unserved: the error is that the broker that all name its leader did not serve it. whole_from, expected: from where
+    unserved: the failure is that the broker that all name its leader did not serve it. whole_from, expected: from where
     on nothing was missing at its end, and the offset that comes next. read_bytes: of the log, as brokers sent it.
     """
 
     partition: int
-    error: str | None
+    failure: Failure | None
     reached: int = -1
     records: tuple[RawRecord, ...] = ()
     whole_from: int = -1
@@ -704,17 +770,3 @@ class HealthyCount:
     topic: str
     verdict: str
     transactions: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScanError:
-    """Something that could not be observed, as data. error: why, for people. lacks_api: the API that the broker does
-    not have, where that is why.
-    """
-
-    stage: str
-    error: str
-    broker: int | None = None
-    topic: str | None = None
-    partition: int | None = None
-    lacks_api: str | None = None

@@ -41,6 +41,7 @@ from txnscan.model import (
     Snapshot,
     Topic,
     TransactionKey,
+    Unobserved,
     Verdict,
     duration,
 )
@@ -88,13 +89,14 @@ def scan(
     of_incidents = _topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
     sieve = cluster.sieve(open_wide, of_incidents, lambda done, total: progress("ask who holds them", done, total))
     topic_ids = _topic_ids(topics, open_wide) | of_incidents
+    say = cluster.say
     unproven = [held_observation(topic_ids[h.key], h, read_at_ms) for h in sieve.held]
 
     first, agreed = reader.narrow(
         sieve.left.keys() | of_incidents.keys(), sieve.agreed, lambda done, total: progress("first read", done, total)
     )
     # Most of the time what hangs has its incident, and then nothing else need be known of it.
-    now_open = {o.transaction_key for o in (*unproven, *observe(topic_ids, sieve.left, first, first))}
+    now_open = {o.transaction_key for o in (*unproven, *observe(topic_ids, sieve.left, first, first, say))}
     last_seen = history.last_seen(view.cluster_id) if now_open - incidents.keys() else dict
 
     snapshot, agreed = cluster.snapshot(
@@ -104,12 +106,12 @@ def scan(
         lambda done, total: progress("ask coordinators", done, total),
     )
 
-    still_open = [key for key, row in first.items() if row.open_producers or row.error is not None]
+    still_open = [key for key, row in first.items() if row.open_producers or row.failure is not None]
     second, _ = reader.narrow(still_open, agreed, lambda done, total: progress("second read", done, total))
 
     progress("judge", 0, 1)
     seen = _earliest(incidents, last_seen())
-    observations = with_history(observe(topic_ids, sieve.left, first, second), seen)
+    observations = with_history(observe(topic_ids, sieve.left, first, second, say), seen)
     context = _context(snapshot, now_ms(), late_after_ms)
     of_held = zip(with_history(unproven, seen), sieve.held, strict=True)
     held = [judge_observation(o, (h.holder,), context) for o, h in of_held]
@@ -134,8 +136,7 @@ def scan(
     errors = (
         *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
         *config_errors,
-        *wide.errors,
-        *_narrow_errors(first, second),
+        *(one.said(say) for one in (*wide.errors, *_narrow_errors(first, second))),
         *_snapshot_errors(snapshot, judged),
     )
     return Scan(
@@ -154,7 +155,7 @@ def scan(
         coordinators_proven=snapshot.coordinators_proven,
         transactional_ids=sieve.transactional_ids,
         visibility_error=snapshot.visibility_error or hidden_topics,
-        proven={key: row.topic_id for key, row in {**first, **second}.items() if row.error is None},
+        proven={key: row.topic_id for key, row in {**first, **second}.items() if row.failure is None},
         transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
         errors=errors,
         warnings=(
@@ -193,16 +194,17 @@ def _impacts(
         [broker.broker_id for broker in view.brokers],
         len(offsets.indexes) if offsets is not None else 0,
         random_token=cluster.random_token,
-        principal=cluster.principal,
     )
     patterns = [parse_owner_pattern(text) for text in config.owner_pattern]
     logged = {e.observation.transaction_key: e.logged for e in decided if e.log_error is None}
     found = {}
     for one in hanging:
         which = one.observation.transaction_key
-        found[which] = impact_of(one, blockage, logged.get(which, ()), incidents.get(which), topics, patterns)
+        found[which] = impact_of(
+            *(one, blockage, logged.get(which, ()), incidents.get(which), topics, cluster.say, patterns)
+        )
     progress("ask who waits", 1, 1)
-    return found, blockage.warnings
+    return found, blockage.warnings(cluster.say)
 
 
 def unsettled(judged: Sequence[Judged], known: Mapping[TransactionKey, KnownOutcome | None]) -> list[Judged]:
@@ -319,12 +321,12 @@ def _idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
     return tuple(f"--topic '{printable(pattern)}' matches no topic" for pattern in idle)
 
 
-def _narrow_errors(first: Mapping[Key, NarrowRow], second: Mapping[Key, NarrowRow]) -> list[ScanError]:
+def _narrow_errors(first: Mapping[Key, NarrowRow], second: Mapping[Key, NarrowRow]) -> list[Unobserved]:
     return [
-        ScanError(stage, row.error, row.leader if row.leader >= 0 else None, row.topic, row.partition, row.lacks_api)
+        Unobserved(stage, row.failure, row.leader if row.leader >= 0 else None, row.topic, row.partition)
         for stage, rows in (("first read", first), ("second read", second))
         for row in rows.values()
-        if row.error is not None
+        if row.failure is not None
     ]
 
 

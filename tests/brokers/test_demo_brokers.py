@@ -165,7 +165,7 @@ def test_healthy_traffic_runs_without_errors_and_leaves_nothing_open(world: Worl
     assert len(partitions) == 6
     for partition in partitions:
         described = describe_producers(world.wire.send, partition.leader, by_topic([partition.key]))[partition.key]
-        assert (described.error, described.open_producers) == (None, ())
+        assert (described.failure, described.open_producers) == (None, ())
         assert described.producers > 0
 
 

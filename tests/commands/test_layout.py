@@ -14,6 +14,11 @@ import pytest
 from tests.process import ROOT
 
 PACKAGE = ROOT / "txnscan"
+# Which rule hides an id depends on who asks; all else that fails says what is needed, and not to whom to grant it.
+ASKED_BY_SOMEBODY = {
+    "evidence/snapshot.py": {"conclude"},
+    "evidence/visibility.py": {"hidden", "why_hidden", "_may_be_for"},
+}
 # No socket, no clock, no Spark: what they need of these is an argument.
 THEORY = (
     "model.py",
@@ -146,6 +151,22 @@ def test_the_theory_needs_nothing_but_the_standard_library_and_the_model(file: s
 def test_what_is_pure_but_for_send_takes_only_its_type_from_the_client(file: str) -> None:
     from_client = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan.kafka.client")}
     assert from_client == {"txnscan.kafka.client.Send"}
+
+
+def test_what_reads_gives_failures_as_data_and_does_not_know_who_asks() -> None:
+    """`Cluster.say` puts them into words; a principal in a signature is advice on its way into evidence."""
+    taking = {
+        file: {
+            function.name
+            for function in ast.walk(parsed(file))
+            if isinstance(function, ast.FunctionDef)
+            for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+            if argument.arg == "principal"
+        }
+        for file in files()
+        if file.startswith(("evidence/", "ask/", "engine/", "judge/", "scan.py"))
+    }
+    assert {file: functions for file, functions in taking.items() if functions} == ASKED_BY_SOMEBODY
 
 
 def test_only_the_kafka_folder_the_demo_and_the_simulators_encoder_import_the_kafka_library() -> None:

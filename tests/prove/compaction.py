@@ -89,8 +89,8 @@ def batches(wire: Wire, key: Key) -> tuple[Batch, ...]:
     """All batches of a partition, up to the high watermark, from its leader. Raises RequestFailed."""
     partition = wire.partition(*key)
     start = list_offsets(wire.send, partition.leader, [partition], Offset.LOG_START)[key]
-    if start.error is not None:
-        raise RequestFailed(start.error)
+    if start.failure is not None:
+        raise RequestFailed(start.failure)
     found: list[Batch] = []
     offset = start.offset
     while True:

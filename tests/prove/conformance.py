@@ -27,6 +27,7 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeProducersRequest
 
+from tests.builders import said
 from tests.prove.placing import heal
 from tests.prove.scripts import SCRIPTS, Script
 from tests.prove.stage import (
@@ -116,7 +117,7 @@ def observed(
         known = _known_producers(send, broker_id, partitions, number)
         for key in keys:
             shown = open_ones[key]
-            seen[f"{who}: open on {key[0]}"] = shown.error or [
+            seen[f"{who}: open on {key[0]}"] = said(shown.failure) or [
                 (number(p.producer_id), p.producer_epoch, p.start_offset, p.last_sequence, p.coordinator_epoch >= 0)
                 for p in shown.open_producers
             ]
@@ -124,7 +125,7 @@ def observed(
         led = [p for p in partitions if p.leader == broker_id]
         for which in (Offset.HIGH_WATERMARK, Offset.LAST_STABLE):
             for key, listed in list_offsets(send, broker_id, led, which).items():
-                seen[f"{who}: {which.name.lower()} of {key[0]}"] = listed.error or listed.offset
+                seen[f"{who}: {which.name.lower()} of {key[0]}"] = said(listed.failure) or listed.offset
         if log is not None:
             for p in read_metadata(send, broker_id, {TRANSACTION_STATE_TOPIC}).partitions:
                 if (p.key, p.leader) == (log[0], broker_id):

@@ -151,9 +151,6 @@ EXPLAINED: dict[Key, str] = {
     ("evidence/log_scan.py", "Records._take", "self._last.pop(name, None) → self._last.pop(name, 'mutant')"): (
         "nobody looks at what is thrown away"
     ),
-    ("evidence/snapshot.py", "_views", "described is None or describe_error is not → describe_error is not"): (
-        "an id without a description always has an error; the types cannot say so"
-    ),
     (
         "judge/outcome.py",
         "Decision.raised",

@@ -158,8 +158,8 @@ def _end_of_log(wire: Wire, k: int) -> int:
     """Raises RequestFailed where its leader does not say."""
     log = wire.partition(TRANSACTION_STATE_TOPIC, k)
     end = list_offsets(wire.send, log.leader, [log], Offset.HIGH_WATERMARK)[log.key]
-    if end.error is not None:
-        raise RequestFailed(end.error)
+    if end.failure is not None:
+        raise RequestFailed(end.failure)
     return end.offset
 
 

@@ -66,7 +66,7 @@ def played(case: Case) -> tuple[Applied, list[str]]:
 
     done, end = case.way.resolve(world, between)
     happens(end, case.after)
-    return done, [broken for written in done.written if (broken := harm(written, end)) is not None]
+    return done, [broken.why for written in done.written if (broken := harm(written, end)) is not None]
 
 
 def patched(target: object, name: str, value: object) -> Patch:

@@ -17,10 +17,11 @@ from txnscan.ask.transactions import Transaction
 from txnscan.config import ScanConfig
 from txnscan.evidence.agreement import read_agreement
 from txnscan.judge.outcome import with_outcome
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.acls import lacks
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.init_producer_id import Fenced
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, ScanError
+from txnscan.model import Judged, Permission, ScanError, Siblings
 from txnscan.resolve import terminate as fencing
 from txnscan.resolve.abort import (
     AbortRefused,
@@ -177,6 +178,7 @@ class Old(Unread):
             view=lambda topics: None,
             agreement=lambda topics: read_agreement(self.fake.send, (1, 2, 3), topics, ask, lambda brokers: None),
             clients=SimpleNamespace(brokers=()),
+            sleep=lambda seconds: None,
         )
         yield cluster
 
@@ -207,6 +209,16 @@ def test_what_a_marker_did_on_old_brokers_shows_in_the_last_stable_offset_alone(
     assert result.status is status and says in result.detail
     ((marker),) = old.written
     assert (marker.producer_id, marker.producer_epoch, marker.commit) == (7, 3, False)
+
+
+def test_a_partition_that_may_not_be_described_is_told_with_what_grants_it() -> None:
+    old = Old(200)
+    old.fake.topic_errors["p"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(RequestFailed) as failed:
+        old.commit_seen(Siblings(("p-0",), (3,), NOW_MS), 7)
+    told = [old.look(ACTION).error, LiveBrokers.look(old, ACTION).error, failed.value.error]
+    needs = lacks(Permission("Describe", "Topic", "p"), old.principal)
+    assert told == [f"p: TOPIC_AUTHORIZATION_FAILED: {needs}"] * 3
 
 
 # --- fencing ----------------------------------------------------------------------------------------------------------

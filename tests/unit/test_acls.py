@@ -13,12 +13,13 @@ from txnscan.kafka.acls import (
     DESCRIBE_CONFIGS,
     UNKNOWN_PRINCIPAL,
     AclRule,
-    Permission,
     denied,
     explained,
     lacks,
+    needing,
 )
 from txnscan.kafka.connection import ConnectionSettings
+from txnscan.model import Failure, Permission
 
 KAFKA_ACLS = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.properties"
 
@@ -96,13 +97,24 @@ def test_names_from_the_cluster_stay_one_word_in_a_command(name: str) -> None:
 @pytest.mark.parametrize("code", ["NOT_COORDINATOR", "SASL_AUTHENTICATION_FAILED", None])
 def test_an_error_that_no_acl_would_mend_is_left_as_it_is(code: str | None) -> None:
     error = "broker 1 says something of TOPIC_AUTHORIZATION_FAILED"
-    assert explained(error, code, DESCRIBE_CLUSTER, "User:bob") == error
+    assert explained(needing(Failure(error, code), DESCRIBE_CLUSTER), "User:bob") == error
 
 
 def test_an_error_for_want_of_an_acl_keeps_its_words_and_says_what_is_wanted() -> None:
     error = "broker 1 answered X with CLUSTER_AUTHORIZATION_FAILED"
-    said = explained(error, "CLUSTER_AUTHORIZATION_FAILED", DESCRIBE_CLUSTER, "User:bob")
-    assert said == f"{error}: {lacks(DESCRIBE_CLUSTER, 'User:bob')}"
+    failure = needing(Failure(error, "CLUSTER_AUTHORIZATION_FAILED"), DESCRIBE_CLUSTER)
+    assert explained(failure, "User:bob") == f"{error}: {lacks(DESCRIBE_CLUSTER, 'User:bob')}"
+
+
+def test_what_is_known_to_be_missing_stays_what_it_is() -> None:
+    """A log is read by who may read it, and found by who may describe it: what failed first is what to grant."""
+    needs = Permission("Describe", "Topic", "t")
+    failure = needing(Failure("t: X", "TOPIC_AUTHORIZATION_FAILED"), needs)
+    assert needing(failure, Permission("Read", "Topic", "t")) == failure and failure.needs == needs
+
+
+def test_a_missing_permission_that_is_all_there_is_to_say_stands_alone() -> None:
+    assert explained(Failure("", needs=DESCRIBE_CLUSTER), "User:bob") == lacks(DESCRIBE_CLUSTER, "User:bob")
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.builders import said
 from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
 from txnscan.evidence.agreement import Agreement, Unagreed, read_agreement
 from txnscan.evidence.reads import confirmed
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.kafka.acls import needing
 from txnscan.kafka.errors import ErrorCode
-from txnscan.model import Broker, ClusterView, NarrowRow, Partition, ScanError, Topic
+from txnscan.model import Broker, ClusterView, Failure, NarrowRow, Partition, Permission, Topic, Unobserved
 
 
 @pytest.fixture
@@ -35,10 +36,15 @@ def cut_off(cluster: FakeCluster, broker_id: int, **beliefs: object) -> None:
     cluster.believes[broker_id] = old
 
 
-def why_not(agreement: Agreement, topic: str = "t", index: int = 0) -> str:
+def failure_of(agreement: Agreement, topic: str = "t", index: int = 0) -> Failure:
     with pytest.raises(Unagreed) as unagreed:
         agreement.partition(topic, index)
-    return str(unagreed.value)
+    assert str(unagreed.value) == unagreed.value.failure.error
+    return unagreed.value.failure
+
+
+def why_not(agreement: Agreement, topic: str = "t", index: int = 0) -> str:
+    return failure_of(agreement, topic, index).error
 
 
 def test_a_leader_is_known_when_every_broker_names_it_at_one_epoch(cluster: FakeCluster) -> None:
@@ -111,8 +117,8 @@ def test_an_unreachable_broker_that_others_still_name_leaves_every_leader_unknow
 
 def test_a_broker_that_does_not_support_metadata_is_told_with_the_api_that_it_lacks(cluster: FakeCluster) -> None:
     cluster.edit["Metadata"] = lacking(3, "Metadata")
-    said = "broker 3 does not support Metadata"
-    assert agree(cluster).errors == (ScanError("metadata", said, 3, lacks_api="Metadata"),)
+    why = "broker 3 does not support Metadata"
+    assert agree(cluster).errors == (Unobserved("metadata", Failure(why, lacks_api="Metadata"), 3),)
 
 
 def test_an_unreachable_broker_that_one_other_names_is_still_waited_for(cluster: FakeCluster) -> None:
@@ -191,8 +197,8 @@ def test_a_topic_that_is_missing_or_forbidden_is_named_with_the_brokers_own_erro
     cluster: FakeCluster, code: ErrorCode
 ) -> None:
     cluster.topic_errors["t"] = int(code)
-    error = explained(f"t: {code.name}", code.name, Permission("Describe", "Topic", "t"), UNKNOWN_PRINCIPAL)
-    assert why_not(agree(cluster)) == error
+    needs = needing(Failure(f"t: {code.name}", code.name), Permission("Describe", "Topic", "t"))
+    assert failure_of(agree(cluster)) == needs
 
 
 def test_a_topic_that_one_broker_does_not_know_and_another_does_not_show_is_a_disagreement(
@@ -204,10 +210,11 @@ def test_a_topic_that_one_broker_does_not_know_and_another_does_not_show_is_a_di
     assert why_not(agree(cluster)) == f"brokers disagree on whether t exists: {named}"
 
 
-def test_what_to_grant_is_told_for_the_scanners_own_principal(cluster: FakeCluster) -> None:
+def test_what_failed_names_the_permission_that_is_missing_and_nobody_to_grant_it_to(cluster: FakeCluster) -> None:
     cluster.topic_errors["t"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    agreement = read_agreement(cluster.send, [1], ["t"], one_by_one, lambda brokers: None, "User:bob")
-    assert "--allow-principal User:bob" in why_not(agreement)
+    failure = failure_of(agree(cluster))
+    assert (failure.error, failure.needs) == ("t: TOPIC_AUTHORIZATION_FAILED", Permission("Describe", "Topic", "t"))
+    assert "--allow-principal User:bob" in str(said(failure, "User:bob"))
 
 
 def test_a_partition_that_the_topic_does_not_have_is_unknown(cluster: FakeCluster) -> None:
@@ -254,13 +261,13 @@ def row(**changes: object) -> NarrowRow:
         ({"leader_epoch": 4}, "the leader moved during the read", "a leader elected again at the next epoch"),
         ({"topic_id": "old"}, "the topic was deleted and created again", "another topic of that name"),
         ({"partition": 9}, "t is not in the brokers' metadata", "a partition that is no more"),
-        ({"error": "FENCED_LEADER_EPOCH", "leader": 2}, "FENCED_LEADER_EPOCH", "the first error stands"),
+        ({"failure": Failure("FENCED_LEADER_EPOCH"), "leader": 2}, "FENCED_LEADER_EPOCH", "the first error stands"),
     ],
 )
 def test_a_narrow_row_stands_only_where_brokers_still_agree_that_it_came_from_the_leader(
     cluster: FakeCluster, changes: dict[str, object], error: str | None, why: str
 ) -> None:
-    assert confirmed(row(**changes), agree(cluster)).error == error, why
+    assert said(confirmed(row(**changes), agree(cluster)).failure) == error, why
 
 
 # --- no proof, but the latest that is known ---------------------------------------------------------------------------

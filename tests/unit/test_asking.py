@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders import said
 from tests.fakes import FakeCluster, FakeId, FakePartition, producer
 from tests.unit.test_log_scan import LOG, log_of
 from txnscan.ask.coordinator import coordinator_of
@@ -20,10 +21,10 @@ from txnscan.ask.transactions import Transaction, describe, list_on, located
 from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.list_transactions import ListingFilter
 from txnscan.kafka.metadata import read_metadata
-from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, ScanError, State
+from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LoggedTransaction, ScanError, State, Unobserved
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
@@ -95,7 +96,7 @@ def test_ids_in_a_transaction_are_listed_with_their_times_and_others_without() -
         row
         for broker in (1, 2, 3)
         for some in list_on(cluster.send, broker, ListingFilter(), lambda: NOW_MS)
-        for row in ([some] if isinstance(some, ScanError) else some)
+        for row in ([some] if isinstance(some, Unobserved) else some)
     ]
     by_id = {row.transactional_id: row for row in rows if isinstance(row, Transaction)}
     assert (by_id["busy"].age_ms, by_id["busy"].start_time_ms) == (600_000, BEGUN_MS)
@@ -106,7 +107,7 @@ def test_an_id_that_went_on_while_it_was_looked_at_is_listed_as_it_was_without_t
     cluster = cluster_of(moved=FakeId(5, 0, "Ongoing", listed_producer_id=4))
     asked = coordinator_partition("moved", 3) + 1
     (rows,) = list_on(cluster.send, asked, ListingFilter(), lambda: NOW_MS)
-    assert not isinstance(rows, ScanError)
+    assert not isinstance(rows, Unobserved)
     (row,) = rows
     assert isinstance(row, Transaction) and (row.producer_id, row.age_ms) == (4, None)
 
@@ -115,7 +116,7 @@ def test_a_broker_that_fails_is_one_error_of_that_broker() -> None:
     cluster = cluster_of()
     cluster.unreachable = {2}
     (error,) = list_on(cluster.send, 2, ListingFilter(), lambda: NOW_MS)
-    assert isinstance(error, ScanError) and error.broker == 2
+    assert isinstance(error, Unobserved) and error.broker == 2
 
 
 FILTERS = [
@@ -133,10 +134,10 @@ def test_a_filter_that_a_broker_does_not_know_is_an_error_and_never_passed_over(
         raise RequestFailed.unsupported("broker 1", "ListTransactions")
 
     (error,) = list_on(send, 1, wanted, lambda: NOW_MS)
-    assert isinstance(error, ScanError) and error.error.startswith(says)
+    assert isinstance(error, Unobserved) and error.failure.error.startswith(says)
 
 
-def described(cluster: FakeCluster, *names: str) -> tuple[Sequence[Transaction], Sequence[ScanError]]:
+def described(cluster: FakeCluster, *names: str) -> tuple[Sequence[Transaction], Sequence[Unobserved]]:
     return describe(cluster.send, names, view(cluster), lambda: NOW_MS, lambda seconds: None)
 
 
@@ -161,7 +162,7 @@ def test_a_coordinator_that_loads_is_asked_again_and_one_that_does_not_know_an_i
 
     found, errors = describe(cluster.send, ["a", "b", "nobody"], view(cluster), lambda: NOW_MS, sleep)
     assert [one.transactional_id for one in found] == ["a", "b"] and len(waits) == 2
-    assert [error.error for error in errors] == [
+    assert [said(error.failure) for error in errors] == [
         "'nobody': its coordinator knows no such id (it never was, or expired)"
     ]
 
@@ -173,7 +174,7 @@ def test_where_the_log_is_hidden_every_broker_is_asked_and_where_it_is_missing_n
     assert (by_broker, unserved) == ({1: ["a"], 2: ["a"], 3: ["a"]}, {})
     missing = replace(shown, topics=(), topic_errors=((TRANSACTION_STATE_TOPIC, "UNKNOWN_TOPIC_OR_PARTITION"),))
     by_broker, unserved = located(["a"], missing)
-    assert by_broker == {} and "no id was ever used" in unserved["a"].error
+    assert by_broker == {} and "no id was ever used" in unserved["a"].failure.error
 
 
 # --- producers --------------------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def test_a_partition_without_a_leader_is_an_error_unless_a_broker_was_named() ->
     cluster = FakeCluster()
     cluster.partitions["t", 0] = FakePartition(leader=-1)
     topics = read_metadata(cluster.send, 1, ["t"]).topics
-    assert shares(topics, None) == ([], [ScanError("read", "it has no leader", None, "t", 0)])
+    assert shares(topics, None) == ([], [Unobserved("read", Failure("it has no leader"), None, "t", 0)])
     (share,), errors = shares(topics, 2)
     assert (share.broker_id, errors) == (2, [])
 
@@ -207,7 +208,7 @@ def test_a_broker_that_cannot_be_asked_is_an_error_of_each_partition() -> None:
     seen = read_metadata(cluster.send, 2, ["t"])
     cluster.unreachable = {1}
     found = list(read_share(cluster.send, Share(1, seen.partitions), seen))
-    assert [(one.topic, one.partition) for one in found if isinstance(one, ScanError)] == [("t", 0), ("t", 1)]
+    assert [(one.topic, one.partition) for one in found if isinstance(one, Unobserved)] == [("t", 0), ("t", 1)]
 
 
 # --- coordinators -----------------------------------------------------------------------------------------------------
@@ -225,7 +226,26 @@ def test_a_coordinator_that_brokers_disagree_on_is_not_named() -> None:
     assert known.broker is not None and known.broker.broker_id == coordinator_partition("a", 3) + 1
     cluster.unreachable = {2}
     unknown = coordinator_of("transactional_id", "a", ask())
-    assert unknown.broker is None and "not every broker said who leads it" in str(unknown.error)
+    assert unknown.broker is None and "not every broker said who leads it" in str(said(unknown.failure))
+
+
+def test_what_some_broker_shows_is_not_called_missing() -> None:
+    """All brokers have to say that there is no such topic: one that may not show it says that there is."""
+    cluster = FakeCluster()
+
+    def error() -> str:
+        agreed = read_agreement(
+            cluster.send, (1, 2), [TRANSACTION_STATE_TOPIC], lambda call, items: [call(one) for one in items], print
+        )
+        return str(said(coordinator_of("transactional_id", "a", agreed).failure))
+
+    assert error() == f"{TRANSACTION_STATE_TOPIC} does not exist yet: nothing of its kind was ever used"
+    cluster.topic_errors[TRANSACTION_STATE_TOPIC] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert error().startswith(
+        f"{TRANSACTION_STATE_TOPIC}: TOPIC_AUTHORIZATION_FAILED: this principal needs Describe on"
+    )
+    cluster.believes[2] = FakeCluster()
+    assert error().startswith(f"brokers disagree on whether {TRANSACTION_STATE_TOPIC} exists: ")
 
 
 # --- the transaction log ----------------------------------------------------------------------------------------------
@@ -275,7 +295,7 @@ def test_only_the_records_of_the_ids_in_question_are_shown_also_by_a_producer_id
         batch(2, [record("X", 9, "Ongoing")]),
         batch(3, [(transactional_id_key("X"), None)]),
     )
-    by_id = [one for one in timeline(cluster.send, LOG, names=["X"]) if not isinstance(one, ScanError)]
+    by_id = [one for one in timeline(cluster.send, LOG, names=["X"]) if not isinstance(one, Unobserved)]
     assert [(one.record.offset, one.record.state) for one in by_id] == [
         (0, State.EMPTY),
         (2, State.ONGOING),
@@ -289,7 +309,7 @@ def test_a_log_that_cannot_be_read_is_an_error_with_what_to_grant() -> None:
     cluster = log_of()
     cluster.unreachable = {1}
     (error,) = timeline(cluster.send, LOG, names=["X"])
-    assert isinstance(error, ScanError) and error.error.startswith(f"{TRANSACTION_STATE_TOPIC}-0: ")
+    assert isinstance(error, Unobserved) and error.failure.error.startswith(f"{TRANSACTION_STATE_TOPIC}-0: ")
 
 
 def test_an_id_is_looked_for_on_its_own_partition_and_a_producer_id_on_all() -> None:

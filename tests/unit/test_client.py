@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import struct
 import threading
@@ -128,6 +129,12 @@ def instead(answer: Any) -> Misbehave:
 
 def ask() -> Any:
     return ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+
+
+def test_why_a_request_failed_travels_whole_between_processes() -> None:
+    failed = RequestFailed.unsupported("broker 1", "ListTransactions")
+    there = pickle.loads(pickle.dumps(failed))
+    assert (there.failure, there.sent, str(there)) == (failed.failure, False, failed.error)
 
 
 def failure(client: Client, broker_id: int = 1, request: Any = None) -> RequestFailed:

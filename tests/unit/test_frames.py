@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeProducersRequest, DescribeProducersResponse
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
+from tests.builders import said
 from tests.fakes import MetadataTopic, ProducersPartition, ProducersTopic, as_bytes, producer, producer_state
 from txnscan.kafka import describe_producers, metadata
 from txnscan.kafka.errors import RequestFailed, error_name
@@ -98,7 +99,7 @@ def test_what_is_open_is_what_kafka_python_decodes(topics: Described) -> None:
             )
     ours = describe_producers.decode(body)
     found = {
-        key: (d.producers, [(p.producer_id, p.start_offset) for p in d.open_producers], d.error)
+        key: (d.producers, [(p.producer_id, p.start_offset) for p in d.open_producers], said(d.failure))
         for key, d in ours.items()
     }
     assert found == expected

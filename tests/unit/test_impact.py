@@ -19,9 +19,10 @@ from txnscan.evidence.consumer_offsets import offset_key, pending_offsets
 from txnscan.evidence.impact import Blockage, impact_of, read_blockage
 from txnscan.findings import Incident, KnownImpact
 from txnscan.judge.outcome import with_outcome
+from txnscan.kafka.acls import explained
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import api_name
-from txnscan.model import BlockedGroup, Cause, Framework, Judged, Key, Standing
+from txnscan.model import BlockedGroup, Cause, Failure, Framework, Judged, Key, Standing
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.sim.encode import batch
@@ -142,8 +143,16 @@ def blockage(cluster: FakeCluster, *hanging: Judged) -> Blockage:
         cluster.brokers,
         5,
         random_token=lambda: NOBODY,
-        principal="User:scanner",
     )
+
+
+def say(failure: Failure) -> str:
+    return explained(failure, "User:scanner")
+
+
+def error_of(found: under_test.Blocked) -> str | None:
+    """What an impact says of it."""
+    return "; ".join(map(say, found.unknown)) or None
 
 
 def blocked(cluster: FakeCluster, one: Judged = ORPHAN) -> under_test.Blocked:
@@ -169,7 +178,7 @@ def test_a_group_stands_before_it_where_its_committed_offset_is_the_last_stable_
 ) -> None:
     group = FakeGroup({P: committed} if committed is not None else {("other", 0): 100})
     found = blocked(FakeGroups({2: {"billing": group}}))
-    assert (found.count, found.asked, found.error) == (int(stands), 1, None), why
+    assert (found.count, found.asked, error_of(found)) == (int(stands), 1, None), why
     if stands:
         lag = 105 - (committed or 0)
         assert found.groups == (BlockedGroup("billing", Standing.AT_LSO, "Stable", committed, lag),)
@@ -187,12 +196,14 @@ def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about
 def test_where_another_transaction_stands_before_it_no_group_is_asked_about() -> None:
     behind = judged(second_last_stable_offset=80)
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 80})}})
-    assert blocked(cluster, behind) == under_test.Blocked(error="another open transaction stands before it")
+    assert blocked(cluster, behind) == under_test.Blocked(
+        unknown=(Failure("another open transaction stands before it"),)
+    )
     assert not [one for one in cluster.asked if one[1] == "ListGroups"]
 
 
 def test_where_the_last_stable_offset_is_not_known_nothing_is_said() -> None:
-    assert blocked(FakeGroups({}), judged(second_last_stable_offset=None)).error == (
+    assert error_of(blocked(FakeGroups({}), judged(second_last_stable_offset=None))) == (
         "the last stable offset is not known"
     )
 
@@ -203,8 +214,8 @@ def test_groups_with_members_are_asked_about_first_and_what_was_cut_is_said(monk
     found = blockage(FakeGroups({1: {"a": idle, "b": idle, "y": live, "z": live}}))
     one = found.groups[ORPHAN.observation.transaction_key]
     assert ([group.group for group in one.groups], one.asked) == (["y", "z"], 2)
-    assert one.error == "of 4 groups on broker 1 2 were asked about"
-    assert found.warnings == (f"not every group that waits behind what hangs is known: {one.error}",)
+    assert error_of(one) == "of 4 groups on broker 1 2 were asked about"
+    assert found.warnings(say) == (f"not every group that waits behind what hangs is known: {error_of(one)}",)
 
 
 def test_of_many_groups_those_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +230,8 @@ def test_of_many_partitions_those_that_block_most_are_asked_about(monkeypatch: p
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 100, ("p", 1): 100})}})
     found = blockage(cluster, ORPHAN, more)
     assert found.groups[more.observation.transaction_key].count == 1
-    assert found.groups[ORPHAN.observation.transaction_key].error == "groups were asked about 1 partitions alone"
-    assert found.warnings
+    assert error_of(found.groups[ORPHAN.observation.transaction_key]) == "groups were asked about 1 partitions alone"
+    assert found.warnings(say)
 
 
 # --- groups of __consumer_offsets
@@ -256,7 +267,7 @@ def test_a_group_is_unstable_where_the_transaction_names_it_and_its_coordinator_
     with_log(cluster, (100, key_of("held", "p", 0)), (101, key_of("given-out", "p", 0)), (102, b"\x00\x02"))
     found = blocked(cluster, on_offsets())
     assert found.groups == (BlockedGroup("held", Standing.UNSTABLE, "Stable", partitions=("p-0",)),)
-    assert (found.count, found.asked, found.error) == (1, 2, None)
+    assert (found.count, found.asked, error_of(found)) == (1, 2, None)
     assert [broker for broker, name in cluster.asked if name == "ListGroups"] == [1]
 
 
@@ -280,7 +291,7 @@ def test_where_the_transaction_cannot_be_read_the_groups_of_its_partition_are_as
     cluster.partitions[OFFSETS, 3].errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     found = blocked(cluster, on_offsets())
     assert found.groups == (BlockedGroup("b", Standing.MAYBE_UNSTABLE, "Stable", partitions=("p-0",)),)
-    assert found.error is not None and "could not be read: TOPIC_AUTHORIZATION_FAILED" in found.error
+    assert "could not be read: TOPIC_AUTHORIZATION_FAILED" in str(error_of(found))
 
 
 def test_a_long_transaction_is_read_up_to_a_bound_which_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +327,7 @@ def test_who_may_not_describe_groups_is_told_what_grants_it_once() -> None:
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}, 2: {"b": FakeGroup({P: 100})}})
     cluster.refuses = True
     found = blockage(cluster)
-    (warning,) = found.warnings
+    (warning,) = found.warnings(say)
     assert warning.count("needs Describe on Group '*'") == 1 and "--operation Describe --group '*'`" in warning
     assert found.groups[ORPHAN.observation.transaction_key].groups == ()
 
@@ -331,7 +342,7 @@ def test_a_group_that_the_transaction_names_and_that_may_not_be_described_may_be
 def test_an_old_broker_is_named_in_one_sentence() -> None:
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}}, brokers=(1,))
     cluster.lacks = {"OffsetFetch"}
-    (warning,) = blockage(cluster).warnings
+    (warning,) = blockage(cluster).warnings(say)
     assert "broker 1 is older than Kafka 3.0, and is not asked what its groups have committed" in warning
 
 
@@ -339,20 +350,20 @@ def test_a_broker_that_is_down_takes_only_its_own_groups_with_it() -> None:
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}, 2: {"b": FakeGroup({P: 100})}})
     cluster.unreachable = {2}
     found = blocked(cluster)
-    assert ([group.group for group in found.groups], found.error) == (["a"], "broker 2 cannot be reached")
+    assert ([group.group for group in found.groups], error_of(found)) == (["a"], "broker 2 cannot be reached")
 
 
 @pytest.mark.parametrize("broken", ["ListGroups", "OffsetFetch", "DescribeConfigs"])
 def test_whatever_fails_is_a_reason_and_raises_nothing(broken: str) -> None:
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}})
     cluster.lacks = {broken}
-    assert blockage(cluster).warnings
+    assert blockage(cluster).warnings(say)
 
 
 def test_of_many_reasons_the_first_ones_are_named() -> None:
     cluster = FakeGroups({}, brokers=range(1, 9))
     cluster.listing_error = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    (warning,) = blockage(cluster).warnings
+    (warning,) = blockage(cluster).warnings(say)
     assert warning.count("answered ListGroups") == 5 and warning.endswith("; and 3 reasons more like it")
 
 
@@ -360,13 +371,13 @@ def test_a_coordinator_that_loads_is_a_reason() -> None:
     loading = FakeGroup(error=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     found = blocked(FakeGroups({1: {"a": loading, "b": loading, "c": FakeGroup({P: 100})}}))
     assert (found.count, found.asked) == (1, 1)
-    assert found.error == "2 groups on broker 1: COORDINATOR_LOAD_IN_PROGRESS"
+    assert error_of(found) == "2 groups on broker 1: COORDINATOR_LOAD_IN_PROGRESS"
 
 
 def test_who_may_not_see_a_topics_settings_is_told_what_grants_it() -> None:
     cluster = FakeGroups({})
     cluster.config_error = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    (warning,) = blockage(cluster).warnings
+    (warning,) = blockage(cluster).warnings(say)
     assert "needs DescribeConfigs on Topic '*'" in warning
 
 
@@ -389,7 +400,7 @@ def test_compaction_stops_and_retention_does_not_unless_the_topic_is_tiered(
 ) -> None:
     cluster = FakeGroups({})
     cluster.config = config
-    found = impact_of(ORPHAN, blockage(cluster), (), None, ())
+    found = impact_of(ORPHAN, blockage(cluster), (), None, (), say)
     assert (found.compaction_blocked, found.retention_ms) == (compaction, retention_ms)
 
 
@@ -398,7 +409,7 @@ def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_the
     elsewhere = replace(known_at, last_stable_offset=90)
     nothing = blockage(FakeGroups({}))
     first, same, moved = (
-        impact_of(ORPHAN, nothing, (), Incident(0, None, one) if one else None, ())
+        impact_of(ORPHAN, nothing, (), Incident(0, None, one) if one else None, (), say)
         for one in (None, known_at, elsewhere)
     )
     key = ORPHAN.observation.transaction_key
@@ -425,11 +436,11 @@ def test_how_many_groups_wait_is_known_unless_none_could_be_asked(
 ) -> None:
     cluster = FakeGroups(groups)
     cluster.refuses = refuses
-    assert impact_of(ORPHAN, blockage(cluster), (), None, ()).groups_blocked == count
+    assert impact_of(ORPHAN, blockage(cluster), (), None, (), say).groups_blocked == count
 
 
 def test_json_has_the_impact_of_what_hangs_and_nulls_for_all_else() -> None:
-    found = impact_of(ORPHAN, blockage(FakeGroups({1: {"billing": FakeGroup({P: 99})}})), (), None, ())
+    found = impact_of(ORPHAN, blockage(FakeGroups({1: {"billing": FakeGroup({P: 99})}})), (), None, (), say)
     key = ORPHAN.observation.transaction_key
     other = judged(view("Ongoing", 3, ("p-1",)), partition=1)
     hanging, ongoing = scan_object(scan(ORPHAN, other, impacts={key: found}))["transactions"]

@@ -21,6 +21,7 @@ from kafka.record._crc32c import crc as crc32c_py
 from kafka.record.util import calc_crc32c
 
 import txnscan.evidence.log_scan
+from tests.builders import said
 from tests.fakes import FakeCluster, FakePartition, partition
 from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
 from txnscan.evidence import log_columns
@@ -76,7 +77,7 @@ def row_of(cluster: FakeCluster, *producer_ids: int) -> LogRow:
 
 
 def kept(row: LogRow) -> list[tuple[int, str]]:
-    assert row.error is None
+    assert said(row.failure) is None
     return [(one.offset, one.transactional_id) for one in row.records]
 
 
@@ -117,7 +118,7 @@ def test_where_no_id_ever_had_a_wanted_producer_id_nothing_is_decoded_and_the_lo
 ) -> None:
     cluster = log_of(*numbered(*([record(f"id-{n}", OTHER)] for n in range(50))))
     row = row_of(cluster)
-    assert (row.error, row.records, row.reached) == (None, (), 50)
+    assert (said(row.failure), row.records, row.reached) == (None, (), 50)
     assert decoded == [] and offsets_asked(cluster) == [0]
 
 
@@ -262,7 +263,7 @@ def test_no_more_records_are_kept_than_the_cap(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(txnscan.evidence.log_scan, "RECORDS_MAX", 3)
     assert len(kept(row_of(log_of(*numbered(*([record("X")] for _ in range(3))))))) == 3
     row = row_of(log_of(*numbered(*([record("X")] for _ in range(4)))))
-    assert row.error == f"{STATE}-0: it holds more than 3 records of the ids in question"
+    assert said(row.failure) == f"{STATE}-0: it holds more than 3 records of the ids in question"
     assert row.records == ()
 
 
@@ -275,8 +276,8 @@ def test_a_batch_that_fails_its_checksum_makes_the_log_unreadable_decoded_or_not
     batches = numbered([record("Y", OTHER)], [record("X")], [record("Z", OTHER)])
     batches[which] = flipped(batches[which], len(batches[which]) - 2)
     row = row_of(log_of(*batches))
-    assert row.error is not None and row.records == ()
-    assert f"the batch at offset {which} fails its checksum" in row.error
+    assert said(row.failure) is not None and row.records == ()
+    assert f"the batch at offset {which} fails its checksum" in str(said(row.failure))
 
 
 def test_without_a_fast_checksum_every_batch_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,8 +285,8 @@ def test_without_a_fast_checksum_every_batch_is_checked_all_the_same(monkeypatch
     monkeypatch.setattr(search, "crc32c", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
     one, two = numbered([record("Y", OTHER)], [record("X")])
     assert kept(row_of(log_of(one, two))) == [(1, "X")]
-    assert "fails its checksum" in str(row_of(log_of(one, flipped(two, len(two) - 2))).error)
-    assert "fails its checksum" in str(row_of(log_of(flipped(one, len(one) - 2), two)).error)
+    assert "fails its checksum" in str(row_of(log_of(one, flipped(two, len(two) - 2))).failure)
+    assert "fails its checksum" in str(row_of(log_of(flipped(one, len(one) - 2), two)).failure)
 
 
 @pytest.mark.parametrize(
@@ -303,15 +304,15 @@ def test_a_log_that_cannot_be_read_to_its_end_is_a_row_with_its_error(
     cluster = log_of(*numbered([record("X")], [record("X", OTHER)]))
     spoil(cluster.partitions[STATE, 0])
     row = row_of(cluster)
-    assert (row.error, row.records) == (f"{STATE}-0: {error}", ())
+    assert (said(row.failure), row.records) == (f"{STATE}-0: {error}", ())
 
 
 @pytest.mark.parametrize("refused", ["log start", "fetch"])
 def test_what_the_principal_lacks_is_told_with_its_name_and_says_nothing_of_the_broker(refused: str) -> None:
     cluster = log_of(*numbered([record("X")]))
     cluster.partitions[STATE, 0].errors[refused] = 29
-    (row,) = read_log(LogBatch(0, 1, (LOG,), (WANTED,)), cluster.send, "User:bob")
-    assert row.error is not None and f"--allow-principal User:bob --operation Read --topic {STATE}" in row.error
+    (row,) = read_log(LogBatch(0, 1, (LOG,), (WANTED,)), cluster.send)
+    assert f"--allow-principal User:bob --operation Read --topic {STATE}" in str(said(row.failure, "User:bob"))
     assert not row.unserved
 
 
@@ -329,7 +330,7 @@ def test_a_batch_whose_length_makes_no_sense_is_an_error(length: int, error: str
         return answer
 
     cluster.edit["Fetch"] = garbled
-    assert error in str(row_of(cluster).error)
+    assert error in str(said(row_of(cluster).failure))
 
 
 # --- what is appended between the two passes --------------------------------------------------------------------------
@@ -526,7 +527,7 @@ def test_what_is_passed_over_counts_exactly_as_if_it_were_decoded(
     plain = Records(frozenset({WANTED}))
     for piece in pieces(cluster.send, LOG, min(log_start, at), None, everything):
         plain.take_all(piece.batches, piece.offset, None)
-    assert row.error is None
+    assert said(row.failure) is None
     assert chains(row.records) == chains(plain.kept)
     # And so it goes on, for what comes next.
     if row.records:
@@ -669,4 +670,4 @@ def test_a_peek_tells_nothing_of_what_coordinators_do_not_write(data: bytes, why
 def test_a_record_of_a_later_version_makes_the_log_unreadable_whoevers_it_is() -> None:
     later = transactional_id_key("Y"), b"\x00\x02" + producer_id_bytes(OTHER) + bytes(20)
     row = row_of(log_of(*numbered([record("X")], [later])))
-    assert row.error is not None and row.records == ()
+    assert said(row.failure) is not None and row.records == ()

@@ -11,7 +11,7 @@ from tests.builders import NOW_MS, context, judged, observation, view
 from tests.fakes import producer
 from txnscan.evidence.observe import HELD, held_observation, observe, suspects, with_history, with_offsets
 from txnscan.judge.rules import judge, judge_observation
-from txnscan.model import Held, NarrowRow, Observation, OffsetsRow, OpenProducer, Reason, Verdict, WideRow
+from txnscan.model import Failure, Held, NarrowRow, Observation, OffsetsRow, OpenProducer, Reason, Verdict, WideRow
 
 KEY = ("p", 0)
 FIRST_MS, SECOND_MS = NOW_MS - 2_000, NOW_MS - 1_000
@@ -28,9 +28,13 @@ def narrow(read_at_ms: int, *producers: OpenProducer, **changes: Any) -> NarrowR
     return replace(row, **changes)
 
 
+def say(failure: Failure) -> str:
+    return failure.error
+
+
 def seen(first: NarrowRow, second: NarrowRow | None, row: WideRow | None = None) -> list[Observation]:
     reads = ({KEY: first}, {} if second is None else {KEY: second})
-    return observe({KEY: "t0"}, {KEY: row or wide(producer(7))}, *reads)
+    return observe({KEY: "t0"}, {KEY: row or wide(producer(7))}, *reads, say)
 
 
 def verdict(o: Observation) -> tuple[Verdict, Reason]:
@@ -73,27 +77,27 @@ def test_what_the_wide_read_saw_and_a_proven_first_read_did_not_is_over() -> Non
 
 
 def test_where_the_first_read_failed_the_transactions_of_the_wide_read_stand_in_as_indeterminate() -> None:
-    failed = narrow(FIRST_MS, error="FENCED_LEADER_EPOCH", high_watermark=None)
+    failed = narrow(FIRST_MS, failure=Failure("FENCED_LEADER_EPOCH"), high_watermark=None)
     (o,) = seen(failed, narrow(SECOND_MS, producer(7)))
     assert (o.producer_id, o.start_offset, o.first_error) == (7, 100, "FENCED_LEADER_EPOCH")
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_a_failed_first_read_that_shows_one_transaction_does_not_forget_the_others() -> None:
-    failed = narrow(FIRST_MS, producer(8), error="NOT_LEADER_OR_FOLLOWER")
+    failed = narrow(FIRST_MS, producer(8), failure=Failure("NOT_LEADER_OR_FOLLOWER"))
     observations = seen(failed, narrow(SECOND_MS, producer(7), producer(8)), wide(producer(7), producer(8)))
     assert [o.producer_id for o in observations] == [7, 8]
 
 
 def test_a_failed_first_read_adds_what_it_shows_to_what_the_wide_read_saw_and_is_the_newer_of_the_two() -> None:
-    failed = narrow(FIRST_MS, producer(8), producer(9, 130), error="NOT_LEADER_OR_FOLLOWER")
+    failed = narrow(FIRST_MS, producer(8), producer(9, 130), failure=Failure("NOT_LEADER_OR_FOLLOWER"))
     observations = seen(failed, narrow(SECOND_MS), wide(producer(9, 110), producer(7)))
     assert [(o.producer_id, o.start_offset) for o in observations] == [(7, 100), (8, 100), (9, 130)]
 
 
 def test_a_failed_first_read_of_a_partition_without_a_wide_row_is_observed_all_the_same() -> None:
-    failed = narrow(FIRST_MS, producer(7), error="NOT_LEADER_OR_FOLLOWER")
-    (o,) = observe({KEY: "t0"}, {}, {KEY: failed}, {})
+    failed = narrow(FIRST_MS, producer(7), failure=Failure("NOT_LEADER_OR_FOLLOWER"))
+    (o,) = observe({KEY: "t0"}, {}, {KEY: failed}, {}, say)
     assert (o.producer_id, o.first_error) == (7, "NOT_LEADER_OR_FOLLOWER")
 
 
@@ -101,14 +105,14 @@ def test_what_the_second_read_alone_could_see_is_indeterminate_and_not_forgotten
     """A broker that was away during the wide read and the first one, where an incident is open: the second read is
     proven, so that what it shows and nobody observed would have ended the incident.
     """
-    reads = {KEY: narrow(FIRST_MS, error="broker 1 cannot be reached")}, {KEY: narrow(SECOND_MS, producer(7))}
-    (o,) = observe({KEY: "t0"}, {}, *reads)
+    first = narrow(FIRST_MS, failure=Failure("broker 1 cannot be reached"))
+    (o,) = observe({KEY: "t0"}, {}, {KEY: first}, {KEY: narrow(SECOND_MS, producer(7))}, say)
     assert (o.producer_id, o.second_start_offset) == (7, 100)
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_where_the_first_read_failed_what_was_seen_before_it_counts_and_not_what_began_since() -> None:
-    first = narrow(FIRST_MS, error="broker 1 cannot be reached")
+    first = narrow(FIRST_MS, failure=Failure("broker 1 cannot be reached"))
     (o,) = seen(first, narrow(SECOND_MS, producer(7, 103)), wide(producer(7, 100)))
     assert (o.start_offset, o.second_start_offset) == (100, 103)
 
@@ -117,7 +121,7 @@ def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_num
     keys = [("q", 0), ("p", 1), ("p", 0)]
     first = {(t, k): narrow(FIRST_MS, producer(7), topic=t, partition=k) for t, k in keys}
     second = {(t, k): narrow(SECOND_MS, producer(7), topic=t, partition=k) for t, k in keys}
-    observations = observe(dict.fromkeys(keys, "t0"), {}, first, second)
+    observations = observe(dict.fromkeys(keys, "t0"), {}, first, second, say)
     assert [(o.topic, o.partition, o.second_start_offset) for o in observations] == [
         ("p", 0, 100),
         ("p", 1, 100),
@@ -130,13 +134,14 @@ def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_num
     [(None, "the partition was not read again"), ("FENCED_LEADER_EPOCH", "FENCED_LEADER_EPOCH")],
 )
 def test_a_missing_second_read_is_an_error_of_it_and_not_an_end(first_error: str | None, expected: str) -> None:
-    (o,) = seen(narrow(FIRST_MS, producer(7), error=first_error), None)
+    failure = Failure(first_error) if first_error is not None else None
+    (o,) = seen(narrow(FIRST_MS, producer(7), failure=failure), None)
     assert (o.first_error, o.second_error, o.second_start_offset) == (first_error, expected, None)
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_a_failed_second_read_keeps_the_leader_of_the_first() -> None:
-    failed = narrow(SECOND_MS, leader=-1, leader_epoch=-1, error="p-0 has no leader")
+    failed = narrow(SECOND_MS, leader=-1, leader_epoch=-1, failure=Failure("p-0 has no leader"))
     (o,) = seen(narrow(FIRST_MS, producer(7)), failed)
     assert (o.leader, o.leader_epoch, o.second_error) == (1, 5, "p-0 has no leader")
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
@@ -159,7 +164,7 @@ def test_a_topic_that_was_created_anew_is_an_error_of_both_reads(first_id: str, 
 
 
 def test_the_topic_id_of_a_read_that_failed_says_nothing() -> None:
-    failed = narrow(FIRST_MS, error="t-0 has no leader", topic_id="")
+    failed = narrow(FIRST_MS, failure=Failure("t-0 has no leader"), topic_id="")
     (o,) = seen(failed, narrow(SECOND_MS, producer(7)))
     assert (o.first_error, o.second_error) == ("t-0 has no leader", None)
 

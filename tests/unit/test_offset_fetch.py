@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
 
-from txnscan.kafka.errors import ErrorCode, RequestFailed
+from tests.builders import said
+from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
 from txnscan.kafka.frames import Body
 from txnscan.kafka.offset_fetch import GroupOffsets, decode, encode, offset_fetch
 from txnscan.model import Key
@@ -88,13 +89,13 @@ def test_of_each_partition_the_commit_is_told_or_that_it_is_unstable(
 
 
 def test_of_a_group_that_is_refused_nothing_is_known_but_that() -> None:
-    assert decode(answer(group("g", error=REFUSED))) == {"g": GroupOffsets("GROUP_AUTHORIZATION_FAILED")}
+    assert decode(answer(group("g", error=REFUSED))) == {"g": GroupOffsets(answered(REFUSED))}
 
 
 def test_a_group_that_is_left_out_of_the_answer_is_an_error_of_that_group() -> None:
     found = offset_fetch(lambda *_: answer(group("one", partition(0, 5))), 1, WANTED, require_stable=False)
     assert found["one"].committed == {("t", 0): 5}
-    assert {found[name].error for name in ("all", "none", "größer")} == {"the broker left it out"}
+    assert {said(found[name].failure) for name in ("all", "none", "größer")} == {"the broker left it out"}
 
 
 @given(st.integers(0, 400), st.one_of(st.none(), st.binary(min_size=1, max_size=4)))

@@ -173,7 +173,7 @@ def test_a_partition_without_a_leader_is_an_error_that_names_it_and_hides_no_oth
     partitions = [partition("solo", 0, leader=-1), partition("solo", 1, leader=3)]
     batches, errors = plan_wide(topics(partitions), batch_size=10, lanes_per_leader=2)
     assert [(e.stage, e.topic, e.partition, e.broker) for e in errors] == [("plan", "solo", 0, None)]
-    assert errors[0].error == "the partition has no leader"
+    assert errors[0].failure.error == "the partition has no leader"
     assert [batch.indexes for batch in batches] == [{"solo": (1,)}]
 
 

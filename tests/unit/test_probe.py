@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.builders import said
 from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
 from txnscan.evidence.probe import failed_partitions, read_narrow, read_offsets, read_wide
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, lacks
+from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, lacks
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import Body
-from txnscan.model import NarrowRow, ReadBatch, WideBatch, WideRow
+from txnscan.model import Failure, NarrowRow, Permission, ReadBatch, WideBatch, WideRow
 
 READ_AT_MS = 1_700_000_000_123
 LEFT_OUT = "the broker left this partition out of its answer"
@@ -116,29 +117,29 @@ def test_an_error_of_one_partition_has_its_name_or_number_and_hides_no_other(
 ) -> None:
     cluster.partitions["t", 0].errors["producers"] = code
     rows = wide(cluster)
-    assert (rows["t", 0].error, rows["t", 0].open_producers) == (error, ())
-    assert rows["u", 0].error is None and len(rows["u", 0].open_producers) == 2
+    assert (said(rows["t", 0].failure), rows["t", 0].open_producers) == (error, ())
+    assert said(rows["u", 0].failure) is None and len(rows["u", 0].open_producers) == 2
     assert rows["count"].answered == 2
 
 
 def test_a_partition_left_out_of_the_answer_is_an_error_of_it(cluster: FakeCluster) -> None:
     cluster.edit["DescribeProducers"] = without("t", 1)
     rows = wide(cluster)
-    assert rows["t", 1].error == LEFT_OUT
+    assert said(rows["t", 1].failure) == LEFT_OUT
     assert rows["count"].answered == 2
 
 
 def test_a_partition_answered_twice_is_an_error_of_it_even_where_both_answers_agree(cluster: FakeCluster) -> None:
     cluster.edit["DescribeProducers"] = doubled
     rows = wide(cluster)
-    assert rows["t", 0].error == rows["u", 0].error == "the broker's answer holds a partition twice"
+    assert said(rows["t", 0].failure) == said(rows["u", 0].failure) == "the broker's answer holds a partition twice"
     assert ("t", 1) not in rows and rows["count"].answered == 1
 
 
 def test_a_producer_id_twice_in_a_partition_is_an_error_of_it(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].producers = [producer(7, -1), producer(7, 100)]
     row = wide(cluster)["t", 0]
-    assert (row.error, row.open_producers) == ("the broker's answer holds a producer id twice", ())
+    assert (said(row.failure), row.open_producers) == ("the broker's answer holds a producer id twice", ())
 
 
 def test_an_answer_about_a_partition_that_nobody_asked_for_is_passed_over(cluster: FakeCluster) -> None:
@@ -154,7 +155,7 @@ def test_a_wide_request_that_fails_as_a_whole_gives_an_error_row_per_partition(c
     cluster.unreachable = {1}
     rows = wide(cluster)
     assert set(rows) == set(KEYS)
-    assert {row.error for row in rows.values()} == {"broker 1 cannot be reached"}
+    assert {said(row.failure) for row in rows.values()} == {"broker 1 cannot be reached"}
 
 
 def test_a_leader_that_does_not_support_describe_producers_is_told_with_the_api_that_it_lacks(
@@ -164,10 +165,9 @@ def test_a_leader_that_does_not_support_describe_producers_is_told_with_the_api_
         raise RequestFailed.unsupported("broker 1", "DescribeProducers")
 
     cluster.edit["DescribeProducers"] = unsupported
-    said = "broker 1 lacks an API of Kafka 2.8 and newer: it does not support DescribeProducers"
-    told = {(row.error, row.lacks_api) for row in wide(cluster).values()}
-    told |= {(row.error, row.lacks_api) for row in narrow(cluster).values()}
-    assert told == {(said, "DescribeProducers")}
+    why = "broker 1 lacks an API of Kafka 2.8 and newer: it does not support DescribeProducers"
+    told = {row.failure for row in wide(cluster).values()} | {row.failure for row in narrow(cluster).values()}
+    assert told == {Failure(why, lacks_api="DescribeProducers")}
 
 
 def null_topics(broker_id: int, answer: Any) -> Any:
@@ -193,7 +193,7 @@ def null_producers(broker_id: int, answer: Any) -> Any:
 )
 def test_null_in_place_of_a_list_is_an_error_of_each_partition(cluster: FakeCluster, step: str, edit: Any) -> None:
     cluster.edit[step] = edit
-    assert all(row.error for row in narrow(cluster).values())
+    assert all(said(row.failure) for row in narrow(cluster).values())
 
 
 # --- the narrow read --------------------------------------------------------------------------------------------------
@@ -232,8 +232,8 @@ def test_an_error_of_any_of_the_three_leaves_that_partition_unproven_and_no_othe
 ) -> None:
     cluster.partitions["t", 0].errors[step] = code
     rows = narrow(cluster)
-    assert rows["t", 0].error is not None
-    assert rows["t", 1].error is None and rows["u", 0].error is None
+    assert said(rows["t", 0].failure) is not None
+    assert said(rows["t", 1].failure) is None and said(rows["u", 0].failure) is None
     assert failed_partitions(rows.values()) == {("t", 0)}
 
 
@@ -247,7 +247,7 @@ def test_a_leader_at_another_epoch_than_planned_proves_nothing(
     planned = batch(cluster, ("t", 0))
     cluster.partitions["t", 0].epoch = epoch
     (row,) = read_narrow(planned, cluster.send, lambda: READ_AT_MS)
-    assert (row.error, row.high_watermark, row.last_stable_offset) == (error.name, None, None)
+    assert (said(row.failure), row.high_watermark, row.last_stable_offset) == (error.name, None, None)
 
 
 def test_a_follower_describes_producers_without_an_error_and_still_proves_nothing(cluster: FakeCluster) -> None:
@@ -255,21 +255,21 @@ def test_a_follower_describes_producers_without_an_error_and_still_proves_nothin
     planned = ReadBatch(0, 3, cluster.planned(("t", 0)))
     (row,) = read_narrow(planned, cluster.send, lambda: READ_AT_MS)
     assert row.open_producers == (producer(7),)
-    assert row.error == "NOT_LEADER_OR_FOLLOWER"
+    assert said(row.failure) == "NOT_LEADER_OR_FOLLOWER"
 
 
 @pytest.mark.parametrize("step", ["ListOffsets", "DescribeProducers"])
 def test_a_partition_left_out_of_any_answer_is_unproven(cluster: FakeCluster, step: str) -> None:
     cluster.edit[step] = without("t", 0)
     rows = narrow(cluster)
-    assert rows["t", 0].error == LEFT_OUT
-    assert rows["u", 0].error is None
+    assert said(rows["t", 0].failure) == LEFT_OUT
+    assert said(rows["u", 0].failure) is None
 
 
 def test_a_partition_described_twice_is_unproven(cluster: FakeCluster) -> None:
     cluster.edit["DescribeProducers"] = doubled
     rows = narrow(cluster)
-    assert rows["t", 0].error and rows["u", 0].error and rows["t", 1].error is None
+    assert said(rows["t", 0].failure) and said(rows["u", 0].failure) and said(rows["t", 1].failure) is None
 
 
 def test_a_partition_whose_offset_is_answered_twice_is_unproven(cluster: FakeCluster) -> None:
@@ -283,7 +283,7 @@ def test_a_partition_whose_offset_is_answered_twice_is_unproven(cluster: FakeClu
         return answer
 
     cluster.edit["ListOffsets"] = an_error_and_then_success
-    assert narrow(cluster)["t", 0].error is not None
+    assert said(narrow(cluster)["t", 0].failure) is not None
 
 
 @pytest.mark.parametrize("request_number", [1, 2, 3, 4])
@@ -294,7 +294,7 @@ def test_a_narrow_request_that_fails_as_a_whole_gives_an_unproven_row_per_partit
     cluster.partitions["t", 0].last_stable = 160
     cluster.fail_when = lambda broker_id, request, asked: len(asked) == request_number
     rows = narrow(cluster)
-    assert {row.error for row in rows.values()} == {"broker 1 cannot be reached"}
+    assert {said(row.failure) for row in rows.values()} == {"broker 1 cannot be reached"}
     assert all(row.high_watermark is None and row.open_producers == () for row in rows.values())
     assert {(row.leader, row.leader_epoch, row.read_at_ms) for row in rows.values()} == {
         (1, 5, READ_AT_MS),
@@ -321,22 +321,22 @@ def test_a_last_stable_offset_beyond_the_open_transaction_is_unproven_unless_its
     held.last_stable, held.log_start = last_stable, log_start
     held.errors["log start"] = log_start_error
     rows = narrow(cluster)
-    assert (rows["t", 0].error is None) is proven, why
-    assert rows["u", 0].error is None, "the neighbour is not concerned"
+    assert (said(rows["t", 0].failure) is None) is proven, why
+    assert said(rows["u", 0].failure) is None, "the neighbour is not concerned"
 
 
 def test_of_several_open_transactions_it_is_the_first_that_the_last_stable_offset_must_not_pass(
     cluster: FakeCluster,
 ) -> None:
     cluster.partitions["u", 0].last_stable = 130
-    assert narrow(cluster)["u", 0].error == "the last stable offset passed the open transaction during the read"
+    assert said(narrow(cluster)["u", 0].failure) == "the last stable offset passed the open transaction during the read"
 
 
 def test_a_log_start_that_could_not_be_read_is_told_by_its_error_and_is_no_offset(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].last_stable = 160
     cluster.partitions["t", 0].errors["log start"] = 6
     row = narrow(cluster)["t", 0]
-    assert (row.error, row.log_start_offset) == ("NOT_LEADER_OR_FOLLOWER", None)
+    assert (said(row.failure), row.log_start_offset) == ("NOT_LEADER_OR_FOLLOWER", None)
 
 
 def test_the_log_start_is_asked_only_for_partitions_whose_last_stable_offset_passed(cluster: FakeCluster) -> None:
@@ -351,7 +351,7 @@ def test_the_log_start_is_asked_only_for_partitions_whose_last_stable_offset_pas
 def test_a_start_offset_at_the_high_watermark_is_left_to_the_rules(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].high_watermark = 100
     row = narrow(cluster)["t", 0]
-    assert (row.error, row.high_watermark, row.open_producers[0].start_offset) == (None, 100, 100)
+    assert (said(row.failure), row.high_watermark, row.open_producers[0].start_offset) == (None, 100, 100)
 
 
 @pytest.mark.parametrize(
@@ -363,8 +363,9 @@ def test_a_step_of_the_narrow_read_that_is_refused_names_the_acl_that_it_needs(
 ) -> None:
     cluster.partitions["t", 0].errors[step] = 29
     cluster.partitions["t", 0].last_stable = 160
-    (row,) = read_narrow(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS, "User:bob")
-    assert row.error == f"TOPIC_AUTHORIZATION_FAILED: {lacks(Permission(operation, 'Topic', 't'), 'User:bob')}"
+    (row,) = read_narrow(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS)
+    needs = Permission(operation, "Topic", "t")
+    assert row.failure == Failure("TOPIC_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", needs=needs)
 
 
 def test_where_partitions_stand_is_told_by_their_leaders_without_proof(cluster: FakeCluster) -> None:

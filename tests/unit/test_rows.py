@@ -20,6 +20,7 @@ from txnscan.engine.rows import arrow_schema, from_arrow, plain, spark_schema, t
 from txnscan.model import (
     CoordinatorView,
     Evidence,
+    Failure,
     Judged,
     Judgement,
     LogBatch,
@@ -86,7 +87,7 @@ def test_no_rows_are_an_empty_table_with_the_same_columns(row_type: type) -> Non
 
 
 def test_nothing_and_an_empty_text_stay_apart() -> None:
-    rows = [WideRow(1, topic="", error=None), WideRow(1, topic=None, error="", partition=0)]
+    rows = [WideRow(1, topic="", failure=None), WideRow(1, topic=None, failure=Failure(""), partition=0)]
     assert from_arrow(to_arrow(rows, WideRow), WideRow) == rows
 
 
@@ -112,7 +113,9 @@ def test_the_spark_schema_is_ddl_with_every_column_its_type_and_nested_rows() ->
     assert spark_schema(OpenProducer) == producer.format("")
     assert spark_schema(WideRow) == (
         "leader BIGINT, topic STRING, partition BIGINT, answered BIGINT, producers BIGINT, read_bytes BIGINT, "
-        f"open_producers ARRAY<STRUCT<{producer.format(':')}>>, error STRING, lacks_api STRING"
+        f"open_producers ARRAY<STRUCT<{producer.format(':')}>>, failure "
+        "STRUCT<error: STRING, code: STRING, lacks_api: STRING, "
+        "needs: STRUCT<operation: STRING, resource_type: STRING, name: STRING, prefixed: BOOLEAN>>"
     )
     assert "late BOOLEAN" in spark_schema(Judgement) and "verdict STRING" in spark_schema(Judgement)
 

@@ -105,7 +105,8 @@ def test_a_sibling_that_cannot_be_read_is_an_error(brokers: Brokers, which: str)
     brokers.cluster.partitions["r-s", 1].errors[which] = 6
     if which == "high watermark":
         brokers.cluster.edit.clear()
-    with pytest.raises(RequestFailed, match="NOT_LEADER_OR_FOLLOWER"):
+    where = "r-s-1: " if which == "high watermark" else ""
+    with pytest.raises(RequestFailed, match=f"^{where}NOT_LEADER_OR_FOLLOWER$"):
         brokers.seen()
 
 

@@ -15,14 +15,15 @@ from kafka.protocol.admin import ListTransactionsRequest
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
 from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
-from txnscan.kafka.acls import DESCRIBE_ALL_IDS, Permission, lacks
+from txnscan.evidence.visibility import Classes, Visibility
+from txnscan.kafka.acls import DESCRIBE_ALL_IDS, lacks
 from txnscan.kafka.coordinator import coordinator_partition, probe_ids
 from txnscan.kafka.describe_transactions import DescribedTransaction
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.frames import api_name
 from txnscan.kafka.list_transactions import ListedTransaction
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import CoordinatorView, ScanError, Snapshot
+from txnscan.model import CoordinatorView, Failure, Permission, ScanError, Snapshot
 
 LEADERS = (1, 2, 3, 1)
 OPEN = frozenset({7})
@@ -60,7 +61,7 @@ def take(
     tokens = itertools.count()
     probes = probe_ids(len(before.indexes(STATE)), lambda: f"probe-{next(tokens)}")
     meanwhile()
-    answers = [ask_coordinators(cluster.send, b.broker_id, probes, OPEN, WHO) for b in before.brokers]
+    answers = [ask_coordinators(cluster.send, b.broker_id, probes, OPEN) for b in before.brokers]
     return conclude(answers, before, agree(cluster, topics), topics, WHO)
 
 
@@ -118,7 +119,7 @@ def test_a_broker_that_was_not_in_a_round_has_not_shown_the_topics(cluster: Fake
     works = lambda b, request, _: False  # noqa: E731
     cluster.fail_when = fails if when == "before" else works
     before = agree(cluster, P)
-    answer = ask_coordinators(cluster.send, 1, {}, OPEN, WHO)
+    answer = ask_coordinators(cluster.send, 1, {}, OPEN)
     cluster.fail_when = works if when == "before" else fails
     (view,) = conclude([answer], before, agree(cluster, P), P, WHO).views
     assert view.describe_error == "broker 1 did not show the topics"
@@ -183,11 +184,15 @@ def answers_of(
     """What a broker says that has all it leads cached and no ids; `codes` are spoilt answers to its probes."""
     well = {k: 105 if leader == broker_id else 16 for k, leader in enumerate(LEADERS)}
     before, later = well | dict(codes or {}), well | dict(codes or {} if after is None else after)
-    return replace(CoordinatorAnswers(broker_id, before, {}, {}, later, None, ()), **changes)
+    return replace(CoordinatorAnswers(broker_id, before, {}, {}, later, None, hides()), **changes)
 
 
-def failure(broker_id: int) -> ScanError:
-    return ScanError("snapshot", "cut off", broker_id)
+CUT_OFF = Failure("cut off")
+
+
+def hides(*sentences: str) -> Visibility:
+    """What a broker showed that hides ids for these reasons."""
+    return Visibility(Classes(frozenset(), {}, frozenset(map(Failure, sentences))))
 
 
 def uncovered(snapshot: Snapshot) -> set[int | None]:
@@ -314,7 +319,7 @@ def test_a_leader_that_was_not_asked_covers_nothing(cluster: FakeCluster) -> Non
     agreement = agree(cluster)
     probes = probe_ids(4, map(str, itertools.count()).__next__)
     answers = [ask_coordinators(cluster.send, b, probes, OPEN) for b in (2, 3)]
-    assert uncovered(conclude(answers, agreement, agreement, frozenset())) == {0, 3}
+    assert uncovered(conclude(answers, agreement, agreement, frozenset(), WHO)) == {0, 3}
 
 
 def test_two_claims_to_one_partition_are_told_as_a_split(cluster: FakeCluster) -> None:
@@ -345,8 +350,8 @@ def test_a_partition_that_is_not_covered_is_told_with_its_broker_where_one_is_kn
 
 
 def test_errors_of_brokers_are_told_in_the_order_of_their_ids(cluster: FakeCluster) -> None:
-    answers = [answers_of(b, error=failure(b), hidden=(f"h{b}",)) for b in (3, 1, 2)]
-    snapshot = conclude(answers, agree(cluster), agree(cluster), frozenset())
+    answers = [answers_of(b, failure=CUT_OFF, visibility=hides(f"h{b}")) for b in (3, 1, 2)]
+    snapshot = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO)
     assert [error.broker for error in snapshot.errors] == [1, 2, 3]
     assert snapshot.visibility_error == "h1; h2; h3"
 
@@ -413,12 +418,12 @@ def test_a_partition_counts_as_proven_exactly_when_its_agreed_leader_alone_claim
             None if b in silent else {},
             {},
             codes["after"][b],
-            failure(b) if b in failed | silent else None,
-            hidden=(),
+            CUT_OFF if b in failed | silent else None,
+            visibility=hides(),
         )
         for b in (1, 2, 3)
     ]
-    snapshot = conclude(answers, agree(cluster), agree(later_cluster), frozenset())
+    snapshot = conclude(answers, agree(cluster), agree(later_cluster), frozenset(), WHO)
 
     def proven(k: int) -> bool:
         leader = LEADERS[k]
@@ -480,7 +485,7 @@ def test_one_probe_that_is_refused_though_its_class_is_not_tells_of_a_change(clu
 def test_a_refused_probe_of_a_leader_whose_other_answers_tell_nothing_leaves_its_partition_uncovered(
     cluster: FakeCluster,
 ) -> None:
-    assert 0 in uncovered(conclude([answers_of(1, {0: 53})], agree(cluster), agree(cluster), frozenset()))
+    assert 0 in uncovered(conclude([answers_of(1, {0: 53})], agree(cluster), agree(cluster), frozenset(), WHO))
 
 
 def nothing(c: FakeCluster) -> None:
@@ -494,7 +499,7 @@ def nothing(c: FakeCluster) -> None:
         (nothing, answers_of(1, {0: 53}, after={}), False, "refused in the first"),
         (nothing, answers_of(1, {}, after={0: 53}), False, "refused in the second"),
         (nothing, answers_of(1, {0: 16}), True, "not refused: the visibility error says nothing of it"),
-        (nothing, answers_of(1, {0: 53}, error=failure(1)), True, "a broker that failed is a matter of coverage"),
+        (nothing, answers_of(1, {0: 53}, failure=CUT_OFF), True, "a broker that failed is a matter of coverage"),
         (nothing, None, True, "so is one that was not asked"),
         (stale, answers_of(1, {0: 53}), True, "so is one that is not known to lead"),
     ],
@@ -507,8 +512,8 @@ def test_what_is_not_covered_for_another_reason_than_a_refusal_is_told_beside_th
     why: str,
 ) -> None:
     spoil(cluster)
-    others = [answers_of(2, hidden=(REFUSED,)), answers_of(3)]
-    snapshot = conclude([*([answer] if answer else []), *others], agree(cluster), agree(cluster), frozenset())
+    others = [answers_of(2, visibility=hides(REFUSED)), answers_of(3)]
+    snapshot = conclude([*([answer] if answer else []), *others], agree(cluster), agree(cluster), frozenset(), WHO)
     assert (snapshot.visibility_error, snapshot.coordinators_proven < 4) == (REFUSED, True)
     assert (0 in {error.partition for error in snapshot.coverage_errors}) is told, why
 
@@ -518,9 +523,21 @@ def test_a_refusal_is_told_with_the_first_remedy_of_the_same_broker_and_no_other
     cluster: FakeCluster, code: int, ending: str
 ) -> None:
     listed = {id_for(0): LISTED}
-    answers = [answers_of(1, {0: code}, listed=listed, hidden=("first", "second")), answers_of(2), answers_of(3)]
-    (view,) = conclude(answers, agree(cluster), agree(cluster), frozenset()).views
+    answers = [
+        answers_of(1, {0: code}, listed=listed, visibility=hides("first", "second")),
+        answers_of(2),
+        answers_of(3),
+    ]
+    (view,) = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO).views
     assert view.coverage_error is not None and view.coverage_error.endswith(ending)
+
+
+def test_each_id_that_a_broker_lists_and_does_not_describe_is_shown_with_the_reason(cluster: FakeCluster) -> None:
+    listed = dict.fromkeys((id_for(0), id_for(1)), LISTED)
+    answers = [answers_of(1, listed=listed), answers_of(2), answers_of(3)]
+    views = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO).views
+    left_out = "broker 1 left the id out of its answer"
+    assert {view.transactional_id: view.describe_error for view in views} == dict.fromkeys(listed, left_out)
 
 
 def test_what_two_brokers_say_against_visibility_is_told_once_each(cluster: FakeCluster) -> None:
@@ -609,7 +626,7 @@ def test_where_nothing_is_open_nobody_is_listed_and_coverage_is_proven_all_the_s
     cluster.ids = {1: {id_for(0): FakeId(7)}}
     agreed, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
     cluster.requests.clear()
-    answers = [ask_coordinators(cluster.send, b, probes, frozenset(), WHO) for b in (1, 2, 3)]
+    answers = [ask_coordinators(cluster.send, b, probes, frozenset()) for b in (1, 2, 3)]
     snapshot = conclude(answers, agreed, agreed, frozenset(), WHO)
     assert (snapshot.views, snapshot.complete) == ((), True)
     filters = [r.producer_id_filters for r in cluster.requests if api_name(r) == "ListTransactions"]
@@ -626,7 +643,7 @@ def test_the_views_come_in_the_order_of_producer_id_transactional_id_and_broker(
     a, b = DescribedTransaction(0, producer_id=7), DescribedTransaction(0, producer_id=9)
     held = {"y": a, "x": b, "w": a}
     answers = [answers_of(n, listed=dict.fromkeys(held, LISTED), described=held) for n in (3, 1)]
-    views = conclude(answers, agree(cluster), agree(cluster), frozenset()).views
+    views = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO).views
     assert [(v.producer_id, v.transactional_id, v.broker_id) for v in views] == [
         (7, "w", 1),
         (7, "w", 3),
@@ -639,7 +656,7 @@ def test_the_views_come_in_the_order_of_producer_id_transactional_id_and_broker(
 
 def test_an_id_left_out_by_a_broker_that_hides_a_topic_as_well_is_told_as_left_out(cluster: FakeCluster) -> None:
     answers = [answers_of(1, listed={"x": LISTED})]
-    (view,) = conclude(answers, agree(cluster), agree(cluster), P).views
+    (view,) = conclude(answers, agree(cluster), agree(cluster), P, WHO).views
     assert view.describe_error == "broker 1 left the id out of its answer"
 
 
@@ -732,8 +749,7 @@ def add_a_partition(cluster: FakeCluster) -> None:
         (
             lambda c: c.topic_errors.update({STATE: 29}),
             lambda c: None,
-            f"{STATE}: TOPIC_AUTHORIZATION_FAILED: "
-            + lacks(Permission("Describe", "Topic", STATE), "User:<principal>"),
+            f"{STATE}: TOPIC_AUTHORIZATION_FAILED: " + lacks(Permission("Describe", "Topic", STATE), WHO),
         ),
         (
             lambda c: None,

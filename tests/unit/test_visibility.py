@@ -12,11 +12,20 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeAclsResponse
 
 from tests.fakes import FakeCluster, acl_resource
-from txnscan.evidence.visibility import Unprobed, changes, class_probes, hidden, probe, read_classes, why_hidden
-from txnscan.kafka.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, UNKNOWN_PRINCIPAL, AclRule, Permission, denied, lacks
+from txnscan.evidence.visibility import (
+    Unprobed,
+    Visibility,
+    changes,
+    class_probes,
+    hidden,
+    probe,
+    read_classes,
+    why_hidden,
+)
+from txnscan.kafka.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, UNKNOWN_PRINCIPAL, AclRule, denied, lacks
 from txnscan.kafka.describe_acls import transactional_id_rules
 from txnscan.kafka.errors import RequestFailed
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.model import TRANSACTION_STATE_TOPIC, Permission
 
 WHO = "User:bob"
 TOKEN = "0f1e2d"
@@ -30,11 +39,12 @@ def rule(name: str, *, prefixed: bool = False, deny: bool = False, principal: st
 def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, *others: str) -> tuple[str, ...]:
     """What a broker hides; `meanwhile` happens between the probes. others: random ids beside the first."""
     probes = dict.fromkeys((TOKEN, *others), 0)
-    classes = read_classes(cluster.send, 1, probes, WHO)
+    classes = read_classes(cluster.send, 1, probes)
     first = probe(cluster.send, 1, probes, classes)
     meanwhile()
     second = probe(cluster.send, 1, probes, classes)
-    return hidden(1, classes, (first, second), changes(cluster.send, 1, classes, WHO), WHO)
+    seen = Visibility(classes, (first, second), changes(cluster.send, 1, classes))
+    return hidden(1, seen, WHO)
 
 
 @pytest.fixture

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txnscan.evidence.agreement import Agreement, Unagreed
+from txnscan.evidence.agreement import Agreement, NoSuchTopic, Unagreed
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.errors import ErrorCode
-from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
+from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, Failure
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """Who serves a name. kind: "transactional_id" or "group". error: why the broker is not known, or None."""
+    """Who serves a name. kind: "transactional_id" or "group". failure: why the broker is not known, or None."""
 
     kind: str
     name: str
@@ -27,7 +26,7 @@ class Coordinator:
     partitions: int
     broker: Broker | None = None
     leader_epoch: int | None = None
-    error: str | None = None
+    failure: Failure | None = None
 
 
 def coordinator_of(kind: str, name: str, agreed: Agreement) -> Coordinator:
@@ -37,15 +36,16 @@ def coordinator_of(kind: str, name: str, agreed: Agreement) -> Coordinator:
     if not count:
         try:
             agreed.partition(topic, 0)
+        except NoSuchTopic:
+            none = Failure(f"{topic} does not exist yet: nothing of its kind was ever used")
+            return Coordinator(kind, name, topic, None, 0, failure=none)
         except Unagreed as unagreed:
-            missing = str(unagreed).endswith(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
-            none = f"{topic} does not exist yet: nothing of its kind was ever used"
-            return Coordinator(kind, name, topic, None, 0, error=none if missing else str(unagreed))
+            return Coordinator(kind, name, topic, None, 0, failure=unagreed.failure)
     k = coordinator_partition(name, count)
     try:
         partition = agreed.partition(topic, k)
     except Unagreed as unagreed:
-        return Coordinator(kind, name, topic, k, count, error=str(unagreed))
+        return Coordinator(kind, name, topic, k, count, failure=unagreed.failure)
     broker = next(one for one in agreed.brokers if one.broker_id == partition.leader)
     return Coordinator(kind, name, topic, k, count, broker, partition.leader_epoch)
 

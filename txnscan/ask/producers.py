@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from txnscan.ask.streamed import streamed
 from txnscan.ask.transactions import offsets_of
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.probe import needing
+from txnscan.evidence.probe import of_topic
 from txnscan.evidence.sieve import HolderAnswers
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import describe_all_producers
 from txnscan.kafka.errors import RequestFailed
-from txnscan.model import ClusterView, CoordinatorView, OffsetsRow, OpenProducer, Partition, ScanError, Topic
+from txnscan.model import ClusterView, CoordinatorView, Failure, OffsetsRow, OpenProducer, Partition, Topic, Unobserved
 
+_NO_LEADER = Failure("it has no leader")
 _PARTITIONS_AT_ONCE = 100
 # So many partitions are kept until their owners are known.
 _READ_FIRST_MAX = 1_000
@@ -61,7 +61,7 @@ class Share:
     partitions: tuple[Partition, ...]
 
 
-def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share], list[ScanError]]:
+def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share], list[Unobserved]]:
     """Who is asked for what: each partition's leader, or this broker for all; and the partitions without a leader.
     Pure.
     """
@@ -70,7 +70,7 @@ def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share],
     for partition in (one for topic in topics for one in topic.partitions):
         asked = partition.leader if broker_id is None else broker_id
         if asked < 0:
-            errors.append(ScanError("read", "it has no leader", None, *partition.key))
+            errors.append(Unobserved("read", _NO_LEADER, None, *partition.key))
         else:
             by_broker[asked].append(partition)
     made = [
@@ -81,9 +81,7 @@ def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share],
     return made, errors
 
 
-def read_share(
-    send: Send, share: Share, view: ClusterView, principal: str = UNKNOWN_PRINCIPAL
-) -> Iterator[PartitionProducers | ScanError]:
+def read_share(send: Send, share: Share, view: ClusterView) -> Iterator[PartitionProducers | Unobserved]:
     """The partitions of a share, or why one could not be read. Never raises."""
     indexes: dict[str, list[int]] = defaultdict(list)
     for partition in share.partitions:
@@ -91,22 +89,22 @@ def read_share(
     try:
         described = describe_all_producers(send, share.broker_id, indexes)
     except RequestFailed as failed:
-        yield from (ScanError("read", failed.error, share.broker_id, *one.key) for one in share.partitions)
+        yield from (Unobserved("read", failed.failure, share.broker_id, *one.key) for one in share.partitions)
         return
     still_open = {key for key, one in described.items() if any(p.start_offset >= 0 for p in one.producers)}
     offsets = offsets_of(send, still_open, view) if still_open else {}
     for partition in share.partitions:
         answer = described[partition.key]
-        if answer.error is not None:
-            error = needing("Read", partition.topic, answer.error, principal)
-            yield ScanError("read", error, share.broker_id, *partition.key)
+        if answer.failure is not None:
+            failure = of_topic(answer.failure, "Read", partition.topic)
+            yield Unobserved("read", failure, share.broker_id, *partition.key)
         else:
             yield PartitionProducers(partition, share.broker_id, answer.producers, offsets.get(partition.key))
 
 
 def read_producers(
     cluster: Cluster, topics: Sequence[Topic], view: ClusterView, broker_id: int | None
-) -> Iterator[PartitionProducers | ScanError]:
+) -> Iterator[PartitionProducers | Unobserved]:
     """The producers of these partitions as brokers answer, with the owners of what is open, and what could not be read.
 
     broker_id: whom to ask for all of them; without it, each partition's leader. What is little is read first, and then
@@ -114,8 +112,8 @@ def read_producers(
     """
     shared, unled = shares(topics, broker_id)
     yield from unled
-    read: Iterable[PartitionProducers | ScanError] = streamed(
-        lambda share: read_share(cluster.send, share, view, cluster.principal), shared
+    read: Iterable[PartitionProducers | Unobserved] = streamed(
+        lambda share: read_share(cluster.send, share, view), shared
     )
     wanted: Collection[int] = EVERY_NUMBER
     if sum(len(share.partitions) for share in shared) <= _READ_FIRST_MAX:
@@ -123,7 +121,7 @@ def read_producers(
         wanted = {p.producer_id for one in read if isinstance(one, PartitionProducers) for p in one.open}
     known = owners(cluster.ask_holders(wanted, lambda done, total: None)) if wanted else {}
     for one in read:
-        yield one if isinstance(one, ScanError) else replace(one, owners=_owners_of(one, known))
+        yield one if isinstance(one, Unobserved) else replace(one, owners=_owners_of(one, known))
 
 
 def owners(answers: Iterable[HolderAnswers]) -> Mapping[int, Sequence[CoordinatorView]]:

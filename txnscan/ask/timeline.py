@@ -11,17 +11,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from txnscan.evidence.log_scan import Records, log_error, names_in, of_ids, of_producers, pieces, start_of
+from txnscan.evidence.log_scan import Records, log_failure, names_in, of_ids, of_producers, pieces, start_of
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.outcome import follows
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
-from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, LoggedTransaction, Partition, RawRecord, ScanError
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    ClusterView,
+    Failure,
+    LoggedTransaction,
+    Partition,
+    RawRecord,
+    Unobserved,
+)
 
 # How many records back a step may follow from, where those between did not count.
 _BACK_MAX = 4
+_NO_LEADER = Failure("it has no leader")
 _UNDONE = "follows from an earlier record: what stands between did not count, as an append that timed out"
 _IMPOSSIBLE = "impossible: no coordinator goes there from the record before, and nothing is missing between them"
 _MISSING = "does not follow from the record before; records between them are missing, as compaction leaves it"
@@ -70,12 +78,9 @@ def timeline(
     *,
     names: Collection[str] = (),
     producer_ids: Collection[int] = (),
-    principal: str = UNKNOWN_PRINCIPAL,
-) -> Iterator[Step | ScanError]:
+) -> Iterator[Step | Unobserved]:
     """The records of these ids on a partition of `__transaction_state`, and of every id that ever had one of these
     producer ids, in the order of the log; or why they cannot be read. Never raises.
-
-    principal: the scanner's name, for what to grant it.
     """
     try:
         start = start_of(send, partition)
@@ -95,7 +100,7 @@ def timeline(
             records.kept.clear()
     except (RequestFailed, UnknownRecord) as failed:
         k = partition.partition
-        yield ScanError("log", log_error(k, failed, principal), partition.leader, partition.topic, k)
+        yield Unobserved("log", log_failure(k, failed), partition.leader, partition.topic, k)
 
 
 def steps(records: Iterable[RawRecord], checker: Checker) -> Iterator[Step]:
@@ -115,14 +120,14 @@ class LogShare:
 
 def to_read(
     view: ClusterView, names: Collection[str], producer_ids: Collection[int]
-) -> tuple[list[LogShare], list[ScanError]]:
+) -> tuple[list[LogShare], list[Unobserved]]:
     """The partitions of `__transaction_state` that may hold something of these, and those that nobody leads. A producer
     id may be of any id, and so anywhere. Pure.
     """
     log = next((topic for topic in view.topics if topic.name == TRANSACTION_STATE_TOPIC), None)
     if log is None:
         why = dict(view.topic_errors).get(TRANSACTION_STATE_TOPIC, "it is not in the brokers' metadata")
-        return [], [ScanError("plan", f"{TRANSACTION_STATE_TOPIC}: {why}")]
+        return [], [Unobserved("plan", Failure(f"{TRANSACTION_STATE_TOPIC}: {why}"))]
     by_partition: dict[int, list[str]] = {}
     for name in dict.fromkeys(names):
         by_partition.setdefault(coordinator_partition(name, len(log.indexes)), []).append(name)
@@ -131,7 +136,7 @@ def to_read(
         if partition.partition not in by_partition and not producer_ids:
             continue
         if partition.leader < 0:
-            errors.append(ScanError("plan", "it has no leader", None, *partition.key))
+            errors.append(Unobserved("plan", _NO_LEADER, None, *partition.key))
         else:
             shares.append(LogShare(partition, tuple(by_partition.get(partition.partition, ()))))
     return shares, errors

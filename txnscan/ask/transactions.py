@@ -12,13 +12,24 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from txnscan.evidence.probe import read_offsets
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.kafka.acls import needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
-from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
 from txnscan.kafka.list_transactions import ListedTransaction, ListingFilter, listing
-from txnscan.model import TRANSACTION_STATE_TOPIC, ClusterView, Key, OffsetsRow, Partition, ReadBatch, ScanError, State
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    ClusterView,
+    Failure,
+    Key,
+    OffsetsRow,
+    Partition,
+    Permission,
+    ReadBatch,
+    State,
+    Unobserved,
+)
 
 # What a coordinator lists; PrepareEpochFence and Dead it never shows.
 LISTED_STATES = (
@@ -75,14 +86,14 @@ class Transaction:
 
 def list_on(
     send: Send, broker_id: int, wanted: ListingFilter, now_ms: Callable[[], int]
-) -> Iterator[list[Transaction] | ScanError]:
+) -> Iterator[list[Transaction] | Unobserved]:
     """The ids that this broker lists, a thousand at a time, or that it could not be asked. Never raises."""
     listed = listing(send, broker_id, wanted)
     try:
         while some := list(islice(listed, _IDS_AT_ONCE)):
             yield _with_times(send, broker_id, some, now_ms)
     except RequestFailed as failed:
-        yield ScanError("list", failed.error, broker_id)
+        yield Unobserved("list", failed.failure, broker_id)
 
 
 def _with_times(
@@ -134,16 +145,15 @@ def describe(
     view: Callable[[Collection[str]], ClusterView],
     now_ms: Callable[[], int],
     sleep: Callable[[float], None],
-    principal: str = UNKNOWN_PRINCIPAL,
-) -> tuple[list[Transaction], list[ScanError]]:
+) -> tuple[list[Transaction], list[Unobserved]]:
     """Each id as its coordinator describes it, in the order given, and what could not be described.
 
     view: Metadata of some topics, from any broker. A coordinator is found by it and the id's hash: FindCoordinator
     would create `__transaction_state` where it is missing. Where it is hidden, every broker is asked: all but one say
-    that they are not the coordinator. principal: the scanner's name, for what to grant it.
+    that they are not the coordinator.
     """
     wanted = list(dict.fromkeys(ids))
-    answers: dict[str, Transaction | ScanError] = {}
+    answers: dict[str, Transaction | Unobserved] = {}
     left = wanted
     for attempt in range(_TRIES):
         if attempt:
@@ -155,35 +165,32 @@ def describe(
     told = {name: answers[name] for name in wanted}
     return (
         [one for one in told.values() if isinstance(one, Transaction)],
-        [
-            replace(one, error=_in_words(name, one.error, principal))
-            for name, one in told.items()
-            if isinstance(one, ScanError)
-        ],
+        [replace(one, failure=_of_id(name, one.failure)) for name, one in told.items() if isinstance(one, Unobserved)],
     )
 
 
-def _may_pass(answer: Transaction | ScanError) -> bool:
-    return isinstance(answer, ScanError) and answer.error in _PASSING
+def _may_pass(answer: Transaction | Unobserved) -> bool:
+    return isinstance(answer, Unobserved) and answer.failure.code in _PASSING
 
 
 def _described(
     send: Send, names: Sequence[str], view: ClusterView, now_ms: Callable[[], int]
-) -> dict[str, Transaction | ScanError]:
+) -> dict[str, Transaction | Unobserved]:
     """Each id, asked for once."""
     by_broker, answers = located(names, view)
-    found: dict[str, Transaction | ScanError] = dict(answers)
+    found: dict[str, Transaction | Unobserved] = dict(answers)
     told: set[str] = set()
     for broker_id, mine in by_broker.items():
         try:
             described = describe_transactions(send, broker_id, mine)
         except RequestFailed as failed:
-            found |= {name: ScanError("describe", failed.error, broker_id) for name in mine if name not in found}
+            found |= {name: Unobserved("describe", failed.failure, broker_id) for name in mine if name not in found}
             continue
         for name in mine:
             one = described.get(name)
             if one is None:
-                found.setdefault(name, ScanError("describe", "the broker left this id out of its answer", broker_id))
+                left_out = Failure("the broker left this id out of its answer")
+                found.setdefault(name, Unobserved("describe", left_out, broker_id))
             elif one.error is None:
                 told.add(name)
                 found[name] = replace(
@@ -191,22 +198,23 @@ def _described(
                 )
             # Of many that were asked, the one that is its coordinator counts.
             elif name not in found or (one.error_code != ErrorCode.NOT_COORDINATOR and name not in told):
-                found[name] = ScanError("describe", one.error, broker_id)
+                found[name] = Unobserved("describe", answered(one.error_code), broker_id)
     return found
 
 
-def located(names: Iterable[str], view: ClusterView) -> tuple[dict[int, list[str]], dict[str, ScanError]]:
+def located(names: Iterable[str], view: ClusterView) -> tuple[dict[int, list[str]], dict[str, Unobserved]]:
     """Which broker to ask for each id, all of them where `__transaction_state` is hidden; and those that nobody serves.
     Pure.
     """
     by_broker: dict[int, list[str]] = defaultdict(list)
-    unserved: dict[str, ScanError] = {}
+    unserved: dict[str, Unobserved] = {}
     log = next((topic for topic in view.topics if topic.name == TRANSACTION_STATE_TOPIC), None)
     for name in names:
         if log is None:
             why = dict(view.topic_errors).get(TRANSACTION_STATE_TOPIC)
             if why == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
-                unserved[name] = ScanError("describe", f"{TRANSACTION_STATE_TOPIC} does not exist: no id was ever used")
+                absent = Failure(f"{TRANSACTION_STATE_TOPIC} does not exist: no id was ever used")
+                unserved[name] = Unobserved("describe", absent)
                 continue
             for broker in view.brokers:
                 by_broker[broker.broker_id].append(name)
@@ -216,7 +224,8 @@ def located(names: Iterable[str], view: ClusterView) -> tuple[dict[int, list[str
         if leaders and leaders[0] >= 0:
             by_broker[leaders[0]].append(name)
         else:
-            unserved[name] = ScanError("describe", f"{TRANSACTION_STATE_TOPIC}-{k} has no leader, so nobody serves it")
+            nobody = Failure(f"{TRANSACTION_STATE_TOPIC}-{k} has no leader, so nobody serves it")
+            unserved[name] = Unobserved("describe", nobody)
     return dict(by_broker), unserved
 
 
@@ -226,10 +235,10 @@ def _partition_of(name: str, view: ClusterView) -> int | None:
     return coordinator_partition(name, counts[0]) if counts else None
 
 
-def _in_words(name: str, error: str, principal: str) -> str:
-    if error == _NOT_FOUND:
-        return f"'{name}': its coordinator knows no such id (it never was, or expired)"
-    return f"'{name}': {explained(error, error, Permission('Describe', 'TransactionalId', name), principal)}"
+def _of_id(name: str, failure: Failure) -> Failure:
+    if failure.code == _NOT_FOUND:
+        failure = replace(failure, error="its coordinator knows no such id (it never was, or expired)")
+    return needing(failure, Permission("Describe", "TransactionalId", name)).within(f"'{name}'")
 
 
 def with_offsets(

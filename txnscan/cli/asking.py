@@ -13,7 +13,7 @@ from txnscan.cli.ending import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
 from txnscan.errors import ExitStatus
-from txnscan.model import ClusterView, ScanError
+from txnscan.model import ClusterView, ScanError, Unobserved
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
 
@@ -122,8 +122,8 @@ def list_transactions(
         with opened_cluster(config) as cluster:
             brokers = _brokers(cluster.view([]), config.broker_ids)
             for some in streamed(lambda asked: list_on(cluster.send, asked, wanted, wall_clock_ms), brokers):
-                if isinstance(some, ScanError):
-                    errors.append(some)
+                if isinstance(some, Unobserved):
+                    errors.append(some.said(cluster.say))
                 else:
                     rows.write([listed_row(one) for one in some])
             answered = len(brokers) - len(errors)
@@ -187,9 +187,8 @@ def describe(
             raise ConfigError("--transactional-id", "is empty; give an id")
         warn(config)
         with opened_cluster(config) as cluster:
-            found, errors = described_by(
-                cluster.send, transactional_id, cluster.view, wall_clock_ms, time.sleep, cluster.principal
-            )
+            found, failed = described_by(cluster.send, transactional_id, cluster.view, wall_clock_ms, time.sleep)
+            errors = [one.said(cluster.say) for one in failed]
             found = with_offsets(cluster.send, found, cluster.view)
         shown = [described_row(one) for one in found]
         rows = rows_in(format, "transactions", DESCRIBED, LineRows(described_lines))
@@ -264,8 +263,8 @@ def _show_producers(
     errors: list[ScanError] = []
     answered = 0
     for one in read_producers(cluster, topics, view, broker_id):
-        if isinstance(one, ScanError):
-            errors.append(one)
+        if isinstance(one, Unobserved):
+            errors.append(one.said(cluster.say))
             continue
         answered += 1
         made = producer_rows(one, wall_clock_ms(), only_open=only_open)
@@ -323,7 +322,7 @@ def coordinator(
         if not names or not all(name for _, name in names):
             raise ConfigError("--transactional-id", "give an id, or a group with --group")
         if bootstrap_server is None:
-            found = [coordinator_among(kind, name, partitions or 1) for kind, name in names]
+            shown = [coordinator_row(coordinator_among(kind, name, partitions or 1), None) for kind, name in names]
         else:
             config = ScanConfig(bootstrap_server, command_config=command_config)
             warn(config)
@@ -332,9 +331,10 @@ def coordinator(
                 cluster.view(topics)
                 agreed = cluster.agreement(topics)
             found = [coordinator_of(kind, name, agreed) for kind, name in names]
+            shown = [coordinator_row(one, cluster.say(one.failure) if one.failure else None) for one in found]
         rows = rows_in(format, "coordinators", COORDINATORS, LineRows(coordinator_lines))
-        rows.write([coordinator_row(one) for one in found])
+        rows.write(shown)
         rows.end(())
-    known = sum(one.error is None for one in found)
-    if known < len(found):
+    known = sum(row["error"] is None for row in shown)
+    if known < len(shown):
         raise typer.Exit(ExitStatus.INCOMPLETE if known else ExitStatus.FAILED)

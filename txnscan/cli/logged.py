@@ -22,7 +22,7 @@ from txnscan.cli.options import (
     Stopped,
 )
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.model import ScanError
+from txnscan.model import ScanError, Unobserved
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import LineRows
 
@@ -153,16 +153,15 @@ def _live_log(
 
     rows = rows_in(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
     with opened_cluster(config) as cluster:
-        wanted, errors = to_read(cluster.view([TRANSACTION_STATE_TOPIC]), names, producer_ids)
+        wanted, failed = to_read(cluster.view([TRANSACTION_STATE_TOPIC]), names, producer_ids)
+        errors = [one.said(cluster.say) for one in failed]
         found = 0
         for one in streamed(
-            lambda each: timeline(
-                cluster.send, each.partition, names=each.names, producer_ids=producer_ids, principal=cluster.principal
-            ),
+            lambda each: timeline(cluster.send, each.partition, names=each.names, producer_ids=producer_ids),
             wanted,
         ):
-            if isinstance(one, ScanError):
-                errors.append(one)
+            if isinstance(one, Unobserved):
+                errors.append(one.said(cluster.say))
             else:
                 found += 1
                 rows.write([step_row(one)])

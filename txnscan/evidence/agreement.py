@@ -13,18 +13,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.kafka.acls import needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.metadata import MetadataRound
-from txnscan.model import Broker, ClusterView, Partition, ScanError, Topic
+from txnscan.model import Broker, ClusterView, Failure, Partition, Permission, Topic, Unobserved
 
 # Calls the function on each item, in parallel where that helps, and gives the results in order.
-InParallel = Callable[[Callable[[int], ClusterView | ScanError], Iterable[int]], list[ClusterView | ScanError]]
+InParallel = Callable[[Callable[[int], ClusterView | Unobserved], Iterable[int]], list[ClusterView | Unobserved]]
 
 
 class Unagreed(Exception):
-    """Brokers do not agree on a partition's leader; the message says how."""
+    """Brokers do not agree on a partition's leader; the failure says how."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+
+    def __str__(self) -> str:
+        return self.failure.error
 
 
 class NoSuchTopic(Unagreed):
@@ -33,14 +39,10 @@ class NoSuchTopic(Unagreed):
 
 @dataclass(frozen=True)
 class Agreement:
-    """One round: the views of the brokers that answered, and errors of those that should have.
-
-    principal: the scanner's name, for what to grant it.
-    """
+    """One round: the views of the brokers that answered, and why those are missing that should have."""
 
     views: tuple[ClusterView, ...]
-    errors: tuple[ScanError, ...]
-    principal: str = UNKNOWN_PRINCIPAL
+    errors: tuple[Unobserved, ...]
 
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:
@@ -56,11 +58,11 @@ class Agreement:
     def partition(self, topic: str, index: int) -> Partition:
         """The partition with the leader and leader epoch that all brokers name. Raises Unagreed."""
         if self.errors:
-            raise Unagreed(f"not every broker said who leads it: {self.errors[0].error}")
+            raise _unagreed(f"not every broker said who leads it: {self.errors[0].failure.error}")
         if not self.views:
-            raise Unagreed("no broker said who leads it")
+            raise _unagreed("no broker said who leads it")
         if len({view.cluster_id for view in self.views}) > 1:
-            raise Unagreed("the brokers say that they are of different clusters")
+            raise _unagreed("the brokers say that they are of different clusters")
         # What each belief shows of it: one entry, unless a broker contradicts itself.
         claims = {
             frozenset(entry for shown in _shown(belief, topic) for entry in shown.at(index)) for belief in self._beliefs
@@ -69,24 +71,23 @@ class Agreement:
             raise self._missing(topic)
         entries, *others = claims
         if others or len(entries) != 1:
-            raise Unagreed(f"brokers disagree on who leads {topic}-{index}")
+            raise _unagreed(f"brokers disagree on who leads {topic}-{index}")
         (partition,) = entries
         if partition.leader < 0:
-            raise Unagreed(f"{topic}-{index} has no leader")
+            raise _unagreed(f"{topic}-{index} has no leader")
         if partition.leader_epoch < 0:
-            raise Unagreed(f"the brokers do not report the leader epoch of {topic}-{index}")
+            raise _unagreed(f"the brokers do not report the leader epoch of {topic}-{index}")
         return partition
 
     def _missing(self, topic: str) -> Unagreed:
         errors = {dict(view.topic_errors).get(topic) for view in self.views}
         if errors == {None}:
-            return Unagreed(f"{topic} is not in the brokers' metadata")
+            return _unagreed(f"{topic} is not in the brokers' metadata")
         if len(errors) > 1:
-            return Unagreed(f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}")
+            return _unagreed(f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}")
         code = errors.pop()
-        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
-            return NoSuchTopic(f"{topic}: {code}")
-        return Unagreed(explained(f"{topic}: {code}", code, Permission("Describe", "Topic", topic), self.principal))
+        failure = needing(Failure(f"{topic}: {code}", code), Permission("Describe", "Topic", topic))
+        return (NoSuchTopic if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name else Unagreed)(failure)
 
     def view_of(self, broker_id: int) -> ClusterView | None:
         """What this broker believes, or None where it did not answer."""
@@ -109,6 +110,10 @@ class Agreement:
         return tuple(sorted({index for topic in shown for index in topic.indexes}))
 
 
+def _unagreed(error: str) -> Unagreed:
+    return Unagreed(Failure(error))
+
+
 def _shown(view: ClusterView, topic: str) -> Sequence[Topic]:
     """What a view shows of a topic, which is in the order of the topics' names."""
     first = bisect_left(view.topics, topic, key=lambda t: t.name)
@@ -121,29 +126,28 @@ def read_agreement(
     topics: Iterable[str],
     in_parallel: InParallel,
     learn: Callable[[Iterable[Broker]], None],
-    principal: str = UNKNOWN_PRINCIPAL,
 ) -> Agreement:
     """Asks the known brokers about these topics, then those that their answers name besides.
 
-    `learn` gets every broker named, so that `send` can reach it. principal: the scanner's name.
+    `learn` gets every broker named, so that `send` can reach it.
     """
     round_of_all = MetadataRound(topics)
 
-    def ask(broker_id: int) -> ClusterView | ScanError:
+    def ask(broker_id: int) -> ClusterView | Unobserved:
         try:
             return round_of_all.ask(send, broker_id)
         except RequestFailed as failed:
-            return ScanError("metadata", failed.error, broker_id, lacks_api=failed.lacks_api)
+            return Unobserved("metadata", failed.failure, broker_id)
 
     asked: set[int] = set()
     views: list[ClusterView] = []
-    errors: dict[int, ScanError] = {}
+    errors: dict[int, Unobserved] = {}
     to_ask = set(broker_ids)
     while to_ask:
         asked |= to_ask
         asking = sorted(to_ask)
         for broker_id, answer in zip(asking, in_parallel(ask, asking), strict=True):
-            if isinstance(answer, ScanError):
+            if isinstance(answer, Unobserved):
                 errors[broker_id] = answer
             else:
                 views.append(answer)
@@ -153,5 +157,4 @@ def read_agreement(
     return Agreement(
         views=tuple(sorted(views, key=lambda view: view.answered_by)),
         errors=tuple(error for broker_id, error in sorted(errors.items()) if broker_id in named),
-        principal=principal,
     )

@@ -11,17 +11,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from txnscan.model import LogBatch, Partition, ReadBatch, ScanError, Topic, WideBatch
+from txnscan.model import Failure, LogBatch, Partition, ReadBatch, Topic, Unobserved, WideBatch
 
 Piece = TypeVar("Piece")
 
-NO_LEADER = "the partition has no leader"
+NO_LEADER = Failure("the partition has no leader")
 
 
 def plan_wide(
     topics: Iterable[Topic], *, batch_size: int, lanes_per_leader: int
-) -> tuple[tuple[WideBatch, ...], tuple[ScanError, ...]]:
-    """The requests of a wide read, and an error for each partition that nobody leads.
+) -> tuple[tuple[WideBatch, ...], tuple[Unobserved, ...]]:
+    """The requests of a wide read, and a failure for each partition that nobody leads.
 
     Batches are spread evenly: no lane of a leader is longer than another by more than one batch, and lanes of
     different leaders alternate, so that the first lanes to run do not all queue at one broker.
@@ -31,7 +31,7 @@ def plan_wide(
     for topic in sorted(topics, key=lambda t: t.name):
         for index, leader in zip(topic.indexes, topic.leaders, strict=True):
             if leader < 0:
-                errors.append(ScanError("plan", NO_LEADER, None, topic.name, index))
+                errors.append(Unobserved("plan", NO_LEADER, None, topic.name, index))
             else:
                 led[leader].setdefault(topic.name, []).append(index)
     chunks = {leader: list(_filled(indexes, batch_size)) for leader, indexes in led.items()}

@@ -20,13 +20,24 @@ from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 from txnscan.evidence.tasks import ClientFactory
-from txnscan.kafka.acls import DESCRIBE_CONFIGS, Permission, explained, lacks
+from txnscan.kafka.acls import DESCRIBE_CONFIGS, explained, needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import probe_ids
 from txnscan.kafka.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.metadata import read_metadata
-from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, ScanError, Snapshot, WideRow, duration
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    Broker,
+    ClusterView,
+    Failure,
+    Key,
+    Permission,
+    ScanError,
+    Snapshot,
+    WideRow,
+    duration,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -75,6 +86,10 @@ class Cluster:
         """Who this is to the brokers, for what to grant it."""
         return self._clients.settings.principal
 
+    def say(self, failure: Failure) -> str:
+        """A failure in words, with what to grant this principal."""
+        return explained(failure, self.principal)
+
     @property
     def send(self) -> Send:
         return self._client.send
@@ -118,11 +133,11 @@ class Cluster:
         nowhere = f"txnscan-{self.random_token()}"
         if dict(self.view([nowhere]).topic_errors).get(nowhere) != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
             return None
-        return f"topics may be invisible: {lacks(Permission('Describe', 'Topic'), self.principal)}"
+        return self.say(Failure("topics may be invisible", needs=Permission("Describe", "Topic")))
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
         """What all brokers agree on about these topics, now."""
-        return read_agreement(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn, self.principal)
+        return read_agreement(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn)
 
     def max_timeout_ms(self) -> tuple[int, tuple[ScanError, ...]]:
         """The longest `transaction.max.timeout.ms` of all brokers; one that will not say counts with the default."""
@@ -131,7 +146,7 @@ class Cluster:
             try:
                 return transaction_max_timeout_ms(self.send, broker_id)
             except RequestFailed as failed:
-                error = explained(failed.error, failed.code, DESCRIBE_CONFIGS, self.principal)
+                error = self.say(needing(failed.failure, DESCRIBE_CONFIGS))
                 return ScanError("configs", f"{error}; {duration(_DEFAULT_MAX_TIMEOUT_MS)} is assumed", broker_id)
 
         answers = self.in_parallel(ask, sorted(self._brokers))
@@ -193,7 +208,7 @@ class Cluster:
         probes = probe_ids(len(before.indexes(TRANSACTION_STATE_TOPIC)), self.random_token)
 
         def ask(broker_id: int) -> CoordinatorAnswers:
-            return ask_coordinators(self.send, broker_id, probes, open_producer_ids, self.principal)
+            return ask_coordinators(self.send, broker_id, probes, open_producer_ids)
 
         return self.in_parallel(self._counted(ask, on_progress), [broker.broker_id for broker in before.brokers])
 

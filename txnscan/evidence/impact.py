@@ -23,7 +23,7 @@ from txnscan.evidence.consumer_offsets import PendingOffsets, pending_offsets
 from txnscan.findings import Incident
 from txnscan.judge.cause import cause_of
 from txnscan.judge.owner import owner_of
-from txnscan.kafka.acls import DESCRIBE_ALL_GROUPS, Permission, explained, lacks
+from txnscan.kafka.acls import DESCRIBE_ALL_GROUPS, needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_configs import Cleaning, topic_cleaning
@@ -33,11 +33,14 @@ from txnscan.kafka.offset_fetch import GroupOffsets, offset_fetch
 from txnscan.model import (
     CONSUMER_OFFSETS_TOPIC,
     BlockedGroup,
+    Failure,
     Impact,
     Judged,
     Key,
     LoggedTransaction,
     Observation,
+    Permission,
+    Say,
     Standing,
     TransactionKey,
     plural,
@@ -71,25 +74,36 @@ class InParallel(Protocol):
 @dataclass(frozen=True, slots=True)
 class Blocked:
     """The groups that stand before one transaction: the first ones of so many. asked: how many were asked about.
-    error: why there may be more, or None.
+    unknown: why there may be more.
     """
 
     groups: tuple[BlockedGroup, ...] = ()
     count: int = 0
     asked: int = 0
-    error: str | None = None
+    unknown: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Blockage:
     """What is blocked, by transaction and by topic. connect_groups: the groups of Kafka Connect's workers that were
-    listed. warnings: what could not be read, each once.
+    listed. unknown: why groups may be missing, those of one transaction together. cleaning_failure: why it is not known
+    of a topic how it is cleaned, or None.
     """
 
     groups: Mapping[TransactionKey, Blocked]
     cleaning: Mapping[str, Cleaning]
     connect_groups: frozenset[str]
-    warnings: tuple[str, ...]
+    unknown: tuple[tuple[Failure, ...], ...] = ()
+    cleaning_failure: Failure | None = None
+
+    def warnings(self, say: Say) -> tuple[str, ...]:
+        """What could not be read, in sentences. say: puts a failure into words."""
+        reasons = _reasons(_said(failures, say) for failures in self.unknown)
+        warnings = [f"not every group that waits behind what hangs is known: {reasons}"] if reasons else []
+        if self.cleaning_failure is not None:
+            said = say(self.cleaning_failure)
+            warnings.append(f"whether compaction or retention is concerned is not known of every topic: {said}")
+        return tuple(warnings)
 
 
 @dataclass(slots=True)
@@ -100,7 +114,7 @@ class _Answers:
 
     listed: tuple[ListedGroup, ...] = ()
     committed: dict[str, GroupOffsets] = field(default_factory=dict)
-    errors: dict[str, None] = field(default_factory=dict)
+    errors: dict[Failure, None] = field(default_factory=dict)
     of_offsets: dict[TransactionKey, Blocked] = field(default_factory=dict)
 
 
@@ -112,20 +126,19 @@ def read_blockage(
     offsets_partitions: int,
     *,
     random_token: Callable[[], str],
-    principal: str,
 ) -> Blockage:
     """What these hanging transactions block. offsets_partitions: how many partitions `__consumer_offsets` has.
 
-    random_token: makes a name that no group has, to see whether groups may be invisible to this principal.
+    random_token: makes a name that no group has, to see whether groups may be invisible.
     """
     topics = sorted({judged.observation.topic for judged in hanging})
-    cleaning, config_error = _cleaning(send, broker_ids, topics, principal)
+    cleaning, cleaning_failure = _cleaning(send, broker_ids, topics)
     of_offsets = [j.observation for j in hanging if j.observation.topic == CONSUMER_OFFSETS_TOPIC]
     waited_for = [j for j in hanging if j.observation.topic != CONSUMER_OFFSETS_TOPIC and j.holds_lso]
     waited_for.sort(key=lambda j: -(j.blocked_records or 0))
     keys = list(dict.fromkeys((j.observation.topic, j.observation.partition) for j in waited_for))
     asked_keys = keys[:PARTITIONS_MAX]
-    hidden = hidden_groups(send, broker_ids, random_token(), principal)
+    hidden = hidden_groups(send, broker_ids, random_token())
 
     def ask(broker_id: int) -> _Answers:
         here = [o for o in of_offsets if o.leader == broker_id]
@@ -144,14 +157,11 @@ def read_blockage(
         elif key in asked_keys and judged.holds_lso:
             found[o.transaction_key] = _of_partition(answers.values(), o, of_all)
         else:
-            found[o.transaction_key] = Blocked(error=_why_not_asked(judged))
-    of_one = [one.error for answer in answers.values() for one in answer.of_offsets.values() if one.error is not None]
-    reasons = dict.fromkeys([*of_all, *of_one, *_cut(keys)])
+            found[o.transaction_key] = Blocked(unknown=(_why_not_asked(judged),))
+    of_one = [one.unknown for answer in answers.values() for one in answer.of_offsets.values() if one.unknown]
+    unknown = (*((failure,) for failure in of_all), *of_one, *((failure,) for failure in _cut(keys)))
     connect = frozenset(g.group for a in answers.values() for g in a.listed if g.protocol_type == _CONNECT)
-    warnings = [f"not every group that waits behind what hangs is known: {_reasons(reasons)}"] if reasons else []
-    if config_error is not None:
-        warnings.append(f"whether compaction or retention is concerned is not known of every topic: {config_error}")
-    return Blockage(found, cleaning, connect, tuple(warnings))
+    return Blockage(found, cleaning, connect, unknown, cleaning_failure)
 
 
 def impact_of(
@@ -160,13 +170,14 @@ def impact_of(
     logged: Sequence[LoggedTransaction],
     earlier: Incident | None,
     topics: Collection[str],
+    say: Say,
     patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
 ) -> Impact:
     """The impact of one hanging transaction.
 
     logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
     earlier: its incident, as earlier sweeps left it. topics: the names of the cluster's topics.
-    patterns: the user's own, for owners.
+    say: puts a failure into words. patterns: the user's own, for owners.
     """
     o = judged.observation
     known = earlier.impact if earlier is not None else None
@@ -188,32 +199,35 @@ def impact_of(
         ),
         lso_since_ms=known.lso_since_ms if known is not None and unmoved else None,
         groups=blocked.groups,
-        groups_blocked=blocked.count if blocked.asked or blocked.error is None else None,
+        groups_blocked=blocked.count if blocked.asked or not blocked.unknown else None,
         groups_asked=blocked.asked,
-        groups_error=blocked.error,
+        groups_error=_said(blocked.unknown, say) or None,
         cleanup_policy=cleaning.cleanup_policy,
         retention_ms=cleaning.retention_ms if deleted else None,
     )
 
 
-def _why_not_asked(judged: Judged) -> str:
+_NO_LSO = Failure("the last stable offset is not known")
+
+
+def _why_not_asked(judged: Judged) -> Failure:
     if judged.holds_lso is None:
-        return "the last stable offset is not known"
+        return _NO_LSO
     if not judged.holds_lso:
-        return "another open transaction stands before it"
-    return f"groups were asked about {PARTITIONS_MAX} partitions alone"
+        return Failure("another open transaction stands before it")
+    return Failure(f"groups were asked about {PARTITIONS_MAX} partitions alone")
 
 
-def _cut(keys: Sequence[Key]) -> list[str]:
+def _cut(keys: Sequence[Key]) -> list[Failure]:
     more = len(keys) - PARTITIONS_MAX
-    return [f"{plural(more, 'more partition')} hang, about which no group was asked"] if more > 0 else []
+    return [Failure(f"{plural(more, 'more partition')} hang, about which no group was asked")] if more > 0 else []
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
 
 
-def hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str, principal: str) -> str | None:
-    """Why groups may be invisible to this principal, or None. Whoever may not describe any group is refused one that
+def hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str) -> Failure | None:
+    """Why groups may be invisible to whoever asks, or None. Whoever may not describe any group is refused one that
     does not exist.
     """
     for broker_id in broker_ids:
@@ -221,7 +235,9 @@ def hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str, principal:
             answer = offset_fetch(send, broker_id, {nobody: ()}, require_stable=False)[nobody]
         except RequestFailed:
             continue
-        return lacks(DESCRIBE_ALL_GROUPS, principal) if answer.error == _REFUSED else None
+        if answer.failure is not None and answer.failure.code == _REFUSED:
+            return Failure("", _REFUSED, needs=DESCRIBE_ALL_GROUPS)
+        return None
     return None
 
 
@@ -232,13 +248,13 @@ def _ask_broker(
     try:
         answers.listed = list_groups(send, broker_id)
     except RequestFailed as failed:
-        answers.errors[failed.error] = None
+        answers.errors[failed.failure] = None
     consumers = [group for group in answers.listed if group.protocol_type in _CONSUMERS]
     consumers.sort(key=lambda group: (group.state in _NO_MEMBERS, group.group))
     if keys:
         if len(consumers) > GROUPS_MAX:
             cut = f"of {len(consumers):,} groups on broker {broker_id} {GROUPS_MAX:,} were asked about"
-            answers.errors[cut] = None
+            answers.errors[Failure(cut)] = None
         wanted = {group.group: keys for group in consumers[:GROUPS_MAX]}
         answers.committed, why = _fetched(send, broker_id, wanted, require_stable=False)
         answers.errors |= dict.fromkeys(why)
@@ -249,15 +265,15 @@ def _ask_broker(
 
 def _fetched(
     send: Send, broker_id: int, wanted: Mapping[str, Sequence[Key] | None], *, require_stable: bool
-) -> tuple[dict[str, GroupOffsets], list[str]]:
+) -> tuple[dict[str, GroupOffsets], list[Failure]]:
     """The offsets of these groups, and what failed: each reason with how many groups it is about."""
     try:
         found = offset_fetch(send, broker_id, wanted, require_stable=require_stable)
     except RequestFailed as failed:
         old = f"broker {broker_id} is older than Kafka 3.0, and is not asked what its groups have committed"
-        return {}, [old if failed.lacks_api is not None else failed.error]
-    failures = Counter(one.error for one in found.values() if one.error is not None)
-    return found, [f"{plural(count, 'group')} on broker {broker_id}: {error}" for error, count in failures.items()]
+        return {}, [Failure(old) if failed.failure.lacks_api is not None else failed.failure]
+    failures = Counter(one.failure for one in found.values() if one.failure is not None)
+    return found, [one.within(f"{plural(count, 'group')} on broker {broker_id}") for one, count in failures.items()]
 
 
 def _ask_unstable(
@@ -273,7 +289,7 @@ def _ask_unstable(
     blocked = []
     for name, keys in named.items():
         answer = confirmed.get(name)
-        if answer is None or answer.error is not None:
+        if answer is None or answer.failure is not None:
             blocked.append(_unstable(name, Standing.MAYBE_UNSTABLE, states, keys))
         elif held := answer.unstable.intersection(keys):
             blocked.append(_unstable(name, Standing.UNSTABLE, states, held))
@@ -282,7 +298,7 @@ def _ask_unstable(
     blocked += [
         _unstable(name, Standing.MAYBE_UNSTABLE, states, one.unstable) for name, one in maybe.items() if one.unstable
     ]
-    unread = [f"{o.topic_partition}: {pending.error}"] if pending.error is not None else []
+    unread = [Failure(pending.error).within(o.topic_partition)] if pending.error is not None else []
     return _kept(blocked, len(named) + len(others), dict.fromkeys([*unread, *why, *why_others]))
 
 
@@ -301,37 +317,35 @@ def _unstable(name: str, standing: Standing, states: Mapping[str, str | None], k
 
 
 def _cleaning(
-    send: Send, broker_ids: Iterable[int], topics: Sequence[str], principal: str
-) -> tuple[dict[str, Cleaning], str | None]:
+    send: Send, broker_ids: Iterable[int], topics: Sequence[str]
+) -> tuple[dict[str, Cleaning], Failure | None]:
     """How these topics are cleaned, by the first broker that answers, and why that is not known of one, or None."""
-    error = None
+    failure = None
     for broker_id in broker_ids:
         try:
             found = topic_cleaning(send, broker_id, topics)
         except RequestFailed as failed:
-            error = failed.error
+            failure = failed.failure
             continue
         for topic, one in found.items():
-            if one.error is not None:
-                return found, explained(
-                    f"{topic}: {one.error}", one.error, Permission("DescribeConfigs", "Topic"), principal
-                )
+            if one.failure is not None:
+                return found, needing(one.failure, Permission("DescribeConfigs", "Topic")).within(topic)
         return found, None
-    return {}, error
+    return {}, failure
 
 
 # --- what it comes to -------------------------------------------------------------------------------------------------
 
 
-def _of_partition(answers: Iterable[_Answers], o: Observation, why: Iterable[str]) -> Blocked:
+def _of_partition(answers: Iterable[_Answers], o: Observation, why: Iterable[Failure]) -> Blocked:
     lso, high_watermark = o.second_last_stable_offset, o.second_high_watermark
     if lso is None or high_watermark is None:
-        return Blocked(error="the last stable offset is not known")
+        return Blocked(unknown=(_NO_LSO,))
     blocked, asked = [], 0
     for broker in answers:
         states = {group.group: group.state for group in broker.listed}
         for name, offsets in broker.committed.items():
-            asked += offsets.error is None
+            asked += offsets.failure is None
             committed = offsets.committed.get((o.topic, o.partition))
             if committed is not None and lso - _MARKER <= committed <= lso:
                 lag = max(high_watermark - committed, 0)
@@ -339,10 +353,14 @@ def _of_partition(answers: Iterable[_Answers], o: Observation, why: Iterable[str
     return _kept(blocked, asked, why)
 
 
-def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[str]) -> Blocked:
+def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[Failure]) -> Blocked:
     """Those with the greatest lag, and how many there are."""
     blocked.sort(key=lambda group: (-(group.lag or 0), group.group))
-    return Blocked(tuple(blocked[:GROUPS_KEPT_MAX]), len(blocked), asked, _reasons(why) or None)
+    return Blocked(tuple(blocked[:GROUPS_KEPT_MAX]), len(blocked), asked, tuple(why))
+
+
+def _said(failures: Iterable[Failure], say: Say) -> str:
+    return _reasons(map(say, failures))
 
 
 def _reasons(why: Iterable[str]) -> str:

@@ -15,19 +15,28 @@ from txnscan.engine import Engine, OnProgress
 from txnscan.evidence.agreement import Agreement, Unagreed
 from txnscan.evidence.batches import plan_logs
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.log_scan import Records, everything, is_unserved, log_error, pieces
+from txnscan.evidence.log_scan import Records, everything, is_unserved, log_failure, pieces
+from txnscan.evidence.probe import of_topic
 from txnscan.evidence.tasks import ReadLog
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.log_check import Described, ended_since, orphan_contradiction, owner_contradiction
 from txnscan.judge.outcome import OutcomeEvidence
-from txnscan.kafka.acls import Permission, explained
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import describe_transactions
-from txnscan.kafka.errors import ErrorCode, RequestFailed, code_of
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.fetch import fetch
 from txnscan.kafka.record_batch import Batch
-from txnscan.model import TRANSACTION_STATE_TOPIC, Judged, LoggedTransaction, LogRow, Partition, RawRecord
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    Failure,
+    Judged,
+    LoggedTransaction,
+    LogRow,
+    Partition,
+    RawRecord,
+    Say,
+)
 
 # A first batch is given whole however large it is.
 _FIRST_BATCH_BYTES = 1
@@ -39,7 +48,7 @@ _DESCRIBE_TRIES = 3
 def read_outcomes(
     cluster: Cluster, engine: Engine, lanes_per_leader: int, hanging: Sequence[Judged], on_progress: OnProgress
 ) -> list[OutcomeEvidence]:
-    """The evidence for each of these transactions, in order. What could not be read is in it.
+    """The evidence for each of these transactions, in order. What could not be read is in it, in words.
 
     lanes_per_leader: how many logs are read from one broker at once.
     """
@@ -50,7 +59,7 @@ def read_outcomes(
     # Where nobody shows the log, its first partition says why.
     count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)
-    first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged, cluster.principal), hanging)
+    first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged), hanging)
     logs = _read_logs(cluster, engine, lanes_per_leader, before, wanted, on_progress)
     of_each = [[logs[k] for k in _logs_of(judged, count)] for judged in hanging]
     said = _contradictions(cluster, list(zip(hanging, of_each, strict=True)))
@@ -58,7 +67,7 @@ def read_outcomes(
     for log in logs.values():
         log.confirm(after)
     return [
-        _evidence(judged, batch, logs_of_it, contradiction)
+        _evidence(judged, batch, logs_of_it, contradiction, cluster.say)
         for judged, batch, logs_of_it, contradiction in zip(hanging, first, of_each, said, strict=True)
     ]
 
@@ -80,7 +89,7 @@ def _read_logs(
             led[k] = before.partition(TRANSACTION_STATE_TOPIC, k)
         except Unagreed as unagreed:
             led[k] = nobody
-            rows[k] = LogRow(k, log_error(k, unagreed, cluster.principal), unserved=True)
+            rows[k] = LogRow(k, log_failure(k, unagreed), unserved=True)
     asked = {led[k]: wanted[k] for k in wanted if k not in rows}
     batches = plan_logs(asked, lanes_per_leader=lanes_per_leader)
     # A large log takes long, and until one is read nothing else would be said.
@@ -92,7 +101,7 @@ def _read_logs(
 
 
 def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[str | None]:
-    """How the logs contradict what the coordinators said of each, or None. A log with an error says nothing.
+    """How the logs contradict what the coordinators said of each, or None. A log with a failure says nothing.
 
     Logs do not wait for one another, and what shares a log is looked at in order.
     """
@@ -118,14 +127,14 @@ def _owner_contradiction(judged: Judged, log: Log) -> str | None:
     """The same for one whose id is known, with the log that serves it."""
     o, first = judged.observation, Described.of(judged.evidence.coordinators[0])
     described, why = first, None
-    for _ in range(_DESCRIBE_TRIES if log.error is None else 0):
+    for _ in range(_DESCRIBE_TRIES if log.failure is None else 0):
         logged = log.logged
         why = owner_contradiction(o, described, logged)
         if why is not None:
             described = log.describe(described)
             log.read_on()
             why = owner_contradiction(o, described, logged, log.logged[len(logged) :])
-        if log.error is not None:
+        if log.failure is not None:
             return None
         if why is None:
             return ended_since(o, first, log.logged)
@@ -147,47 +156,49 @@ def _wanted(hanging: Iterable[Judged], count: int) -> Mapping[int, frozenset[int
     return {k: frozenset(wanted[k]) for k in sorted(wanted)}
 
 
-def _evidence(judged: Judged, first: Batch | str, logs: Sequence[Log], contradiction: str | None) -> OutcomeEvidence:
+def _evidence(
+    judged: Judged, first: Batch | Failure, logs: Sequence[Log], contradiction: str | None, say: Say
+) -> OutcomeEvidence:
     o = judged.observation
     logged = [record for log in logs for record in log.logged]
     names = {record.transactional_id for record in logged if record.producer_id == o.producer_id}
     # Whoever leads a log may load it anew, and find there what the coordinators did not say.
-    unserved = next((log.error for log in logs if log.unserved), None)
+    unserved = next((say(log.failure) for log in logs if log.unserved and log.failure is not None), None)
     return OutcomeEvidence(
         observation=o,
         owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
         first_epoch=first.producer_epoch if isinstance(first, Batch) else None,
         first_sequence=first.base_sequence if isinstance(first, Batch) else None,
-        batch_error=None if isinstance(first, Batch) else first,
+        batch_error=say(first) if isinstance(first, Failure) else None,
         logged=tuple(record for record in logged if record.transactional_id in names),
-        log_error=next((log.error for log in logs if log.error is not None), None),
+        log_error=next((say(log.failure) for log in logs if log.failure is not None), None),
         contradiction=contradiction or unserved,
     )
 
 
-def _first_batch(send: Send, before: Agreement, judged: Judged, principal: str) -> Batch | str:
+def _first_batch(send: Send, before: Agreement, judged: Judged) -> Batch | Failure:
     """The transaction's first batch, or why it is not known."""
     o = judged.observation
     try:
         fetched = fetch(send, before.partition(o.topic, o.partition), o.start_offset, _FIRST_BATCH_BYTES, records=False)
     except (RequestFailed, Unagreed) as failed:
-        return explained(str(failed), code_of(failed), Permission("Read", "Topic", o.topic), principal)
+        return of_topic(failed.failure, "Read", o.topic)
     for batch in fetched.batches[:1]:
         data = batch.is_transactional and not batch.is_control
         if data and (batch.base_offset, batch.producer_id) == (o.start_offset, o.producer_id):
             return batch
-    return f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more"
+    return Failure(f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more")
 
 
 class Log:
     """One partition of `__transaction_state`: what it still holds of ids that ever had a wanted producer id.
 
-    error: why it is not known, or None; then there is nothing in `logged`. unserved: whether that is because the broker
-    that all name its leader did not serve it.
+    failure: why it is not known, or None; then there is nothing in `logged`. unserved: whether that is because the
+    broker that all name its leader did not serve it.
     """
 
     def __init__(self, cluster: Cluster, partition: Partition, row: LogRow, producer_ids: frozenset[int]) -> None:
-        self.error = row.error
+        self.failure = row.failure
         self.unserved = row.unserved
         self._cluster = cluster
         self._partition = partition
@@ -199,7 +210,7 @@ class Log:
     @property
     def logged(self) -> tuple[LoggedTransaction, ...]:
         """The records, in the order of the log for each id."""
-        return tuple(self._logged) if self.error is None else ()
+        return tuple(self._logged) if self.failure is None else ()
 
     def _decode(self, records: Iterable[RawRecord]) -> None:
         try:
@@ -207,14 +218,14 @@ class Log:
         except UnknownRecord as unknown:
             self._failed(unknown)
 
-    def _failed(self, why: Exception) -> None:
-        if self.error is None:
-            self.error = log_error(self._partition.partition, why, self._cluster.principal)
+    def _failed(self, why: RequestFailed | UnknownRecord) -> None:
+        if self.failure is None:
+            self.failure = log_failure(self._partition.partition, why)
             self.unserved = is_unserved(why)
 
     def read_on(self) -> None:
         """Reads from where it is to the high watermark."""
-        if self.error is not None:
+        if self.failure is not None:
             return
         already = len(self._further.kept)
         try:
@@ -237,14 +248,14 @@ class Log:
         return Described(name, leader, now.producer_id, now.producer_epoch, now.state)
 
     def confirm(self, after: Agreement) -> None:
-        """Makes it an error where the leader is not the same as before the log was read."""
+        """Makes it a failure where the leader is not the same as before the log was read."""
         try:
             same = self._partition == after.partition(*self._partition.key)
         except Unagreed as unagreed:
-            self.error, self.unserved = self.error or str(unagreed), True
+            self.failure, self.unserved = self.failure or unagreed.failure, True
         else:
             if not same:
-                self.error = f"{TRANSACTION_STATE_TOPIC}-{self._partition.partition} moved while it was read"
+                self.failure = Failure(f"{TRANSACTION_STATE_TOPIC}-{self._partition.partition} moved while it was read")
                 self.unserved = True
 
 

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.transaction_log import (
     DamagedRecord,
     UnknownRecord,
@@ -25,25 +26,22 @@ from txnscan.evidence.transaction_log import (
     transactional_id,
     transactional_id_key,
 )
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.kafka.acls import needing
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, code_of
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.fetch import fetch_undecoded
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import Undecoded, Wanted, are_many, searched
-from txnscan.model import TRANSACTION_STATE_TOPIC, LogBatch, LogRow, Partition, RawRecord
+from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LogBatch, LogRow, Partition, Permission, RawRecord
 
 _PIECE_BYTES = 8 * 1024 * 1024
 # Of the ids that are kept, in one partition of the log. A log that is compacted has a few of each.
 RECORDS_MAX = 200_000
 
 
-def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) -> Iterator[LogRow]:
-    """One row: what this partition of the log holds of the ids that ever had one of the producer ids, or the error.
-
-    principal: the scanner's name, for what to grant it.
-    """
+def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
+    """One row: what this partition of the log holds of ids that ever had one of the producer ids, or the failure."""
     (partition,) = batch.partitions
     wanted = frozenset(batch.producer_ids)
     try:
@@ -62,8 +60,7 @@ def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) ->
                 records.take_all(piece.batches, piece.offset, names)
                 read_bytes += piece.size_bytes
     except (RequestFailed, UnknownRecord) as failed:
-        error = log_error(partition.partition, failed, principal)
-        yield LogRow(partition.partition, error, unserved=is_unserved(failed))
+        yield LogRow(partition.partition, log_failure(partition.partition, failed), unserved=is_unserved(failed))
         return
     yield LogRow(
         partition.partition,
@@ -76,10 +73,12 @@ def read_log(batch: LogBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) ->
     )
 
 
-def log_error(k: int, failed: Exception, principal: str) -> str:
-    """Why a partition of the log is not known, with what to do about it."""
-    needed = Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)
-    return f"{TRANSACTION_STATE_TOPIC}-{k}: {explained(str(failed), code_of(failed), needed, principal)}"
+def log_failure(k: int, failed: RequestFailed | Unagreed | UnknownRecord) -> Failure:
+    """Why a partition of the log is not known."""
+    failure = Failure(str(failed)) if isinstance(failed, UnknownRecord) else failed.failure
+    return needing(failure, Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)).within(
+        f"{TRANSACTION_STATE_TOPIC}-{k}"
+    )
 
 
 def is_unserved(failed: Exception) -> bool:
@@ -87,7 +86,8 @@ def is_unserved(failed: Exception) -> bool:
     broker need not have loaded it either. What a principal or this version may not read says nothing of the kind.
     """
     if isinstance(failed, RequestFailed):
-        return failed.lacks_api is None and failed.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
+        failure = failed.failure
+        return failure.lacks_api is None and failure.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
     return isinstance(failed, DamagedRecord)
 
 
@@ -161,8 +161,8 @@ def _peeks(data: bytes, bounds: Sequence[int]) -> Iterator[tuple[bytes, bytes] |
 def start_of(send: Send, partition: Partition) -> int:
     """Where a partition of the log begins. Raises RequestFailed."""
     start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
-    if start.error is not None:
-        raise RequestFailed(start.error, code=start.error)
+    if start.failure is not None:
+        raise RequestFailed(start.failure)
     return start.offset
 
 

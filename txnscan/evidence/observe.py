@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from txnscan.model import Held, Judged, Key, NarrowRow, Observation, OffsetsRow, OpenProducer, WideRow
+from txnscan.model import (
+    Failure,
+    Held,
+    Judged,
+    Key,
+    NarrowRow,
+    Observation,
+    OffsetsRow,
+    OpenProducer,
+    Say,
+    WideRow,
+)
+
+RECREATED = Failure("the topic was deleted and created again")
+_NOT_AGAIN = Failure("the partition was not read again")
 
 
 def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:
@@ -18,37 +32,37 @@ def observe(
     wide: Mapping[Key, WideRow],
     first: Mapping[Key, NarrowRow],
     second: Mapping[Key, NarrowRow],
+    say: Say,
 ) -> list[Observation]:
     """Every transaction that was open at the first read, with what the second read shows of it.
 
     Where the first read failed, the transactions that the wide read saw, and those that the second read shows, stand
     in: what could not be read again must come out as indeterminate, not be forgotten. Forgotten, it would pass for
-    over, as the second read is proven. A topic that was created anew since the plan, whose topic ids are given, is an
-    error of both.
+    over, as the second read is proven. A topic that was created anew since the plan, whose topic ids are given, is a
+    failure of both. say: puts a failure into words.
     """
     observations = []
     for key, one in sorted(first.items()):
         two = second.get(key)
         if two is None:
-            two = replace(one, open_producers=(), error=one.error or "the partition was not read again")
-        recreated = {row.topic_id for row in (one, two) if row.error is None} - {topic_ids[key]}
+            two = replace(one, open_producers=(), failure=one.failure or _NOT_AGAIN)
+        recreated = {row.topic_id for row in (one, two) if row.failure is None} - {topic_ids[key]}
         if recreated:
-            error = "the topic was deleted and created again"
-            one, two = replace(one, error=error), replace(two, error=error)
+            one, two = replace(one, failure=RECREATED), replace(two, failure=RECREATED)
         seen = _seen(wide.get(key), one, two)
-        observations += [_observation(topic_ids[key], one, two, producer) for producer in seen]
+        observations += [_observation(topic_ids[key], one, two, producer, say) for producer in seen]
     return observations
 
 
 def _seen(row: WideRow | None, one: NarrowRow, two: NarrowRow) -> Iterable[OpenProducer]:
-    if one.error is None:
+    if one.failure is None:
         return one.open_producers
     unproven = row.open_producers if row is not None else ()
     seen = {producer.producer_id: producer for producer in (*two.open_producers, *unproven, *one.open_producers)}
     return tuple(seen[producer_id] for producer_id in sorted(seen))
 
 
-def _observation(topic_id: str, one: NarrowRow, two: NarrowRow, producer: OpenProducer) -> Observation:
+def _observation(topic_id: str, one: NarrowRow, two: NarrowRow, producer: OpenProducer, say: Say) -> Observation:
     now_open = {other.producer_id: other for other in two.open_producers}
     still = now_open.get(producer.producer_id)
     return Observation(
@@ -61,18 +75,18 @@ def _observation(topic_id: str, one: NarrowRow, two: NarrowRow, producer: OpenPr
         start_offset=producer.start_offset,
         last_timestamp_ms=producer.last_timestamp_ms,
         last_sequence=producer.last_sequence,
-        leader=two.leader if two.error is None else one.leader,
-        leader_epoch=two.leader_epoch if two.error is None else one.leader_epoch,
+        leader=two.leader if two.failure is None else one.leader,
+        leader_epoch=two.leader_epoch if two.failure is None else one.leader_epoch,
         first_read_at_ms=one.read_at_ms,
         first_high_watermark=one.high_watermark,
-        first_error=one.error,
+        first_error=say(one.failure) if one.failure is not None else None,
         second_read_at_ms=two.read_at_ms,
         second_high_watermark=two.high_watermark,
         second_last_stable_offset=two.last_stable_offset,
         second_start_offset=still.start_offset if still is not None else None,
         second_producer_epoch=still.producer_epoch if still is not None else None,
         second_last_sequence=still.last_sequence if still is not None else None,
-        second_error=two.error,
+        second_error=say(two.failure) if two.failure is not None else None,
         first_seen_ms=one.read_at_ms,
     )
 
@@ -84,8 +98,8 @@ HELD = "its coordinator holds the transaction, so it was not read again"
 def held_observation(topic_id: str, held: Held, now_ms: int) -> Observation:
     """A transaction that the sieve kept, as the wide read saw it at about this time: nothing of it is proven."""
     (topic, index), leader = held.key, held.row.leader
-    unread = NarrowRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, error=HELD)
-    return _observation(topic_id, unread, unread, held.producer)
+    unread = NarrowRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=Failure(HELD))
+    return _observation(topic_id, unread, unread, held.producer, lambda failure: failure.error)
 
 
 def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:

@@ -16,31 +16,37 @@ offset has passed was ended meanwhile. Neither is counted as proven.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.kafka.acls import needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import DescribedPartition, by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.frames import Counted
 from txnscan.kafka.list_offsets import ListedOffset, Offset, list_offsets
-from txnscan.model import Key, NarrowRow, OffsetsRow, Partition, ReadBatch, WideBatch, WideRow
+from txnscan.model import (
+    Failure,
+    Key,
+    NarrowRow,
+    OffsetsRow,
+    Partition,
+    Permission,
+    ReadBatch,
+    WideBatch,
+    WideRow,
+)
 
 
-def read_wide(batch: WideBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) -> Iterator[WideRow]:
-    """One count row for the batch, then a row for each partition with open transactions or with an error.
-
-    principal: the scanner's name, for what to grant it.
-    """
+def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
+    """One count row for the batch, then a row for each partition with open transactions or with a failure."""
     counted = Counted(send)
     try:
         described = describe_producers(counted, batch.leader, batch.indexes)
     except RequestFailed as failed:
         for topic, indexes in batch.indexes.items():
             for index in indexes:
-                yield WideRow(batch.leader, topic, index, error=failed.error, lacks_api=failed.lacks_api)
+                yield WideRow(batch.leader, topic, index, failure=failed.failure)
         return
-    answered = [d for d in described.values() if d.error is None]
+    answered = [d for d in described.values() if d.failure is None]
     yield WideRow(
         leader=batch.leader,
         answered=len(answered),
@@ -48,19 +54,14 @@ def read_wide(batch: WideBatch, send: Send, principal: str = UNKNOWN_PRINCIPAL) 
         read_bytes=counted.read_bytes,
     )
     for (topic, index), answer in described.items():
-        if answer.error is not None:
-            yield WideRow(batch.leader, topic, index, error=needing("Read", topic, answer.error, principal))
+        if answer.failure is not None:
+            yield WideRow(batch.leader, topic, index, failure=of_topic(answer.failure, "Read", topic))
         elif answer.open_producers:
             yield WideRow(batch.leader, topic, index, open_producers=answer.open_producers)
 
 
-def read_narrow(
-    batch: ReadBatch, send: Send, now_ms: Callable[[], int], principal: str = UNKNOWN_PRINCIPAL
-) -> Iterator[NarrowRow]:
-    """One row per partition: proven to come from the leader at the batch's leader epochs, or with the error.
-
-    principal: the scanner's name, for what to grant it.
-    """
+def read_narrow(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[NarrowRow]:
+    """One row per partition: proven to come from the leader at the batch's leader epochs, or with the failure."""
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
         described = describe_producers(send, batch.leader, by_topic(p.key for p in batch.partitions))
@@ -70,7 +71,7 @@ def read_narrow(
         log_start = list_offsets(send, batch.leader, passed, Offset.LOG_START) if passed else {}
     except RequestFailed as failed:
         for partition in batch.partitions:
-            yield replace(narrow_failed(partition, failed.error, now_ms()), lacks_api=failed.lacks_api)
+            yield narrow_failed(partition, failed.failure, now_ms())
         return
     for partition in batch.partitions:
         key = partition.key
@@ -82,11 +83,11 @@ def read_narrow(
             leader=partition.leader,
             leader_epoch=partition.leader_epoch,
             read_at_ms=read_at_ms,
-            high_watermark=before[key].offset if before[key].error is None else None,
-            last_stable_offset=after[key].offset if after[key].error is None else None,
-            log_start_offset=start.offset if start is not None and start.error is None else None,
+            high_watermark=before[key].offset if before[key].failure is None else None,
+            last_stable_offset=after[key].offset if after[key].failure is None else None,
+            log_start_offset=start.offset if start is not None and start.failure is None else None,
             open_producers=described[key].open_producers,
-            error=_unproven(partition.topic, before[key], described[key], after[key], start, principal),
+            failure=_unproven(partition.topic, before[key], described[key], after[key], start),
         )
 
 
@@ -98,11 +99,11 @@ def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
     except RequestFailed:
         return
     for key in (partition.key for partition in batch.partitions):
-        if high[key].error is None and stable[key].error is None:
+        if high[key].failure is None and stable[key].failure is None:
             yield OffsetsRow(*key, high_watermark=high[key].offset, last_stable_offset=stable[key].offset)
 
 
-def narrow_failed(partition: Partition, error: str, read_at_ms: int) -> NarrowRow:
+def narrow_failed(partition: Partition, failure: Failure, read_at_ms: int) -> NarrowRow:
     """The row of a partition that could not be read."""
     return NarrowRow(
         topic=partition.topic,
@@ -111,7 +112,7 @@ def narrow_failed(partition: Partition, error: str, read_at_ms: int) -> NarrowRo
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
         read_at_ms=read_at_ms,
-        error=error,
+        failure=failure,
     )
 
 
@@ -131,27 +132,26 @@ def _unproven(
     described: DescribedPartition,
     after: ListedOffset,
     log_start: ListedOffset | None,
-    principal: str,
-) -> str | None:
+) -> Failure | None:
     """Why obligation L does not hold for this read, or None when it does."""
-    for operation, error in (
-        ("Describe", before.error),
-        ("Read", described.error),
-        ("Describe", after.error),
-        ("Describe", log_start.error if log_start is not None else None),
+    for operation, failure in (
+        ("Describe", before.failure),
+        ("Read", described.failure),
+        ("Describe", after.failure),
+        ("Describe", log_start.failure if log_start is not None else None),
     ):
-        if error is not None:
-            return needing(operation, topic, error, principal)
+        if failure is not None:
+            return of_topic(failure, operation, topic)
     if log_start is not None and after.offset > log_start.offset:
-        return "the last stable offset passed the open transaction during the read"
+        return Failure("the last stable offset passed the open transaction during the read")
     return None
 
 
-def needing(operation: str, topic: str, error: str, principal: str) -> str:
-    """The error of a partition; where it says that an ACL on the topic is missing, with the remedy."""
-    return explained(error, error, Permission(operation, "Topic", topic), principal)
+def of_topic(failure: Failure, operation: str, topic: str) -> Failure:
+    """The failure of a partition, which needs this operation on its topic."""
+    return needing(failure, Permission(operation, "Topic", topic))
 
 
 def failed_partitions(rows: Iterable[NarrowRow]) -> frozenset[Key]:
     """Which partitions a narrow read did not prove, and so are worth another try."""
-    return frozenset(row.key for row in rows if row.error is not None)
+    return frozenset(row.key for row in rows if row.failure is not None)

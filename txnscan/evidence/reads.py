@@ -16,17 +16,19 @@ from txnscan.engine import Engine, OnProgress
 from txnscan.evidence.agreement import Agreement, Unagreed
 from txnscan.evidence.batches import plan_narrow, plan_wide
 from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.observe import RECREATED
 from txnscan.evidence.probe import failed_partitions, narrow_failed
 from txnscan.evidence.tasks import ReadNarrow, ReadOffsets, ReadWide
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     ClusterView,
+    Failure,
     Key,
     NarrowRow,
     OffsetsRow,
     Partition,
-    ScanError,
     Topic,
+    Unobserved,
     WideRow,
 )
 
@@ -40,7 +42,7 @@ class Wide:
     """The wide read: rows with open transactions, what failed, and counts of partitions and producers."""
 
     rows: tuple[WideRow, ...]
-    errors: tuple[ScanError, ...]
+    errors: tuple[Unobserved, ...]
     planned: int
     answered: int
     producers: int
@@ -93,7 +95,7 @@ class Reader:
             producers=sum(row.producers for row in rows),
         )
 
-    def _wide(self, topics: Iterable[Topic], on_progress: OnProgress) -> tuple[list[WideRow], list[ScanError]]:
+    def _wide(self, topics: Iterable[Topic], on_progress: OnProgress) -> tuple[list[WideRow], list[Unobserved]]:
         config = self._config
         batches, unled = plan_wide(topics, batch_size=config.batch_size, lanes_per_leader=config.lanes_per_leader)
         count = sum(batch.size for batch in batches)
@@ -104,15 +106,13 @@ class Reader:
             lambda done, total: on_progress(done * count // total, count),
         )
         self._cluster.read_bytes += sum(row.read_bytes for row in rows)
-        failed = [
-            ScanError("read", r.error, r.leader, r.topic, r.partition, r.lacks_api) for r in rows if r.error is not None
-        ]
+        failed = [Unobserved("read", r.failure, r.leader, r.topic, r.partition) for r in rows if r.failure is not None]
         return rows, [*unled, *failed]
 
     def narrow(
         self, keys: Iterable[Key], agreed: Agreement, on_progress: OnProgress
     ) -> tuple[dict[Key, NarrowRow], Agreement]:
-        """One row per partition, proven to come from the leader that all brokers name before and after, or an error;
+        """One row per partition, proven to come from the leader that all brokers name before and after, or a failure;
         and the last round of what all brokers agree on, about these topics and `__transaction_state`.
 
         agreed: the last round before it.
@@ -139,7 +139,7 @@ class Reader:
                 known.append(agreed.partition(topic, index))
             except Unagreed as unagreed:
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
-                unknown.append(narrow_failed(nobody, str(unagreed), wall_clock_ms()))
+                unknown.append(narrow_failed(nobody, unagreed.failure, wall_clock_ms()))
         batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
         return [
             *unknown,
@@ -163,15 +163,15 @@ def _failed_and_led(topic: str, failed: Collection[tuple[str | None, int | None]
 
 
 def confirmed(row: NarrowRow, after: Agreement) -> NarrowRow:
-    """The row, with an error where brokers no longer agree that it came from the leader. Pure."""
-    if row.error is not None:
+    """The row, with a failure where brokers no longer agree that it came from the leader. Pure."""
+    if row.failure is not None:
         return row
     try:
         leader = after.partition(row.topic, row.partition)
     except Unagreed as unagreed:
-        return replace(row, error=str(unagreed))
+        return replace(row, failure=unagreed.failure)
     if leader.topic_id != row.topic_id:
-        return replace(row, error="the topic was deleted and created again")
+        return replace(row, failure=RECREATED)
     if (leader.leader, leader.leader_epoch) != (row.leader, row.leader_epoch):
-        return replace(row, error="the leader moved during the read")
+        return replace(row, failure=Failure("the leader moved during the read"))
     return row

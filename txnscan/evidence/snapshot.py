@@ -18,23 +18,34 @@ Obligation **A** holds when every broker that gave a listing lets an id of each 
 A description leaves out, without a word, topics that the principal may not describe; so it is no proof that an id does
 not hold a partition unless the same broker showed the topics with open transactions in both rounds.
 
-Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`).
+Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`), and says what failed to whoever asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from txnscan.evidence.agreement import Agreement, NoSuchTopic, Unagreed
-from txnscan.evidence.visibility import Probed, changes, hidden, probe, read_classes
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, Permission, explained
+from txnscan.evidence.visibility import Probed, Visibility, changes, hidden, probe, read_classes
+from txnscan.kafka.acls import explained, needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
-from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Partition, ScanError, Snapshot
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    CoordinatorView,
+    Failure,
+    Partition,
+    Permission,
+    Say,
+    ScanError,
+    Snapshot,
+    Unobserved,
+)
 
 # A broker answers these for an id only when it has the id's partition cached.
 _CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -43,10 +54,10 @@ _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAnswers:
-    """One broker's answers, in the order asked. After an error the later ones are missing.
+    """One broker's answers, in the order asked. After a failure the later ones are missing.
 
     before, after: error code by `__transaction_state` partition. listed: by transactional id, those whose producer id
-    is open somewhere. described: the answers for these. hidden: why ids may be missing in `listed`.
+    is open somewhere. described: the answers for these. visibility: whether ids may be missing in `listed`.
     """
 
     broker_id: int
@@ -54,27 +65,20 @@ class CoordinatorAnswers:
     listed: Mapping[str, ListedTransaction] | None
     described: Mapping[str, DescribedTransaction]
     after: Mapping[int, int]
-    error: ScanError | None
-    hidden: tuple[str, ...]
+    failure: Failure | None
+    visibility: Visibility
 
 
 def ask_coordinators(
-    send: Send,
-    broker_id: int,
-    probes: Mapping[str, int],
-    open_producer_ids: frozenset[int],
-    principal: str = UNKNOWN_PRINCIPAL,
+    send: Send, broker_id: int, probes: Mapping[str, int], open_producer_ids: frozenset[int]
 ) -> CoordinatorAnswers:
-    """Asks one broker, in the order that the proof needs. Never raises: what failed is in the answer.
-
-    principal: the scanner's name, for what to grant it.
-    """
-    classes = read_classes(send, broker_id, probes, principal)
+    """Asks one broker, in the order that the proof needs. Never raises: what failed is in the answer."""
+    classes = read_classes(send, broker_id, probes)
     probed: list[Probed] = []
     listed: dict[str, ListedTransaction] | None = None
     described: dict[str, DescribedTransaction] = {}
-    changed: frozenset[str] = frozenset()
-    error: ScanError | None = None
+    changed: frozenset[Failure] = frozenset()
+    failure: Failure | None = None
     try:
         probed.append(probe(send, broker_id, probes, classes))
         found = list_transactions(send, broker_id, producer_ids=open_producer_ids)
@@ -82,30 +86,30 @@ def ask_coordinators(
         listed = {name: one for name, one in found.items() if one.producer_id in open_producer_ids}
         described = describe_transactions(send, broker_id, sorted(listed))
         probed.append(probe(send, broker_id, probes, classes))
-        changed = changes(send, broker_id, classes, principal)
+        changed = changes(send, broker_id, classes)
     except RequestFailed as failed:
-        error = ScanError("snapshot", failed.error, broker_id, lacks_api=failed.lacks_api)
+        failure = failed.failure
     before = probed[0].partitions if probed else {}
     after = probed[1].partitions if len(probed) > 1 else {}
-    why = hidden(broker_id, classes, probed, changed, principal)
-    return CoordinatorAnswers(broker_id, before, listed, described, after, error, why)
+    seen = Visibility(classes, tuple(probed), changed)
+    return CoordinatorAnswers(broker_id, before, listed, described, after, failure, seen)
 
 
-def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str], principal: str) -> str | None:
+def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str]) -> Failure | None:
     """Why this broker may leave one of these topics out of what it describes, or None when it showed them all."""
     for one in rounds:
         view = one.view_of(broker_id)
         if view is None:
-            return f"broker {broker_id} did not show the topics"
+            return Failure(f"broker {broker_id} did not show the topics")
         errors, shown = dict(view.topic_errors), {topic.name for topic in view.topics if topic.indexes}
         for topic in sorted(topics):
             error = errors.get(topic)
             if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
-                needed = Permission("Describe", "Topic", topic)
-                return f"broker {broker_id} does not show {topic}: {explained(error, error, needed, principal)}"
+                refused = needing(Failure(error, error), Permission("Describe", "Topic", topic))
+                return refused.within(f"broker {broker_id} does not show {topic}")
             # Brokers give any other error only to those who may describe the topic.
             if error is None and topic not in shown:
-                return f"broker {broker_id} left {topic} out of its answer"
+                return Failure(f"broker {broker_id} left {topic} out of its answer")
     return None
 
 
@@ -114,17 +118,20 @@ def conclude(
     before: Agreement,
     after: Agreement,
     open_topics: frozenset[str],
-    principal: str = UNKNOWN_PRINCIPAL,
+    principal: str,
 ) -> Snapshot:
     """The snapshot that these answers prove, and what they leave open. Pure.
 
     before, after: what all brokers agreed on around the answers. open_topics: those of what is open and not held.
-    principal: the scanner's name, for what to grant it.
+    principal: who asked, which decides which ACLs hide ids, and what there is to grant.
     """
+    say = partial(explained, principal=principal)
     by_broker = {answer.broker_id: answer for answer in answers}
+    why_hidden = {b: hidden(b, answer.visibility, principal) for b, answer in by_broker.items()}
+    visibility_error = _visibility_error(by_broker, why_hidden)
     partition_count = _partition_count(before, after)
     if partition_count == 0:
-        return _without_coordinators(by_broker, before)
+        return _without_coordinators(by_broker, before, visibility_error, say)
     split = {k: _claimants(by_broker, k) for k in range(partition_count)}
     split_errors = {
         k: f"brokers {', '.join(map(str, sorted(who)))} each say they coordinate {TRANSACTION_STATE_TOPIC}-{k}"
@@ -132,18 +139,17 @@ def conclude(
         if len(who) > 1
     }
     uncovered = {
-        k: error
+        k: error.said(say)
         for k in range(partition_count)
-        if (error := _uncovered(by_broker, before, after, k, split[k])) is not None
+        if (error := _uncovered(by_broker, why_hidden, before, after, k, split[k])) is not None
     }
-    visibility_error = _visibility_error(by_broker)
     # What was refused stands there already, once, with what to do about it.
     refused = {k for k in uncovered if _refused(by_broker, before, k)} if visibility_error is not None else set()
-    topic_hidden = {b: _hidden_topic((before, after), b, open_topics, principal) for b in by_broker}
     views = [
-        view
+        replace(view, coverage_error=uncovered[k].error if k in uncovered else None, split_error=split_errors.get(k))
         for b, answer in by_broker.items()
-        for view in _views(answer, topic_hidden[b], partition_count, uncovered, split_errors)
+        for view in _views(answer, why_hidden[b], _hidden_topic((before, after), b, open_topics), say)
+        for k in [coordinator_partition(view.transactional_id, partition_count)]
     ]
     return Snapshot(
         views=tuple(sorted(views, key=lambda view: (view.producer_id, view.transactional_id, view.broker_id))),
@@ -152,7 +158,7 @@ def conclude(
         coverage_errors=tuple(error for k, error in uncovered.items() if k not in refused),
         split_errors=tuple(split_errors.values()),
         visibility_error=visibility_error,
-        errors=_broker_errors(by_broker),
+        errors=_broker_errors(by_broker, say),
     )
 
 
@@ -162,21 +168,23 @@ def _partition_count(before: Agreement, after: Agreement) -> int:
     return len(indexes) if indexes == after.indexes(TRANSACTION_STATE_TOPIC) == tuple(range(len(indexes))) else 0
 
 
-def _without_coordinators(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement) -> Snapshot:
+def _without_coordinators(
+    by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, visibility_error: str | None, say: Say
+) -> Snapshot:
     """`__transaction_state` is not there, or not shown: absence of an owner can then not be proven for anything."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
         why, absent = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep", False
     except Unagreed as unagreed:
-        why, absent = str(unagreed), isinstance(unagreed, NoSuchTopic)
+        why, absent = say(unagreed.failure), isinstance(unagreed, NoSuchTopic)
     error = ScanError("snapshot", why, None, TRANSACTION_STATE_TOPIC)
     return Snapshot(
         views=(),
         coordinators_planned=0 if absent else 1,
         coordinators_proven=0,
         coverage_errors=(error,),
-        visibility_error=_visibility_error(by_broker),
-        errors=_broker_errors(by_broker),
+        visibility_error=visibility_error,
+        errors=_broker_errors(by_broker, say),
     )
 
 
@@ -192,29 +200,30 @@ def _claimants(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset
 
 def _uncovered(
     by_broker: Mapping[int, CoordinatorAnswers],
+    why_hidden: Mapping[int, Sequence[str]],
     before: Agreement,
     after: Agreement,
     k: int,
     claimants: frozenset[int],
-) -> ScanError | None:
+) -> Unobserved | None:
     """Why obligation V does not hold for this `__transaction_state` partition, or None when it does."""
     try:
         leader = before.partition(TRANSACTION_STATE_TOPIC, k)
         still = after.partition(TRANSACTION_STATE_TOPIC, k)
     except Unagreed as unagreed:
-        return _error(k, str(unagreed))
+        return Unobserved("snapshot", unagreed.failure, None, TRANSACTION_STATE_TOPIC, k)
     if leader != still:
         return _error(k, f"{TRANSACTION_STATE_TOPIC}-{k} moved while the coordinators were asked", leader)
     answer = by_broker.get(leader.leader)
     if answer is None:
         return _error(k, f"broker {leader.leader} was not asked", leader)
-    if answer.error is not None:
-        return replace(answer.error, topic=TRANSACTION_STATE_TOPIC, partition=k)
+    if answer.failure is not None:
+        return Unobserved("snapshot", answer.failure, leader.leader, TRANSACTION_STATE_TOPIC, k)
     for code in (answer.before.get(k), answer.after.get(k)):
         if code not in _CLAIMS:
             said = error_name(code) if code is not None else "nothing"
             error = f"broker {leader.leader} answered {said} for {TRANSACTION_STATE_TOPIC}-{k}"
-            return _error(k, _with_remedy(error, code, answer), leader)
+            return _error(k, _with_reason(error, code, why_hidden[leader.leader]), leader)
     others = claimants - {leader.leader}
     if others:
         return _error(k, f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well", leader)
@@ -227,20 +236,15 @@ def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, k: 
         answer = by_broker.get(before.partition(TRANSACTION_STATE_TOPIC, k).leader)
     except Unagreed:
         return False
-    return answer is not None and answer.error is None and _REFUSED in (answer.before.get(k), answer.after.get(k))
+    return answer is not None and answer.failure is None and _REFUSED in (answer.before.get(k), answer.after.get(k))
 
 
-def _error(k: int, error: str, leader: Partition | None = None) -> ScanError:
-    broker = leader.leader if leader is not None else None
-    return ScanError("snapshot", error, broker, TRANSACTION_STATE_TOPIC, k)
+def _error(k: int, error: str, leader: Partition) -> Unobserved:
+    return Unobserved("snapshot", Failure(error), leader.leader, TRANSACTION_STATE_TOPIC, k)
 
 
 def _views(
-    answer: CoordinatorAnswers,
-    hidden_topic: str | None,
-    partition_count: int,
-    uncovered: Mapping[int, ScanError],
-    split_errors: Mapping[int, str],
+    answer: CoordinatorAnswers, why_hidden: Sequence[str], hidden_topic: Failure | None, say: Say
 ) -> Iterable[CoordinatorView]:
     """What this broker says of each listed id.
 
@@ -249,38 +253,37 @@ def _views(
     """
     for name, listing in (answer.listed or {}).items():
         described = answer.described.get(name)
-        if described is not None and described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        if described is None:
+            failure = answer.failure or Failure(f"broker {answer.broker_id} left the id out of its answer")
+        elif described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             continue
-        k = coordinator_partition(name, partition_count)
-        error = uncovered.get(k)
-        describe_error = _describe_error(answer, described) or hidden_topic
-        if described is None or describe_error is not None:
-            view = CoordinatorView(name, answer.broker_id, listing.producer_id, describe_error=describe_error)
+        elif described.error is not None:
+            said = f"broker {answer.broker_id} answered {described.error}"
+            failure = Failure(_with_reason(said, described.error_code, why_hidden))
+        elif hidden_topic is not None:
+            failure = hidden_topic
         else:
-            view = described.view(name, answer.broker_id)
-        yield replace(view, coverage_error=error.error if error is not None else None, split_error=split_errors.get(k))
+            yield described.view(name, answer.broker_id)
+            continue
+        yield CoordinatorView(name, answer.broker_id, listing.producer_id, describe_error=say(failure))
 
 
-def _describe_error(answer: CoordinatorAnswers, described: DescribedTransaction | None) -> str | None:
-    """Why this is not all that the broker knows of the id, or None when it is."""
-    if described is None:
-        left_out = f"broker {answer.broker_id} left the id out of its answer"
-        return answer.error.error if answer.error is not None else left_out
-    if described.error is not None:
-        return _with_remedy(f"broker {answer.broker_id} answered {described.error}", described.error_code, answer)
-    return None
-
-
-def _with_remedy(error: str, code: int | None, answer: CoordinatorAnswers) -> str:
+def _with_reason(error: str, code: int | None, why_hidden: Sequence[str]) -> str:
     """The error, and where it is a refusal, what the same broker's other answers say of it."""
-    return ": ".join((error, *answer.hidden[:1])) if code == _REFUSED else error
+    return ": ".join((error, *why_hidden[:1])) if code == _REFUSED else error
 
 
-def _visibility_error(by_broker: Mapping[int, CoordinatorAnswers]) -> str | None:
+def _visibility_error(
+    by_broker: Mapping[int, CoordinatorAnswers], why_hidden: Mapping[int, Sequence[str]]
+) -> str | None:
     """Why obligation A does not hold, or None. A broker without a listing hides nothing: it covers nothing."""
-    reasons = (sentence for _, a in sorted(by_broker.items()) if a.listed is not None for sentence in a.hidden)
+    reasons = (sentence for b, a in sorted(by_broker.items()) if a.listed is not None for sentence in why_hidden[b])
     return "; ".join(dict.fromkeys(reasons)) or None
 
 
-def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers]) -> tuple[ScanError, ...]:
-    return tuple(answer.error for _, answer in sorted(by_broker.items()) if answer.error is not None)
+def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers], say: Say) -> tuple[ScanError, ...]:
+    return tuple(
+        Unobserved("snapshot", answer.failure, b).said(say)
+        for b, answer in sorted(by_broker.items())
+        if answer.failure is not None
+    )

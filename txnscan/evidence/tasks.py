@@ -76,7 +76,7 @@ class ReadWide:
     clients: ClientFactory
 
     def __call__(self, batch: WideBatch) -> Iterable[WideRow]:
-        return read_wide(batch, self.clients.client().send, self.clients.settings.principal)
+        return read_wide(batch, self.clients.client().send)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class ReadNarrow:
     clients: ClientFactory
 
     def __call__(self, batch: ReadBatch) -> Iterable[NarrowRow]:
-        return read_narrow(batch, self.clients.client().send, wall_clock_ms, self.clients.settings.principal)
+        return read_narrow(batch, self.clients.client().send, wall_clock_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +106,4 @@ class ReadLog:
     clients: ClientFactory
 
     def __call__(self, batch: LogBatch) -> Iterable[LogRow]:
-        return read_log(batch, self.clients.client().send, self.clients.settings.principal)
+        return read_log(batch, self.clients.client().send)

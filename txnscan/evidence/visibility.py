@@ -9,6 +9,9 @@ findAclRule`). One id of each such class is described: every literal name, a ran
 random id to which nothing but '*' applies. Authorisation comes before all else, so an authorization error says that the
 class is hidden, and every other answer of a coordinator that it is not. Each broker has its own copy of the rules; each
 is asked, before its listing and after it.
+
+Which of the rules hides a class depends on who asks, and so does what to grant: `hidden` says it to a principal. Asking
+does not.
 """
 
 from __future__ import annotations
@@ -23,15 +26,16 @@ from txnscan.kafka.acls import (
     UNKNOWN_PRINCIPAL,
     WILDCARD,
     AclRule,
-    Permission,
     denied,
     explained,
     lacks,
+    needing,
 )
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_acls import transactional_id_rules
 from txnscan.kafka.describe_transactions import describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.model import Failure, Permission
 
 # A broker answers these for an id only after it has authorised the principal (`handleDescribeTransactionsRequest`).
 _AUTHORISED = (
@@ -50,12 +54,12 @@ class Classes:
     """The classes of ids that a broker's rules distinguish.
 
     rules: those on transactional ids, None where the broker did not list them. ids: one id of each class, with what
-    allows that class. unknown: why there may be other classes, in sentences.
+    allows that class. unknown: why there may be other classes.
     """
 
     rules: frozenset[AclRule] | None
     ids: Mapping[str, Permission]
-    unknown: frozenset[str] = frozenset()
+    unknown: frozenset[Failure] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,24 @@ class Probed:
     any_refused: bool
 
 
-def read_classes(send: Send, broker_id: int, probes: Mapping[str, int], principal: str) -> Classes:
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """What a broker showed of what may be described.
+
+    probed: each round of probes that it answered. changed: why classes may have come while it was asked (`changes`).
+    """
+
+    classes: Classes
+    probed: tuple[Probed, ...] = ()
+    changed: frozenset[Failure] = frozenset()
+
+
+def read_classes(send: Send, broker_id: int, probes: Mapping[str, int]) -> Classes:
     """Which classes of ids there are. Never raises: what failed is in the answer.
 
-    probes: random ids, one for each `__transaction_state` partition. principal: the scanner's name, for advice.
+    probes: random ids, one for each `__transaction_state` partition.
     """
-    rules, unknown = _rules(send, broker_id, principal)
+    rules, unknown = _rules(send, broker_id)
     # Without probes there is nothing to prove: no partition of `__transaction_state` was shown.
     if not probes:
         return Classes(rules, {}, unknown)
@@ -84,7 +100,7 @@ def read_classes(send: Send, broker_id: int, probes: Mapping[str, int], principa
         return Classes(rules, class_probes(rules or (), next(iter(probes))), unknown)
     except Unprobed as unprobed:
         # Only rules can leave no random id, so they were read, and nothing else is unknown.
-        return Classes(rules, {}, frozenset({str(unprobed)}))
+        return Classes(rules, {}, frozenset({Failure(str(unprobed))}))
 
 
 def probe(send: Send, broker_id: int, probes: Mapping[str, int], classes: Classes) -> Probed:
@@ -97,49 +113,44 @@ def probe(send: Send, broker_id: int, probes: Mapping[str, int], classes: Classe
     )
 
 
-def changes(send: Send, broker_id: int, classes: Classes, principal: str) -> frozenset[str]:
-    """Why classes may have come while the broker was asked, in sentences: the probes could not show what these hide."""
+def changes(send: Send, broker_id: int, classes: Classes) -> frozenset[Failure]:
+    """Why classes may have come while the broker was asked: the probes could not show what these hide."""
     if classes.rules is None:
         return frozenset()
-    rules, unknown = _rules(send, broker_id, principal)
+    rules, unknown = _rules(send, broker_id)
     known = {(rule.name, rule.prefixed) for rule in classes.rules}
     new = rules is not None and any((rule.name, rule.prefixed) not in known for rule in rules)
-    return frozenset({_changed(broker_id)}) if new else unknown
+    return frozenset({Failure(_changed(broker_id))}) if new else unknown
 
 
-def hidden(
-    broker_id: int, classes: Classes, probed: Iterable[Probed], changed: Iterable[str], principal: str
-) -> tuple[str, ...]:
-    """Why ids may be missing in this broker's listing, in sentences; none when obligation A holds for it.
+def hidden(broker_id: int, seen: Visibility, principal: str) -> tuple[str, ...]:
+    """Why ids may be missing in this broker's listing, in sentences; none when obligation A holds for it. Pure.
 
-    probed: each round of probes that it answered. changed: what `changes` found.
+    principal: who asked, where the settings have it.
     """
-    rounds = tuple(probed)
-    codes = [(name, code) for one in rounds for name, code in one.classes.items()]
+    classes = seen.classes
+    codes = [(name, code) for one in seen.probed for name, code in one.classes.items()]
     refused = {name: classes.ids[name] for name, code in codes if code == _REFUSED}
-    unknown = classes.unknown.union(
-        changed,
-        (
-            f"broker {broker_id} answered {error_name(code) if code is not None else 'nothing'} when asked for "
-            f"{classes.ids[name]}"
-            for name, code in codes
-            if code != _REFUSED and code not in _AUTHORISED
-        ),
+    unknown = {explained(failure, principal) for failure in classes.unknown | seen.changed}.union(
+        f"broker {broker_id} answered {error_name(code) if code is not None else 'nothing'} when asked for "
+        f"{classes.ids[name]}"
+        for name, code in codes
+        if code != _REFUSED and code not in _AUTHORISED
     )
     why = (*why_hidden(refused, classes.rules or (), principal), *sorted(unknown))
     # Every random id is of one of the classes: of one that was hidden for a moment, where none was refused.
-    return why or ((_changed(broker_id),) if any(one.any_refused for one in rounds) else ())
+    return why or ((_changed(broker_id),) if any(one.any_refused for one in seen.probed) else ())
 
 
 def _changed(broker_id: int) -> str:
     return f"the ACLs on transactional ids changed while broker {broker_id} was asked"
 
 
-def _rules(send: Send, broker_id: int, principal: str) -> tuple[frozenset[AclRule] | None, frozenset[str]]:
+def _rules(send: Send, broker_id: int) -> tuple[frozenset[AclRule] | None, frozenset[Failure]]:
     try:
         return transactional_id_rules(send, broker_id), frozenset()
     except RequestFailed as failed:
-        return None, frozenset({explained(failed.error, failed.code, DESCRIBE_CLUSTER, principal)})
+        return None, frozenset({needing(failed.failure, DESCRIBE_CLUSTER)})
 
 
 class Unprobed(Exception):

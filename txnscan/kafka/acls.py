@@ -1,4 +1,4 @@
-"""ACLs in words: what a principal that was refused lacks, and the command that puts it right. Pure.
+"""Failures in words: what a principal that was refused lacks, and the command that puts it right. Pure.
 
 The commands are Kafka's own `kafka-acls.sh`, between backquotes, so that no sentence around one can become part of it.
 They hold names and no secrets. HOST:PORT and ADMIN.properties stand for what only an administrator has.
@@ -7,7 +7,9 @@ They hold names and no secrets. HOST:PORT and ADMIN.properties stand for what on
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from txnscan.model import Failure, Permission
 
 # Stands for the scanner's principal where nothing tells its name.
 UNKNOWN_PRINCIPAL = "User:<principal>"
@@ -21,32 +23,6 @@ _REFUSED = frozenset(
 # org.apache.kafka.common.acl.AclOperation: what a DENY rule must name to deny Describe. Read, Write, Delete and Alter
 # imply Describe where they are allowed, but not where they are denied (`StandardAuthorizerData.findResult`).
 _DENYING = {2: "All", 8: "Describe"}
-
-
-@dataclass(frozen=True, slots=True)
-class Permission:
-    """An operation on a resource, or on all whose names begin so. `name` means nothing for the Cluster."""
-
-    operation: str
-    resource_type: str
-    name: str = WILDCARD
-    prefixed: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.operation} on {self._named}"
-
-    @property
-    def _named(self) -> str:
-        if self.resource_type == "Cluster":
-            return self.resource_type
-        return f"{self.resource_type}{' prefix' if self.prefixed else ''} '{self.name}'"
-
-    @property
-    def _options(self) -> str:
-        """The same for `kafka-acls.sh`."""
-        named = "" if self.resource_type == "Cluster" else f" {shlex.quote(self.name)}"
-        pattern = " --resource-pattern-type prefixed" if self.prefixed else ""
-        return f"--operation {self.operation} {_OPTIONS[self.resource_type]}{named}{pattern}"
 
 
 DESCRIBE_CLUSTER = Permission("Describe", "Cluster")
@@ -78,20 +54,27 @@ class AclRule:
         return self.deny and self.operation in _DENYING
 
 
+def needing(failure: Failure, permission: Permission) -> Failure:
+    """The failure of a request that needs this permission: where its code is that of a missing ACL, and nothing is
+    known to be missing yet, this is.
+    """
+    return replace(failure, needs=permission) if failure.code in _REFUSED and failure.needs is None else failure
+
+
+def explained(failure: Failure, principal: str) -> str:
+    """A failure in words; where a permission is missing, with the remedy."""
+    if failure.needs is None:
+        return failure.error
+    remedy = lacks(failure.needs, principal)
+    return f"{failure.error}: {remedy}" if failure.error else remedy
+
+
 def lacks(permission: Permission, principal: str) -> str:
     """That this permission is missing, and the command that grants it."""
     return (
         f"this principal needs {permission}, and no DENY rule against it; grant it with "
-        f"`{_COMMAND} --add --allow-principal {shlex.quote(principal)} {permission._options}`"
+        f"`{_COMMAND} --add --allow-principal {shlex.quote(principal)} {_options(permission)}`"
     )
-
-
-def explained(error: str, code: str | None, permission: Permission, principal: str) -> str:
-    """The error of a request that needs this permission; where its code is that of a missing ACL, with the remedy.
-
-    code: the name of the protocol's error, None where it is none.
-    """
-    return f"{error}: {lacks(permission, principal)}" if code in _REFUSED else error
 
 
 def denied(rule: AclRule) -> str:
@@ -100,5 +83,12 @@ def denied(rule: AclRule) -> str:
     host = "" if rule.host == WILDCARD else f" --deny-host {shlex.quote(rule.host)}"
     return (
         f"a DENY rule forbids {forbidden} to {rule.principal}; remove it with "
-        f"`{_COMMAND} --remove --deny-principal {shlex.quote(rule.principal)}{host} {forbidden._options}`"
+        f"`{_COMMAND} --remove --deny-principal {shlex.quote(rule.principal)}{host} {_options(forbidden)}`"
     )
+
+
+def _options(permission: Permission) -> str:
+    """A permission for `kafka-acls.sh`."""
+    named = "" if permission.resource_type == "Cluster" else f" {shlex.quote(permission.name)}"
+    pattern = " --resource-pattern-type prefixed" if permission.prefixed else ""
+    return f"--operation {permission.operation} {_OPTIONS[permission.resource_type]}{named}{pattern}"

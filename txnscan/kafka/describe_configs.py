@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
+from txnscan.model import Failure
 
 _TOPIC, _BROKER = 2, 4
 _CLEANUP_POLICY, _RETENTION, _TIERED = "cleanup.policy", "retention.ms", "remote.storage.enable"
@@ -36,13 +37,13 @@ def transaction_max_timeout_ms(send: Send, broker_id: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Cleaning:
     """How a topic's log is cleaned: `cleanup.policy`, `retention.ms` (-1 for no end), and whether it is tiered
-    (`remote.storage.enable`). error: why that is not known, or None.
+    (`remote.storage.enable`). failure: why that is not known, or None.
     """
 
     cleanup_policy: str | None = None
     retention_ms: int | None = None
     tiered: bool = False
-    error: str | None = None
+    failure: Failure | None = None
 
 
 def topic_cleaning(send: Send, broker_id: int, topics: Iterable[str]) -> dict[str, Cleaning]:
@@ -55,7 +56,7 @@ def topic_cleaning(send: Send, broker_id: int, topics: Iterable[str]) -> dict[st
     found = {}
     for result in present(send(broker_id, request).results):
         if result.error_code != ErrorCode.NONE:
-            found[result.resource_name] = Cleaning(error=error_name(result.error_code))
+            found[result.resource_name] = Cleaning(failure=answered(result.error_code))
             continue
         values = {config.name: config.value for config in present(result.configs)}
         retention = values.get(_RETENTION)

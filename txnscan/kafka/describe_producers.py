@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from kafka.protocol.admin import DescribeProducersRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, error_name
+from txnscan.kafka.errors import ErrorCode, answered
 from txnscan.kafka.frames import AsBytes, Body, Cursor, undecodable
 from txnscan.kafka.primitives import NO_TAGS, items, numbers, string
-from txnscan.model import Key, OpenProducer
+from txnscan.model import Failure, Key, OpenProducer
 
 # A partition's number and error, and the two lengths behind it when it has no error message.
 _PARTITION = struct.Struct(">ih")
@@ -43,15 +43,16 @@ _NONE_TAGGED = tuple(NO_TAGS * producers for producers in range(_PRODUCERS_MAX +
 
 @dataclass(frozen=True, slots=True)
 class DescribedPartition:
-    """One partition's answer: how many producers it knows, those with an open transaction, or the error."""
+    """One partition's answer: how many producers it knows, those with an open transaction, or the failure."""
 
     producers: int = 0
     open_producers: tuple[OpenProducer, ...] = ()
-    error: str | None = None
+    failure: Failure | None = None
 
 
-_MISSING = DescribedPartition(error="the broker left this partition out of its answer")
-_DOUBLED = DescribedPartition(error="the broker's answer holds a partition twice")
+_MISSING = DescribedPartition(failure=Failure("the broker left this partition out of its answer"))
+_DOUBLED = DescribedPartition(failure=Failure("the broker's answer holds a partition twice"))
+_PRODUCER_TWICE = Failure("the broker's answer holds a producer id twice")
 _NOTHING_OPEN = tuple(DescribedPartition(producers) for producers in range(_PRODUCERS_MAX + 1))
 
 
@@ -63,20 +64,20 @@ def describe_producers(
     Raises RequestFailed when the request as a whole fails. A partition left out of the answer, or answered twice, is an
     error of that partition.
     """
-    answered = decode(send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions))))
+    described = decode(send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions))))
     return {
-        (topic, index): answered.get((topic, index), _MISSING) for topic in partitions for index in partitions[topic]
+        (topic, index): described.get((topic, index), _MISSING) for topic in partitions for index in partitions[topic]
     }
 
 
 @dataclass(frozen=True, slots=True)
 class AllProducers:
-    """One partition's answer: every producer that the broker knows, by its id, or the error. A start offset of -1 says
-    that it has no transaction open.
+    """One partition's answer: every producer that the broker knows, by its id, or the failure. A start offset of -1
+    says that it has no transaction open.
     """
 
     producers: tuple[OpenProducer, ...] = ()
-    error: str | None = None
+    failure: Failure | None = None
 
 
 def describe_all_producers(
@@ -90,13 +91,13 @@ def describe_all_producers(
     for _ in range(answer.length()):
         topic = answer.string() or ""
         for _ in range(answer.length()):
-            index, error, producers = _decode_all(answer)
+            index, failure, producers = _decode_all(answer)
             doubled = (topic, index) in found
-            found[topic, index] = AllProducers(producers, error) if not doubled else AllProducers((), _DOUBLED.error)
+            found[topic, index] = AllProducers((), _DOUBLED.failure) if doubled else AllProducers(producers, failure)
         answer.tags()
     answer.tags()
     answer.end()
-    missing = AllProducers(error=_MISSING.error)
+    missing = AllProducers(failure=_MISSING.failure)
     return {(topic, index): found.get((topic, index), missing) for topic in partitions for index in partitions[topic]}
 
 
@@ -163,22 +164,22 @@ def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:
     """A partition whose producers, without tagged fields, stand between these places."""
     begins = range(first, end, _WIDTH)
     if len({data[at : at + _PRODUCER_ID_BYTES] for at in begins}) < len(begins):
-        return DescribedPartition(error=_holds_twice("producer id"))
+        return DescribedPartition(failure=_PRODUCER_TWICE)
     still_open = [_producer(data, at) for at in begins if data[at + _START_OFFSET_AT] <= _NOT_NEGATIVE_MAX]
     return DescribedPartition(len(begins), tuple(sorted(still_open, key=lambda p: p.producer_id)))
 
 
 def _decode_partition(answer: Cursor) -> tuple[int, DescribedPartition]:
     """One partition, whatever it holds."""
-    index, error, producers = _decode_all(answer)
-    if error is not None:
-        return index, DescribedPartition(error=error)
+    index, failure, producers = _decode_all(answer)
+    if failure is not None:
+        return index, DescribedPartition(failure=failure)
     still_open = tuple(p for p in producers if p.start_offset >= 0)
     return index, DescribedPartition(len(producers), still_open)
 
 
-def _decode_all(answer: Cursor) -> tuple[int, str | None, tuple[OpenProducer, ...]]:
-    """One partition: its number, its error, and its producers by their ids."""
+def _decode_all(answer: Cursor) -> tuple[int, Failure | None, tuple[OpenProducer, ...]]:
+    """One partition: its number, its failure, and its producers by their ids."""
     index = answer.int32()
     error_code = answer.int16()
     answer.string()
@@ -188,9 +189,9 @@ def _decode_all(answer: Cursor) -> tuple[int, str | None, tuple[OpenProducer, ..
     producers = [_decode_producer(answer) for _ in range(count)]
     answer.tags()
     if error_code != ErrorCode.NONE:
-        return index, error_name(error_code), ()
+        return index, answered(error_code), ()
     if len({p.producer_id for p in producers}) != len(producers):
-        return index, _holds_twice("producer id"), ()
+        return index, _PRODUCER_TWICE, ()
     return index, None, tuple(sorted(producers, key=lambda p: p.producer_id))
 
 
@@ -204,7 +205,3 @@ def _decode_producer(answer: Cursor) -> OpenProducer:
 def _producer(data: bytes, at: int) -> OpenProducer:
     producer_id, epoch, sequence, timestamp, coordinator_epoch, start_offset = _PRODUCER.unpack_from(data, at)
     return OpenProducer(producer_id, epoch, coordinator_epoch, start_offset, timestamp, sequence)
-
-
-def _holds_twice(what: str) -> str:
-    return f"the broker's answer holds a {what} twice"

@@ -9,6 +9,8 @@ from typing import Any
 
 from kafka.errors import kafka_errors
 
+from txnscan.model import Failure
+
 # The Kafka version that brought each API which brokers in use may still lack.
 API_SINCE: Mapping[str, str] = MappingProxyType(
     {"DescribeProducers": "2.8", "ListTransactions": "3.0", "DescribeTransactions": "3.0"}
@@ -55,38 +57,43 @@ def error_name(code: int) -> str:
 class RequestFailed(Exception):
     """A request that brought no usable answer from a broker.
 
-    error: one sentence for users, without secrets. sent: whether the request may have reached the broker, which
-    decides if a request that changes something can be repeated. code: the name of the protocol's error that was
-    answered, None where it is something else. lacks_api: the API that the broker does not have, None where it has it.
+    failure: why, without secrets; a text is one that has neither code nor API. sent: whether the request may have
+    reached the broker, which decides if a request that changes something can be repeated.
     """
 
-    def __init__(self, error: str, *, sent: bool = True, code: str | None = None, lacks_api: str | None = None) -> None:
-        super().__init__(error)
-        self.error = error
+    def __init__(self, failure: Failure | str, *, sent: bool = True) -> None:
+        super().__init__(failure, sent)
+        self.failure = failure if isinstance(failure, Failure) else Failure(failure)
         self.sent = sent
-        self.code = code
-        self.lacks_api = lacks_api
+
+    def __str__(self) -> str:
+        return self.failure.error
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_request_failed, (self.error, self.sent, self.code, self.lacks_api))
+        return (_request_failed, (self.failure, self.sent))
+
+    @property
+    def error(self) -> str:
+        """What failed, in words."""
+        return self.failure.error
 
     @classmethod
     def unsupported(cls, where: str, api: str) -> RequestFailed:
         """A broker does not have an API. where: which broker, in words."""
         since = API_SINCE.get(api)
         lacks = f"lacks an API of Kafka {since} and newer: it " if since is not None else ""
-        return cls(f"{where} {lacks}does not support {api}", sent=False, lacks_api=api)
+        return cls(Failure(f"{where} {lacks}does not support {api}", lacks_api=api), sent=False)
 
     @classmethod
     def answered(cls, where: str, api: str, error_code: int) -> RequestFailed:
         """A broker answered an API with an error of the protocol. where: which broker, in words."""
         code = error_name(error_code)
-        return cls(f"{where} answered {api} with {code}", code=code)
+        return cls(Failure(f"{where} answered {api} with {code}", code))
 
 
-def code_of(failed: Exception) -> str | None:
-    """The name of the protocol's error that a failure is, or None."""
-    return failed.code if isinstance(failed, RequestFailed) else None
+def answered(error_code: int) -> Failure:
+    """An error that a broker answered, by its name alone."""
+    return Failure(error_name(error_code), error_name(error_code))
 
 
 def present(items: Iterable[Any] | None) -> Iterable[Any]:
@@ -99,5 +106,5 @@ def present(items: Iterable[Any] | None) -> Iterable[Any]:
     return items
 
 
-def _request_failed(error: str, sent: bool, code: str | None, lacks_api: str | None) -> RequestFailed:
-    return RequestFailed(error, sent=sent, code=code, lacks_api=lacks_api)
+def _request_failed(failure: Failure, sent: bool) -> RequestFailed:
+    return RequestFailed(failure, sent=sent)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kafka.protocol.consumer import FetchRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
+from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.records import decoded
 from txnscan.kafka.search import Undecoded, undecoded
@@ -83,7 +83,7 @@ def _fetched(send: Send, partition: Partition, offset: int, bytes_max: int) -> t
     )
     response = send(partition.leader, request)
     if response.error_code != ErrorCode.NONE:
-        raise RequestFailed(error_name(response.error_code), code=error_name(response.error_code))
+        raise RequestFailed(answered(response.error_code))
     answers = [
         answer
         for topic_answer in present(response.responses)
@@ -94,5 +94,5 @@ def _fetched(send: Send, partition: Partition, offset: int, bytes_max: int) -> t
         raise RequestFailed(f"the broker answered {len(answers)} times for the partition that it was asked for")
     (answer,) = answers
     if answer.error_code != ErrorCode.NONE:
-        raise RequestFailed(error_name(answer.error_code), code=error_name(answer.error_code))
+        raise RequestFailed(answered(answer.error_code))
     return bytes(answer.records or b""), answer.high_watermark

@@ -16,8 +16,8 @@ from enum import Enum
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, error_name, present
-from txnscan.model import Key, Partition
+from txnscan.kafka.errors import ErrorCode, answered, present
+from txnscan.model import Failure, Key, Partition
 
 _CONSUMER = -1
 # Leader epochs in requests and in answers.
@@ -36,12 +36,12 @@ class Offset(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """The offset, or the error that stood in its place. timestamp_ms: of the record there, where one was asked for by
+    """The offset, or the failure that stood in its place. timestamp_ms: of the record there, where one was asked for by
     its time, else -1.
     """
 
     offset: int = -1
-    error: str | None = None
+    failure: Failure | None = None
     timestamp_ms: int = -1
 
 
@@ -87,17 +87,19 @@ def _listed(
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=t, partitions=p) for t, p in topics.items()],
         min_version=min_version,
     )
-    missing = ListedOffset(error="the broker left this partition out of its answer")
+    missing = ListedOffset(failure=Failure("the broker left this partition out of its answer"))
     listed = {(topic, p.partition_index): missing for topic, wanted in topics.items() for p in wanted}
-    answered = set()
+    seen = set()
     for topic in present(send(broker_id, request).topics):
         for answer in present(topic.partitions):
             key = (topic.name, answer.partition_index)
-            if key in answered:
-                listed[key] = ListedOffset(error="the broker's answer holds a partition twice")
+            if key in seen:
+                listed[key] = ListedOffset(failure=Failure("the broker's answer holds a partition twice"))
             elif key in listed:
-                failed = answer.error_code != ErrorCode.NONE
-                error = error_name(answer.error_code) if failed else None
-                listed[key] = ListedOffset(-1 if failed else answer.offset, error, -1 if failed else answer.timestamp)
-            answered.add(key)
+                listed[key] = (
+                    ListedOffset(answer.offset, timestamp_ms=answer.timestamp)
+                    if answer.error_code == ErrorCode.NONE
+                    else ListedOffset(failure=answered(answer.error_code))
+                )
+            seen.add(key)
     return listed

@@ -93,7 +93,7 @@ def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple
     try:
         body = send(broker_id, AsBytes(request, lambda version: bytes(request.encode(version=version))))
     except RequestFailed as failed:
-        if wanted.min_version and failed.lacks_api is not None:
+        if wanted.min_version and failed.failure.lacks_api is not None:
             raise RequestFailed(_cannot_filter(broker_id, wanted.min_version), sent=False) from None
         raise
     answer = Cursor(body.data)

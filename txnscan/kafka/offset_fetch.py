@@ -23,10 +23,10 @@ from kafka.protocol.consumer import OffsetFetchRequest
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import by_topic
-from txnscan.kafka.errors import ErrorCode, error_name
+from txnscan.kafka.errors import ErrorCode, answered
 from txnscan.kafka.frames import AsBytes, Body, Cursor
 from txnscan.kafka.primitives import NO_TAGS, NULL, items, numbers, string
-from txnscan.model import Key
+from txnscan.model import Failure, Key
 
 _MIN_VERSION, _MAX_VERSION = 8, 9
 _GROUPS_A_REQUEST = 100
@@ -43,11 +43,11 @@ _NOTHING = frozenset(struct.pack(">qi", -1, -1) + metadata + bytes(3) for metada
 
 @dataclass(slots=True)
 class GroupOffsets:
-    """What a group has committed. error: why nothing is known of it, or None. unstable: partitions whose offset is in
+    """What a group has committed. failure: why nothing is known of it, or None. unstable: partitions whose offset is in
     an open transaction.
     """
 
-    error: str | None = None
+    failure: Failure | None = None
     committed: dict[Key, int] = field(default_factory=dict)
     unstable: set[Key] = field(default_factory=set)
 
@@ -64,8 +64,8 @@ def offset_fetch(
         some = {name: wanted[name] for name in every[start : start + size]}
         plain = OffsetFetchRequest(groups=[], min_version=_MIN_VERSION, max_version=_MAX_VERSION)
         request = AsBytes(plain, lambda version, some=some: encode(version, some, require_stable))  # type: ignore[misc]
-        answered = decode(send(broker_id, request))
-        found |= {name: answered.get(name, GroupOffsets("the broker left it out")) for name in some}
+        fetched = decode(send(broker_id, request))
+        found |= {name: fetched.get(name, GroupOffsets(Failure("the broker left it out"))) for name in some}
     return found
 
 
@@ -100,7 +100,7 @@ def decode(body: Body) -> dict[str, GroupOffsets]:
             _decode_topic(answer, group)
         error_code = answer.int16()
         answer.tags()
-        found[name] = GroupOffsets(error_name(error_code)) if error_code != ErrorCode.NONE else group
+        found[name] = GroupOffsets(answered(error_code)) if error_code != ErrorCode.NONE else group
     answer.tags()
     answer.end()
     return found

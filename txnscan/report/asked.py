@@ -271,8 +271,8 @@ def step_lines(row: Row) -> Iterator[str]:
 # --- coordinators -----------------------------------------------------------------------------------------------------
 
 
-def coordinator_row(one: Coordinator) -> dict[str, Any]:
-    """Who serves a name."""
+def coordinator_row(one: Coordinator, error: str | None) -> dict[str, Any]:
+    """Who serves a name. error: its failure, in words."""
     return {
         "kind": one.kind,
         "name": one.name,
@@ -283,7 +283,7 @@ def coordinator_row(one: Coordinator) -> dict[str, Any]:
         "host": one.broker.host if one.broker is not None else None,
         "port": one.broker.port if one.broker is not None else None,
         "leader_epoch": one.leader_epoch,
-        "error": one.error,
+        "error": error,
     }
 
 

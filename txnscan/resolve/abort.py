@@ -25,6 +25,7 @@ from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import Incident, Incidents, NoHistory, Scan
 from txnscan.judge.outcome import best_known, with_outcome
+from txnscan.kafka.acls import explained
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.model import (
@@ -326,15 +327,17 @@ class Unread(LiveBrokers):
                 partition = cluster.agreement([action.topic]).partition(action.topic, action.partition)
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
                 return partition
-        except (ClusterUnreachable, Unagreed) as error:
+        except ClusterUnreachable as error:
             raise RequestFailed(str(error), sent=False) from None
+        except Unagreed as unagreed:
+            raise RequestFailed(explained(unagreed.failure, self.principal), sent=False) from None
 
     def _offset(self, partition: Partition, which: Offset) -> int:
         with self._cluster() as cluster:
             cluster.view([partition.topic])
             listed = list_offsets(cluster.send, partition.leader, [partition], which)[partition.key]
-        if listed.error is not None:
-            raise RequestFailed(f"{partition.topic}-{partition.partition}: {listed.error}", sent=False)
+        if listed.failure is not None:
+            raise RequestFailed(listed.failure.within(f"{partition.topic}-{partition.partition}"), sent=False)
         return listed.offset
 
 

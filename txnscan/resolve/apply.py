@@ -34,10 +34,10 @@ from typing import Protocol
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.judge.outcome import best_known, with_outcome
-from txnscan.kafka.acls import Permission, explained
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.acls import explained, needing
+from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, KnownOutcome, Outcome, Siblings, Verdict
+from txnscan.model import Judged, KnownOutcome, Outcome, Permission, Siblings, Verdict
 from txnscan.resolve.plan import Action, Plan
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")
@@ -526,7 +526,7 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
         return Result(
             action, Status.RACED, f"the broker answered {name}: somebody else moved first. Sweep and plan again"
         )
-    needs = explained(name, name, _ALTER_CLUSTER, brokers.principal)
+    needs = explained(needing(answered(code), _ALTER_CLUSTER), brokers.principal)
     forbidden = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return Result(action, Status.FAILED, f"the broker wrote no marker: {needs}", forbidden=forbidden)
 

@@ -21,6 +21,7 @@ from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.reads import Reader
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Scan
+from txnscan.kafka.acls import explained
 from txnscan.kafka.client import Client
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.init_producer_id import Fenced, fence
@@ -108,11 +109,9 @@ class LiveBrokers:
         """See `terminate.Coordinators`."""
         try:
             with self._cluster() as cluster:
-                found, errors = describe(
-                    *(cluster.send, [transactional_id], cluster.view, self._now_ms, time.sleep, cluster.principal)
-                )
-                if errors:
-                    raise RequestFailed(errors[0].error, sent=False)
+                found, failed = describe(cluster.send, [transactional_id], cluster.view, self._now_ms, time.sleep)
+                if failed:
+                    raise RequestFailed(cluster.say(failed[0].failure), sent=False)
                 (one,) = with_offsets(cluster.send, found, cluster.view)
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
                 return one
@@ -143,8 +142,10 @@ class LiveBrokers:
                 cluster.view(topics)
                 agreed = cluster.agreement(topics)
                 return commit_seen(cluster.send, siblings, producer_id, agreed.partition)
-        except (ClusterUnreachable, Unagreed) as error:
+        except ClusterUnreachable as error:
             raise RequestFailed(str(error)) from None
+        except Unagreed as unagreed:
+            raise RequestFailed(explained(unagreed.failure, self.principal)) from None
 
     @contextmanager
     def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
@@ -167,8 +168,8 @@ class LiveBrokers:
                 row = rows[key]
         except ClusterUnreachable as error:
             return Look(error=str(error))
-        if row.error is not None:
-            return Look(error=row.error)
+        if row.failure is not None:
+            return Look(error=explained(row.failure, self.principal))
         return Look(
             is_open=any(
                 (p.producer_id, p.start_offset) == (action.producer_id, action.start_offset) for p in row.open_producers

@@ -70,6 +70,6 @@ def _first_since(send: Send, partition: Partition, time_ms: int) -> int | None:
         listed = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
     else:
         listed = offset_at(send, partition, time_ms)
-    if listed.error is not None:
-        raise RequestFailed(f"{partition.topic}-{partition.partition}: {listed.error}")
+    if listed.failure is not None:
+        raise RequestFailed(listed.failure.within(f"{partition.topic}-{partition.partition}"))
     return listed.offset if listed.offset >= 0 else None

@@ -23,10 +23,10 @@ from txnscan import __version__
 from txnscan.ask.transactions import Transaction
 from txnscan.config import ConfigError
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.kafka.acls import Permission, explained
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.acls import explained, needing
+from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
 from txnscan.kafka.init_producer_id import Fenced
-from txnscan.model import TRANSACTION_STATE_TOPIC, Outcome, State, duration, plural
+from txnscan.model import TRANSACTION_STATE_TOPIC, Outcome, Permission, State, duration, plural
 from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
 from txnscan.resolve.plan import Action, Plan
 
@@ -186,7 +186,7 @@ def _terminated(
             return _after(action, before, fenced, coordinators)
         if code not in _AGAIN:
             needed = Permission("Write", "TransactionalId", name)
-            needs = explained(error_name(code), error_name(code), needed, coordinators.principal)
+            needs = explained(needing(answered(code), needed), coordinators.principal)
             return Terminated(Result(action, Status.FAILED, f"it was not fenced: {needs}"), before, None)
     waited = duration(round(TRIES_MAX * _WAIT_S * 1_000))
     late = f"its coordinator still answers {error_name(code)} after {waited}; describe it, and see which marker is owed"

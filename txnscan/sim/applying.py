@@ -246,14 +246,24 @@ def _stored(judged: Judged, known: KnownOutcome | None) -> Stored:
 # --- the truth --------------------------------------------------------------------------------------------------------
 
 
-def harm(written: Written, end: World) -> str | None:
+@dataclass(frozen=True)
+class Harm:
+    """What a marker has broken. invisible: a committed record was made invisible, which is what whoever accepts an
+    unknown outcome risks.
+    """
+
+    why: str
+    invisible: bool = False
+
+
+def harm(written: Written, end: World) -> Harm | None:
     """What a marker of apply has broken, in the world that `end` becomes once everything heals; None where nothing.
 
     A marker that was truncated, or that ended nothing there, has done nothing.
     """
     disturbed = _disturbed(written)
     if disturbed is not None:
-        return disturbed
+        return Harm(disturbed)
     future = settled(end)
     leader = future.leadership(future.image, written.key).leader
     log = future.logs[written.key, leader] if leader != NOBODY else ()
@@ -265,9 +275,9 @@ def harm(written: Written, end: World) -> str | None:
         if isinstance(record, Data) and record.producer_id == written.marker.producer_id:
             committed = future.decided.get(record.txn, False)
             if committed and not written.marker.committed:
-                return f"a committed record of {record.txn} was made invisible"
+                return Harm(f"a committed record of {record.txn} was made invisible", invisible=True)
             if written.marker.committed and not committed:
-                return f"a record of {record.txn}, which was not committed, was made visible"
+                return Harm(f"a record of {record.txn}, which was not committed, was made visible")
     return None
 
 

@@ -117,7 +117,7 @@ def count(figures: Figures, found: Scan, wrong: list[Wrong], history: Callable[[
         figures.verdicts[name] = figures.verdicts.get(name, 0) + 1
         figures.accusations += judged.judgement.verdict == "hanging"
     for one in wrong:
-        if one.why.endswith("otherwise"):
+        if one.torn:
             figures.torn += 1
         elif one.verdict:
             figures.false_accusations += 1

@@ -7,7 +7,7 @@ asks in the order in which it always asks, and before each answer anything may h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -244,7 +244,7 @@ def _unwatched(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A verdict that the truth contradicts."""
+    """A verdict that the truth contradicts. torn: an outcome that it contradicts."""
 
     key: Key
     producer_id: int
@@ -252,6 +252,7 @@ class Wrong:
     verdict: str
     reason: str
     why: str
+    torn: bool = False
 
 
 def accused(found: Scan) -> list[Judged]:
@@ -294,7 +295,7 @@ def torn(found: Scan, end: World) -> list[Wrong]:
         hangs = judged.judgement.verdict is Verdict.HANGING
         right = _right_of_what_hangs(judged, future) if hangs else _right_of_what_ends(judged, end, future)
         if not right:
-            wrong.append(_wrong(judged, "its transaction was decided otherwise"))
+            wrong.append(replace(_wrong(judged, "its transaction was decided otherwise"), torn=True))
     return wrong
 
 

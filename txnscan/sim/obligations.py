@@ -21,6 +21,7 @@ from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     Context,
     CoordinatorView,
+    Failure,
     Held,
     Judged,
     Key,
@@ -87,13 +88,15 @@ class _DescribeAlone(SimulatedEngine):
                     self.simulation.send, batch.leader, by_topic(p.key for p in batch.partitions)
                 )
             except RequestFailed as failed:
-                rows += [narrow_failed(p, failed.error, NOW_MS) for p in batch.partitions]
+                rows += [narrow_failed(p, failed.failure, NOW_MS) for p in batch.partitions]
             else:
-                rows += [_trusted(p, described[p.key].open_producers, described[p.key].error) for p in batch.partitions]
+                rows += [
+                    _trusted(p, described[p.key].open_producers, described[p.key].failure) for p in batch.partitions
+                ]
         return rows
 
 
-def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], error: str | None) -> NarrowRow:
+def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], failure: Failure | None) -> NarrowRow:
     return NarrowRow(
         topic=partition.topic,
         topic_id=partition.topic_id,
@@ -103,7 +106,7 @@ def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], err
         read_at_ms=NOW_MS,
         high_watermark=_BEYOND_DOUBT,
         open_producers=open_producers,
-        error=error,
+        failure=failure,
     )
 
 
@@ -113,7 +116,7 @@ class _AboveTheHighWatermark(SimulatedEngine):
     def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
         """See SimulatedEngine."""
         rows = super().read_narrow(batches)
-        return [row if row.error is not None else replace(row, high_watermark=_BEYOND_DOUBT) for row in rows]
+        return [row if row.failure is not None else replace(row, high_watermark=_BEYOND_DOUBT) for row in rows]
 
 
 class _WhateverIsListed(SimulatedCluster):
@@ -148,7 +151,7 @@ class _ReadOnce(SimulatedEngine):
     def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
         """See SimulatedEngine."""
         wanted = {partition.key for batch in batches for partition in batch.partitions}
-        if self.first is not None and wanted <= {row.key for row in self.first if row.error is None}:
+        if self.first is not None and wanted <= {row.key for row in self.first if row.failure is None}:
             # The leader's name and epoch are those of now: what is dropped is the look alone.
             now = {p.key: (p.leader, p.leader_epoch) for batch in batches for p in batch.partitions}
             return [

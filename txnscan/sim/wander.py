@@ -172,12 +172,12 @@ def wander_and_apply(scenario: Scenario, seed: int, apply: Apply = Apply()) -> R
 
     done, end = apply.resolve(world, between, simulated)
     _go_on(end, chooser, chooser.randint(0, 20), 0.0, path)
-    broken = [(written, why) for written in done.written if (why := harm(written, end)) is not None]
-    risked = [why for written, why in broken if written.accepted and why.endswith("was made invisible")]
+    broken = [(written, found) for written in done.written if (found := harm(written, end)) is not None]
+    risked = [found for written, found in broken if written.accepted and found.invisible]
     return Resolved(
         written=len(done.written),
         refused=len(done.plan.refused) if done.plan is not None else 0,
         accepted=len(risked),
-        harm=[why for written, why in broken if why not in risked],
+        harm=[found.why for _, found in broken if found not in risked],
         results=[f"{result.status}: {result.detail}" for result in done.results],
     )

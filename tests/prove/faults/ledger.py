@@ -132,8 +132,8 @@ def _open_now(wire: Wire) -> set[TransactionKey]:
         if partition.leader < 0:
             raise RequestFailed(f"{partition.topic}-{partition.partition} has no leader")
         described = describe_producers(wire.send, partition.leader, by_topic([partition.key]))[partition.key]
-        if described.error is not None:
-            raise RequestFailed(described.error)
+        if described.failure is not None:
+            raise RequestFailed(described.failure)
         for producer in described.open_producers:
             found.add(
                 TransactionKey(
