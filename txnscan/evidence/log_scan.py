@@ -47,14 +47,14 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
     try:
         start = start_of(send, partition)
         names: set[str] = set()
-        reached, read_bytes, all_of_it = start, 0, None
+        reached, read_bytes = start, 0
         for piece in pieces(send, partition, start, None, of_producers(wanted)):
             names |= names_in(piece.batches, piece.offset, wanted)
             reached, read_bytes = piece.reached, read_bytes + piece.size_bytes
-            all_of_it = piece.undecoded if piece.offset == start else None
+            is_whole = piece.offset == start
         records = Records(wanted)
-        if names and all_of_it is not None:
-            records.take_all(searched(all_of_it, of_ids(names)), start, names)
+        if names and is_whole:
+            records.take_all(searched(piece.undecoded, of_ids(names)), start, names)
         elif names:
             for piece in pieces(send, partition, start, reached, of_ids(names)):
                 records.take_all(piece.batches, piece.offset, names)
