@@ -87,7 +87,6 @@ _PIECES = "a log is the same in pieces of any size"
 _AS_LONG = "both have two states"
 _ITSELF = "a record has the same state as itself"
 _ENDS = "a slice ends where the log ends"
-_FIRST_RECORD = "the first record or batch that is taken sets it"
 EXPLAINED: dict[Key, str] = {
     ("judge/rules.py", "", "marker_owed, two_phase_commit_and_late → two_phase_commit_and_late, marker_owed"): (
         "of what is late, marker_owed_and_late stands before both"
@@ -139,9 +138,6 @@ EXPLAINED: dict[Key, str] = {
     ("evidence/log_scan.py", "", "8 * 1024 → 1024"): _PIECES,
     ("evidence/log_scan.py", "", "8 * 1024 → 9 * 1024"): _PIECES,
     ("evidence/log_scan.py", "", "8 * 1024 → 7 * 1024"): _PIECES,
-    ("evidence/log_scan.py", "Records", "-1 → -2"): _FIRST_RECORD,
-    ("evidence/log_scan.py", "Records", "-1 → -0"): _FIRST_RECORD,
-    ("evidence/log_scan.py", "Records", "-1 → -2 #2"): "no offset is below 0",
     (
         "evidence/log_scan.py",
         "Records._take",

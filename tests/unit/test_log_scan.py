@@ -26,7 +26,7 @@ from tests.fakes import FakeCluster, FakePartition, partition
 from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
 from txnscan.evidence import log_columns
 from txnscan.evidence.log_columns import peeks
-from txnscan.evidence.log_scan import Records, everything, of_ids, of_producers, pieces, read_log
+from txnscan.evidence.log_scan import Records, everything, names_in, of_ids, of_producers, pieces, read_log
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
 from txnscan.kafka import records as decoding
 from txnscan.kafka import search
@@ -137,6 +137,13 @@ def test_a_log_is_looked_through_for_its_keys_and_then_for_its_records_and_read_
     cluster.fetch_max_bytes = bytes_max
     assert kept(row_of(cluster)) == [(0, "X"), (1, "X")]
     assert offsets_asked(cluster) == asked
+
+
+def test_the_names_are_of_those_that_have_a_wanted_producer_id_from_an_offset_on() -> None:
+    data = [record("before"), record("X"), record("of another", OTHER), tombstone("gone"), (None, record("no key")[1])]
+    held = Batch(5, 9, -1, -1, -1, False, False, records=_records(5, data))
+    assert names_in([held], 6, {WANTED}) == {"X"}
+    assert names_in([replace(held, is_control=True)], 6, {WANTED}) == set()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,5 @@ def sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iter
     first = np.flatnonzero(np.concatenate(([True], apart)))
     behind_each = np.append(first[1:], len(rows))
     decoded = decodes[first]
-    given = decoded | np.append(decoded[1:], True)
-    columns = (column[given].tolist() for column in (first, behind_each, decoded))
-    return list(zip(*columns, strict=True))
+    given = np.flatnonzero(decoded | np.append(decoded[1:], True))
+    return [(int(first[number]), int(behind_each[number]), bool(decoded[number])) for number in given]
