@@ -2,3 +2,8 @@
 
 Nothing here judges: an answer is a broker's word, and says whose. `find-hanging` and `sweep` prove.
 """
+
+from txnscan.model import Failure
+
+# Of a partition that would be asked about.
+NO_LEADER = Failure("it has no leader")

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from txnscan.ask import NO_LEADER
 from txnscan.ask.streamed import streamed
 from txnscan.ask.transactions import offsets_of
 from txnscan.evidence.cluster import Cluster
@@ -19,9 +20,8 @@ from txnscan.evidence.sieve import HolderAnswers
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import describe_all_producers
 from txnscan.kafka.errors import RequestFailed
-from txnscan.model import ClusterView, CoordinatorView, Failure, OffsetsRow, OpenProducer, Partition, Topic, Unobserved
+from txnscan.model import ClusterView, CoordinatorView, OffsetsRow, OpenProducer, Partition, Topic, Unobserved
 
-_NO_LEADER = Failure("it has no leader")
 _PARTITIONS_AT_ONCE = 100
 # So many partitions are kept until their owners are known.
 _READ_FIRST_MAX = 1_000
@@ -70,7 +70,7 @@ def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share],
     for partition in (one for topic in topics for one in topic.partitions):
         asked = partition.leader if broker_id is None else broker_id
         if asked < 0:
-            errors.append(Unobserved("read", _NO_LEADER, None, *partition.key))
+            errors.append(Unobserved("read", NO_LEADER, None, *partition.key))
         else:
             by_broker[asked].append(partition)
     made = [

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from txnscan.ask import NO_LEADER
 from txnscan.evidence.log_scan import Records, log_failure, names_in, of_ids, of_producers, pieces, start_of
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.outcome import follows
@@ -29,7 +30,6 @@ from txnscan.model import (
 
 # How many records back a step may follow from, where those between did not count.
 _BACK_MAX = 4
-_NO_LEADER = Failure("it has no leader")
 _UNDONE = "follows from an earlier record: what stands between did not count, as an append that timed out"
 _IMPOSSIBLE = "impossible: no coordinator goes there from the record before, and nothing is missing between them"
 _MISSING = "does not follow from the record before; records between them are missing, as compaction leaves it"
@@ -136,7 +136,7 @@ def to_read(
         if partition.partition not in by_partition and not producer_ids:
             continue
         if partition.leader < 0:
-            errors.append(Unobserved("plan", _NO_LEADER, None, *partition.key))
+            errors.append(Unobserved("plan", NO_LEADER, None, *partition.key))
         else:
             shares.append(LogShare(partition, tuple(by_partition.get(partition.partition, ()))))
     return shares, errors

@@ -93,15 +93,19 @@ def is_unserved(failed: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some batches of a log, read from an offset on, and the offset that was reached. size_bytes: of what was read.
-    undecoded: what was read, to be searched again.
+    """Some batches of a log, read from an offset on, and the offset that was reached. undecoded: what was read, to be
+    searched again.
     """
 
     batches: tuple[Batch, ...]
     offset: int
     reached: int
-    size_bytes: int
     undecoded: Undecoded
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what was read."""
+        return len(self.undecoded.data)
 
 
 def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted) -> Iterator[Piece]:
@@ -112,7 +116,7 @@ def pieces(send: Send, partition: Partition, offset: int, end: int | None, wante
         batches, high_watermark = fetch_undecoded(send, partition, offset, _PIECE_BYTES)
         reached = batches.next_offset(offset)
         held = batches if end is None else batches.before(end)
-        yield Piece(tuple(searched(held, wanted)), offset, reached, len(batches.data), batches)
+        yield Piece(tuple(searched(held, wanted)), offset, reached, batches)
         if reached >= high_watermark:
             return
         if reached == offset:

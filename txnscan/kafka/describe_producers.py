@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from kafka.protocol.admin import DescribeProducersRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, answered
+from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, answered
 from txnscan.kafka.frames import AsBytes, Body, Cursor, undecodable
 from txnscan.kafka.primitives import NO_TAGS, items, numbers, string
 from txnscan.model import Failure, Key, OpenProducer
@@ -50,8 +50,8 @@ class DescribedPartition:
     failure: Failure | None = None
 
 
-_MISSING = DescribedPartition(failure=Failure("the broker left this partition out of its answer"))
-_DOUBLED = DescribedPartition(failure=Failure("the broker's answer holds a partition twice"))
+_MISSING = DescribedPartition(failure=LEFT_OUT)
+_DOUBLED = DescribedPartition(failure=ANSWERED_TWICE)
 _PRODUCER_TWICE = Failure("the broker's answer holds a producer id twice")
 _NOTHING_OPEN = tuple(DescribedPartition(producers) for producers in range(_PRODUCERS_MAX + 1))
 
@@ -93,11 +93,11 @@ def describe_all_producers(
         for _ in range(answer.length()):
             index, failure, producers = _decode_all(answer)
             doubled = (topic, index) in found
-            found[topic, index] = AllProducers((), _DOUBLED.failure) if doubled else AllProducers(producers, failure)
+            found[topic, index] = AllProducers((), ANSWERED_TWICE) if doubled else AllProducers(producers, failure)
         answer.tags()
     answer.tags()
     answer.end()
-    missing = AllProducers(failure=_MISSING.failure)
+    missing = AllProducers(failure=LEFT_OUT)
     return {(topic, index): found.get((topic, index), missing) for topic in partitions for index in partitions[topic]}
 
 

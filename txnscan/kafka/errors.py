@@ -91,6 +91,11 @@ class RequestFailed(Exception):
         return cls(Failure(f"{where} answered {api} with {code}", code))
 
 
+# Of a partition that was asked about.
+LEFT_OUT = Failure("the broker left this partition out of its answer")
+ANSWERED_TWICE = Failure("the broker's answer holds a partition twice")
+
+
 def answered(error_code: int) -> Failure:
     """An error that a broker answered, by its name alone."""
     return Failure(error_name(error_code), error_name(error_code))

@@ -16,7 +16,7 @@ from enum import Enum
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ErrorCode, answered, present
+from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, answered, present
 from txnscan.model import Failure, Key, Partition
 
 _CONSUMER = -1
@@ -87,14 +87,14 @@ def _listed(
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=t, partitions=p) for t, p in topics.items()],
         min_version=min_version,
     )
-    missing = ListedOffset(failure=Failure("the broker left this partition out of its answer"))
+    missing = ListedOffset(failure=LEFT_OUT)
     listed = {(topic, p.partition_index): missing for topic, wanted in topics.items() for p in wanted}
     seen = set()
     for topic in present(send(broker_id, request).topics):
         for answer in present(topic.partitions):
             key = (topic.name, answer.partition_index)
             if key in seen:
-                listed[key] = ListedOffset(failure=Failure("the broker's answer holds a partition twice"))
+                listed[key] = ListedOffset(failure=ANSWERED_TWICE)
             elif key in listed:
                 listed[key] = (
                     ListedOffset(answer.offset, timestamp_ms=answer.timestamp)

@@ -58,8 +58,8 @@ class Undecoded:
 
     def before(self, end: int) -> Undecoded:
         """Those that begin before this offset."""
-        begins = self.bounds[:-1]
-        kept = bisect_left(begins, end, key=lambda at: _OFFSETS.unpack_from(self.data, at)[0])
+        count = len(self.bounds) - 1
+        kept = bisect_left(self.bounds, end, hi=count, key=lambda at: _OFFSETS.unpack_from(self.data, at)[0])
         return Undecoded(self.data, self.bounds[: kept + 1])
 
 

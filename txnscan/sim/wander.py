@@ -173,11 +173,11 @@ def wander_and_apply(scenario: Scenario, seed: int, apply: Apply = Apply()) -> R
     done, end = apply.resolve(world, between, simulated)
     _go_on(end, chooser, chooser.randint(0, 20), 0.0, path)
     broken = [(written, found) for written in done.written if (found := harm(written, end)) is not None]
-    risked = [found for written, found in broken if written.accepted and found.invisible]
+    risked = [written.accepted and found.invisible for written, found in broken]
     return Resolved(
         written=len(done.written),
         refused=len(done.plan.refused) if done.plan is not None else 0,
-        accepted=len(risked),
-        harm=[found.why for _, found in broken if found not in risked],
+        accepted=sum(risked),
+        harm=[found.why for (_, found), was_risked in zip(broken, risked, strict=True) if not was_risked],
         results=[f"{result.status}: {result.detail}" for result in done.results],
     )
