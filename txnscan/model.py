@@ -378,7 +378,8 @@ class LoggedTransaction:
 
     whole_from: from there up to this record no offset of the log is missing in what was read. client_version: the
     transactions version of who wrote to the transaction or ended it, 2 where an end raised the epoch; 0 where it is not
-    given. timeout_ms: of the id's transactions. An id that expired has a tombstone: state Dead, with nothing else.
+    given. timeout_ms: of the id's transactions. unknown_fields: what a later Kafka than this version knows has written.
+    An id that expired has a tombstone: state Dead, with nothing else.
     """
 
     offset: int
@@ -392,12 +393,14 @@ class LoggedTransaction:
     start_time_ms: int
     updated_ms: int
     timeout_ms: int = -1
+    unknown_fields: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions)) or "no partitions"
+        unknown = f", with {' and '.join(self.unknown_fields)}, not known here" if self.unknown_fields else ""
         return (
             f"offset {self.offset}: '{self.transactional_id}' {self.state}, producer id {self.producer_id}, epoch "
-            f"{self.producer_epoch}, transactions v{self.client_version}, {partitions}"
+            f"{self.producer_epoch}, transactions v{self.client_version}, {partitions}{unknown}"
         )
 
 
@@ -574,16 +577,16 @@ class Judgement:
     """A verdict with its reason and one sentence in plain words.
 
     late: the transaction is older than the threshold (obligation T). A candidate in KIP-664's sense is hanging and
-    late. outcome: "committed" or "not_committed" where it is known what was decided about this data, "maybe_committed"
-    or "unknown" where it hangs and that is not known (`outcome.py`), else None. outcome_reason: why, in a clause.
+    late. outcome: of what hangs, what was decided about this data (`Outcome`), once the log was read for it; else None.
+    outcome_reason: how that is known, or why not, in a clause.
     """
 
     verdict: Verdict
     reason: Reason
     late: bool
     age_ms: int
-    outcome: str | None
     explanation: str
+    outcome: str | None = None
     outcome_reason: str | None = None
 
 

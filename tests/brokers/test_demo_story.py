@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.process import ROOT
 from txnscan.demo.ports import is_listening
+from txnscan.demo.story import timeout_s
 from txnscan.demo.wait import wait_until
 
 
@@ -45,9 +48,15 @@ def ports(said: str) -> list[int]:
     return [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", said)]
 
 
+@pytest.mark.parametrize(("spark_start_s", "longest_s"), [(0.5, 45), (6.0, 45), (15.0, 60), (24.6, 98), (300.0, 120)])
+def test_where_spark_takes_longer_to_start_transactions_may_last_longer(spark_start_s: float, longest_s: int) -> None:
+    """Else those that are live in the story would have been aborted before the first sweep has looked at them."""
+    assert timeout_s(spark_start_s) == longest_s
+
+
 def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_kafkas_tool_says(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
-        said, errors = process.communicate(timeout=300)
+        said, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     expected = {
         "payments-solo-0": ("maybe_committed", "reports it, and `abort` would delete what was committed"),

@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--random", type=int, default=1_000_000, metavar="N", help="random histories (default: 1000000)"
     )
     parser.add_argument(
-        "--applies", type=int, default=200_000, metavar="N", help="random histories with an apply (default: 200000)"
+        "--applies", type=int, default=100_000, metavar="N", help="random histories with an apply (default: 100000)"
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--processes", type=int, default=2, help="how many to use (default: 2)")

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import importlib
 import importlib.abc
 import importlib.util
+import json
 import os
 import resource
 import signal
@@ -211,14 +213,33 @@ class Replaced(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class QuickFirst:
-    """Tests that try many examples come last: most mutants fall before them."""
+    """The order of a target's tests: those that took long without any change come last. Most mutants fall before them.
+
+    Writes what each took into the file where there is none yet.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._took_s: dict[str, float] = json.loads(file.read_text("utf-8")) if file.exists() else {}
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items.sort(key=lambda item: hypothesis.is_hypothesis_test(item.function))
+        # Rounded, so that tests which take about the same stay in the order in which they were written.
+        items.sort(key=lambda item: round(self._took_s.get(item.nodeid, 0.0), 1))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call":
+            self._took_s[report.nodeid] = report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        if not self._file.exists():
+            self._file.write_text(json.dumps(self._took_s), "utf-8")
 
 
-def start(target: Target, source: str) -> int:
-    """The id of a new process that runs the tests of the target with this source. It exits with pytest's status."""
+def start(target: Target, source: str, took: Path) -> int:
+    """The id of a new process that runs the tests of the target with this source. It exits with pytest's status.
+
+    took: where it stands what each test takes, see QuickFirst.
+    """
     process_id = os.fork()
     if process_id:
         return process_id
@@ -232,17 +253,17 @@ def start(target: Target, source: str) -> int:
         sys.meta_path.insert(0, Replaced(target.file, source))
         plain = ("-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider")
         tests = (str(ROOT / "tests" / test) for test in target.tests)
-        os._exit(pytest.main([*plain, *tests], plugins=[QuickFirst()]))
+        os._exit(pytest.main([*plain, *tests], plugins=[QuickFirst(took)]))
     os._exit(1)
 
 
-def tried(target: Target, mutants: Iterable[Mutant]) -> Iterator[tuple[Mutant, bool]]:
+def tried(target: Target, mutants: Iterable[Mutant], took: Path) -> Iterator[tuple[Mutant, bool]]:
     """Each mutant, and whether it survived, as they end."""
     running: dict[int, Mutant] = {}
     waiting = iter(mutants)
     while True:
         while len(running) < PROCESSES and (mutant := next(waiting, None)) is not None:
-            running[start(target, mutant.source)] = mutant
+            running[start(target, mutant.source, took)] = mutant
         if not running:
             return
         process_id, status = os.wait()
@@ -275,14 +296,16 @@ def prepare(storage: str) -> None:
     hypothesis.settings.load_profile("mutants")
 
 
-def run(target: Target) -> dict[Key, Mutant]:
+def run(target: Target, took: Path) -> dict[Key, Mutant]:
     """The mutants of this target that survived, after the figures are told."""
     preload(module_of(target.file))
-    start(target, ast.unparse(ast.parse(target.source)))
+    # Children look at no object of their parent's to find garbage, and so copy no page for it.
+    gc.freeze()
+    start(target, ast.unparse(ast.parse(target.source)), took)
     if os.wait()[1] != 0:
         sys.exit(f"{target.file}: {', '.join(target.tests)} fail without any change")
     began_s = time.monotonic()
-    results = list(tried(target, mutants_of(target.source, target.function)))
+    results = list(tried(target, mutants_of(target.source, target.function), took))
     lived = {(target.file, m.function, m.change): m for m, survived in results if survived}
     explained = len(lived.keys() & EXPLAINED.keys())
     figures = (len(results), len(results) - len(lived), len(lived), explained, f"{time.monotonic() - began_s:.0f} s")
@@ -299,8 +322,8 @@ def main(arguments: Sequence[str]) -> int:
     lived: dict[Key, Mutant] = {}
     with tempfile.TemporaryDirectory() as storage:
         prepare(storage)
-        for target in chosen:
-            lived |= run(target)
+        for number, target in enumerate(chosen):
+            lived |= run(target, Path(storage) / f"took-{number}.json")
     unexplained = {key: mutant for key, mutant in lived.items() if key not in EXPLAINED}
     for (file, function, change), mutant in unexplained.items():
         say(f"{file}:{mutant.line} {function}: {change}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from txnscan.sim.check import Figures, History, run
 from txnscan.sim.exhaustive import exhaustive
 from txnscan.sim.history import Simulation, accused, overlooked, sweep
-from txnscan.sim.scenarios import SMALL, WIDE, Small, opened
+from txnscan.sim.scenarios import OPENINGS, SMALL, WIDE, Small, opened
 from txnscan.sim.shorten import shortened
-from txnscan.sim.truth import hanging
+from txnscan.sim.truth import hanging, settled
 from txnscan.sim.wander import wander
 
 # Of each world. A wrong verdict names its seed; `txnscan simulate --world WORLD --seed SEED` shows it.
@@ -102,6 +104,31 @@ def test_a_claim_counts_for_the_moment_at_which_it_is_described() -> None:
     assert wrong == []
 
 
+def test_what_is_left_to_a_decision_that_never_completes_is_not_overlooked() -> None:
+    """A PrepareCommit of v2 timed out, yet stands in the log; its coordinator commits by v1, at the epoch before. Who
+    takes over writes the marker of the first, after which the partition refuses that of the second, for good. What a
+    Prepare* does not list may get its marker, for all that anybody can see.
+    """
+    _, wrong, world = run(History(WIDE["unacknowledged-appends"], (), _TIMED_OUT, _DECIDED_TWICE))
+    calm = settled(world)
+    assert [held.metadata.state for held in calm.held.values()] == ["PrepareCommit"]
+    assert len(hanging(world)) == 1
+    (judged,) = sweep(Simulation(calm)).transactions
+    assert (str(judged.judgement.verdict), str(judged.judgement.reason)) == ("indeterminate", "decided")
+    assert wrong == []
+
+
+def test_what_a_partition_is_owed_is_no_outcome_of_what_is_open_there() -> None:
+    """Data that was committed hangs, having lost its marker; transactions later its partition is owed an abort."""
+    name = "holes-in-the-log-v2"
+    watched = replace(WIDE[name], watched=frozenset({_P, _Q}))
+    found, wrong, world = run(History(watched, OPENINGS[name], _OWED, _OWED_ABORT))
+    (judged,) = [one for one in found.transactions if one.observation.topic == "p"]
+    assert (str(judged.judgement.verdict), judged.judgement.outcome) == ("pending_marker", None)
+    assert len(hanging(world)) == 1
+    assert wrong == []
+
+
 _P = ("p", 0)
 _ABORTED_BEFORE_ITS_DATA = (
     ("EndTxn", (1, "a", False, 1)),
@@ -139,4 +166,31 @@ _TAKEN_UP = (
     *((5, ("fence broker", (1,))), (6, ("publish metadata", (3,))), (6, ("write completion", (3, "b"))), (6, _DONE)),
     *((6, ("AddPartitionsToTxn", (3, "b", _P))), (6, _DONE), (10, ("EndTxn", (3, "b", False, 1))), (11, _DONE)),
     (13, ("skip marker", (3, "b", _P))),
+)
+_TIMED_OUT = (
+    *(("InitProducerId", (1, "a")), *_COPIED, ("AddPartitionsToTxn", (1, "a", _P)), *_COPIED),
+    *(("send data", ("a", _P, 1)), ("EndTxn", (1, "a", False, 1)), *_COPIED, ("write marker", (1, "a", _P))),
+    *(("append data", (0,)), ("marker acknowledged", (1, "a", _P)), *_ENDED),
+    *(("AddPartitionsToTxn", (1, "a", _Q)), *_COPIED, ("EndTxn", (1, "a", True, 2)), ("append timeout", (1, "a"))),
+    *(("move leader", (_LOG, 2)), ("fetch", (_LOG, 2)), ("publish metadata", (2,)), ("apply to replicas", (2,))),
+)
+_DECIDED_TWICE = (
+    *((0, ("EndTxn", (1, "a", True, 1))), (2, ("elect coordinators", (2,))), (3, ("load", (2, 0)))),
+    *((6, ("write marker", (2, "a", _Q))), (6, ("pause broker", (2,))), (6, ("fence broker", (2,)))),
+)
+_HERE = ("complete transition", (1, "a"))
+_HEARD = (("publish metadata", (1,)), ("apply to replicas", (1,)))
+_OWED = (
+    *(("pause broker", (1,)), ("fence broker", (1,)), ("resume broker", (1,)), *_HEARD, ("start broker", (2,))),
+    *(("unfence broker", (2,)), ("elect coordinators", (1,)), ("publish metadata", (2,))),
+)
+_OWED_ABORT = (
+    *((0, ("apply to replicas", (2,))), (8, ("elect coordinators", (2,))), (8, ("cut broker off", (2,)))),
+    *((9, ("fence broker", (2,))), *((11, event) for event in _HEARD), (15, ("elect coordinators", (1,)))),
+    *((15, ("unfence broker", (1,))), *zip((15, 16), _HEARD, strict=True), (21, ("elect coordinators", (1,)))),
+    *((23, ("load", (1, 0))), (23, ("link broker again", (2,))), (23, ("AddPartitionsToTxn", (1, "a", _P)))),
+    *((23, _HERE), (24, ("publish metadata", (2,))), (24, ("EndTxn", (1, "a", False, 2))), (29, _HERE)),
+    *((31, ("apply to replicas", (2,))), (31, ("elect coordinators", (2,))), (31, ("unfence broker", (2,)))),
+    *((31, ("publish metadata", (2,))), (33, ("skip marker", (1, "a", _P))), (33, ("publish metadata", (1,)))),
+    (38, ("apply to replicas", (2,))),
 )

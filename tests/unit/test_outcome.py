@@ -101,6 +101,7 @@ class Case:
 
 COMMIT, ABORT = True, False
 GAP = None
+LATER = ("a field of tag 3",)
 NO_MORE = tombstone(0, 0, "X")
 MARKED = {"coordinator_epoch": 0}
 BEFORE = [empty(2), empty(3)]
@@ -275,7 +276,21 @@ CASES = (
         "need not be this data",
         changes={"first_sequence": 5},
     ),
-    Case("a suffix that begins after its epoch", [empty(4), *v1(COMMIT, P, epoch=4)], UNKNOWN, NOT_BACK),
+    Case("a suffix that begins after its epoch", [empty(4), *v1(ABORT, P, epoch=4)], UNKNOWN, NOT_BACK),
+    Case(
+        "a suffix with a later commit, whose marker would have ended what is open if the partition had got it",
+        [empty(4), *v1(COMMIT, P, epoch=4)],
+        MAYBE,
+        "'X' committed at the later epoch 4, which may be of this data, since the transaction log of 'X' does not "
+        "reach back",
+    ),
+    Case("a later commit without this partition", [empty(4), *v1(COMMIT, Q, epoch=4)], UNKNOWN, NOT_BACK),
+    Case(
+        "a later commit of another producer id",
+        [empty(4), *v1(COMMIT, P, epoch=4, producer_id=8)],
+        UNKNOWN,
+        NOT_BACK,
+    ),
     Case(
         "a suffix that begins with a completion by a v2 client at this epoch: it began it",
         [complete(COMMIT, 3, V2), *v2(ABORT, P)],
@@ -707,10 +722,60 @@ CASES = (
         "may lack records",
     ),
     Case(
-        "a commit of the next epoch whose Ongoing record is missing is not of it",
+        "a commit of the next epoch whose Ongoing record is missing may be of it, where epochs are raised by two",
         [*BEFORE, ongoing(3, P), GAP, prepare(COMMIT, 5, P, client=V2), complete(COMMIT, 5, V2)],
+        MAYBE,
+        "committed at the later epoch 5, which may be of this data, since",
+    ),
+    Case(
+        "the commit of the epoch before is not a later one",
+        [*v2(COMMIT, P, epoch=2), ongoing(3, P), GAP, complete(ABORT, 5, V2)],
         UNKNOWN,
         "may lack records",
+        MARKED,
+    ),
+    Case(
+        "the completion of a later commit says nothing by itself",
+        [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 5, V2)],
+        UNKNOWN,
+        "may lack records",
+    ),
+    # what a later Kafka writes
+    Case(
+        "a record of the chain that is not understood",
+        [*BEFORE, ongoing(3, P, unknown_fields=LATER), *v2(ABORT, P)[1:]],
+        UNKNOWN,
+        "the record of 'X' at offset 2 has a field of tag 3, which this version does not know",
+    ),
+    Case(
+        "the same in the commit that names the partition",
+        [*BEFORE, *v2(COMMIT, P, unknown_fields=LATER)],
+        MAYBE,
+        "which this version does not know",
+    ),
+    Case(
+        "a commit at a later epoch, after it",
+        [*BEFORE, ongoing(3, P, unknown_fields=LATER), prepare(COMMIT, 5, P, client=V2), complete(COMMIT, 5, V2)],
+        MAYBE,
+        "committed at the later epoch 5",
+    ),
+    Case(
+        "the completion of a commit at a later epoch, after it",
+        [*BEFORE, ongoing(3, P, unknown_fields=LATER), GAP, complete(COMMIT, 5, V2)],
+        MAYBE,
+        "committed at the later epoch 5",
+    ),
+    Case(
+        "the completion of an abort at a later epoch, after it",
+        [*BEFORE, ongoing(3, P, unknown_fields=LATER), GAP, complete(ABORT, 5, V2)],
+        UNKNOWN,
+        "which this version does not know",
+    ),
+    Case(
+        "a record that is not understood, after all that counts",
+        [*BEFORE, *v2(ABORT, P), *v2(COMMIT, P, epoch=4, unknown_fields=LATER)],
+        NOT,
+        "aborted its transaction of epoch 3",
     ),
     # who has the producer id now
     Case(

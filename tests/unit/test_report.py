@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
-from txnscan.model import Judged, ScanError, Verdict, duration
+from txnscan.judge.outcome import with_outcome
+from txnscan.model import Judged, KnownOutcome, Outcome, ScanError, Verdict, duration
 from txnscan.report.json import dumps, scan_object, stored_object
 from txnscan.report.plain import iso_utc
 from txnscan.report.table import print_sweep
@@ -61,7 +62,7 @@ def test_the_object_holds_what_the_sweep_found() -> None:
         dumps(
             scan_object(
                 scan(
-                    hanging(),
+                    with_outcome(hanging(), KnownOutcome(Outcome.NOT_COMMITTED, "it was aborted")),
                     judged(view("PrepareCommit", 4, (P,)), partition=0),
                     partitions_failed=1,
                     errors=(ScanError("snapshot", "no"),),
@@ -78,9 +79,10 @@ def test_the_object_holds_what_the_sweep_found() -> None:
         *("p", 0, "hanging", "stale_epoch"),
         True,
     )
-    assert (first["transactional_id"], first["coordinator_state"], first["outcome"]) == ("X", "Empty", None)
+    assert (first["transactional_id"], first["coordinator_state"]) == ("X", "Empty")
+    assert (first["outcome"], first["outcome_reason"]) == ("not_committed", "it was aborted")
     assert (first["coordinator_epoch"], first["producer_epoch"], first["start_offset"]) == (0, 3, 100)
-    assert second["outcome"] == "committed"
+    assert second["outcome"] is None
     assert error == {"stage": "snapshot", "broker": None, "topic": None, "partition": None, "error": "no"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -60,8 +61,8 @@ def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, clien
         ),
         (
             head(1) + b"\x02\x02t\x02\x00\x00\x00\x05\x01\x07\x01x" + TIMES + b"\x01\x63\x02yy",
-            logged(State.ONGOING, ("t", 5)),
-            "tags that are not known are passed over, of a topic and of the record",
+            replace(logged(State.ONGOING, ("t", 5)), unknown_fields=("a field of tag 99",)),
+            "tags that are not known are passed over, of a topic and of the record, and those of the record are noted",
         ),
         (
             head() + struct.pack(">ih2sii", 1, 2, "é".encode(), 1, 0) + TIMES,
@@ -73,7 +74,7 @@ def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, clien
             + (b"\x02\x80\x01" + b"t" * 127 + b"\x02\x00\x00\x00\x05\x00")
             + TIMES
             + (b"\x01\x63\xa0\x9c\x01" + b"y" * 20_000),
-            logged(State.ONGOING, ("t" * 127, 5)),
+            replace(logged(State.ONGOING, ("t" * 127, 5)), unknown_fields=("a field of tag 99",)),
             "lengths from 128 on take two bytes, and from 16384 on three",
         ),
         (
@@ -87,6 +88,26 @@ def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, clien
 def test_a_value_is_decoded_as_brokers_write_it(value: bytes, expected: LoggedTransaction, why: str) -> None:
     assert decode(9, 4, "tx-0", value) == expected, why
     assert producer_id(value) == 1000
+
+
+@pytest.mark.parametrize(
+    ("tags", "unknown_fields"),
+    [
+        (b"\x00", ()),
+        (b"\x03\x00\x01x\x01\x01x\x02\x02\x00\x02", ()),
+        (b"\x01\x02\x02\x00\x03", ("transactions version 3",)),
+        (b"\x01\x03\x02\x00\x05", ("a field of tag 3",)),
+        (b"\x02\x04\x01x\x03\x01x", ("a field of tag 3", "a field of tag 4")),
+        (
+            b"\x03\x02\x02\x00\x03\x03\x02\x00\x05\x04\x01x",
+            ("a field of tag 3", "a field of tag 4", "transactions version 3"),
+        ),
+    ],
+)
+def test_what_a_later_kafka_has_written_is_noted(tags: bytes, unknown_fields: tuple[str, ...]) -> None:
+    found = decode(9, 4, "tx-0", head(1) + b"\x01" + TIMES + tags)
+    assert found.unknown_fields == unknown_fields
+    assert str(found).endswith(f"with {' and '.join(unknown_fields)}, not known here") is bool(unknown_fields)
 
 
 def test_a_record_without_a_value_says_that_its_id_expired_and_nothing_else() -> None:
@@ -336,6 +357,7 @@ def test_a_value_that_the_simulator_writes_is_read_back(
         start_time_ms=time_ms,
         updated_ms=time_ms,
         timeout_ms=60_000,
+        unknown_fields=("transactions version 3",) if client == 3 else (),
     )
     assert producer_id(written) == pid
 

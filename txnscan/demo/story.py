@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,9 +42,10 @@ from txnscan.report.table import headline, where
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Long enough for a sweep to find live transactions alive, short enough to watch longer than any of them may live.
-_TIMEOUT_MS = 45_000
-_PROPERTIES = {"transaction.max.timeout.ms": str(_TIMEOUT_MS)}
+# The longest transaction of the brokers: a sweep finds live ones alive, and the demo watches for longer than any lives.
+_TIMEOUT_S_MIN, _TIMEOUT_S_MAX = 45, 120
+# The first sweep through Spark takes up to so many times as long as Spark takes to start, on any machine.
+_STARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,11 @@ def plant_all(cluster: KafkaCluster, wire: Wire, say: Callable[[str], None] = la
     return Scene(torn, planted)
 
 
+def timeout_s(spark_start_s: float) -> int:
+    """The brokers' longest transaction, in seconds, on a machine on which Spark takes so long to start."""
+    return min(_TIMEOUT_S_MAX, max(_TIMEOUT_S_MIN, round(_STARTS * spark_start_s)))
+
+
 def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console, progress: Any) -> None:
     """Starts brokers, plants, sweeps, plans, tells and resolves; ends all that it started, also when interrupted.
 
@@ -84,22 +91,24 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
     say = _teller(console)
     directory = Path(tempfile.mkdtemp(prefix="txnscan-demo-"))
     try:
-        brokers = KafkaCluster(directory, base_port=base_port, say=say, properties=_PROPERTIES)
-        with _terminated_as_interrupted(), brokers as cluster:
-            console.print(f"Three Apache Kafka {cluster.version} brokers run at {cluster.bootstrap_servers}")
-            with cluster.wire() as wire, HealthyTraffic(cluster) as traffic:
-                # First, so that what is live is not past its timeout before it is looked at.
-                say("Starting Spark")
-                spark = spark_session(say=say)
-                scene = plant_all(cluster, wire, say)
-                config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{_TIMEOUT_MS // 1_000}s")
-                _sweep_and_show(spark, cluster, wire, config, scene, traffic, console, progress)
-                hanging = [p for p in scene.planted if p.topic != "backfill"]
-                plan = plan_and_rehearse(wire, config, hanging, console, say)
-                # Held brokers are for trying what the demo did, and this would leave nothing to try it on.
-                tell_and_resolve(wire, config, plan, scene.torn, console, say, resolve=not hold)
-            if hold:
-                _hold(cluster, console)
+        with _terminated_as_interrupted():
+            say("Starting Spark")
+            began_s = time.monotonic()
+            spark = spark_session(say=say)
+            longest_s = timeout_s(time.monotonic() - began_s)
+            properties = {"transaction.max.timeout.ms": str(longest_s * 1_000)}
+            with KafkaCluster(directory, base_port=base_port, say=say, properties=properties) as cluster:
+                console.print(f"Three Apache Kafka {cluster.version} brokers run at {cluster.bootstrap_servers}")
+                with cluster.wire() as wire, HealthyTraffic(cluster) as traffic:
+                    scene = plant_all(cluster, wire, say)
+                    config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{longest_s}s")
+                    _sweep_and_show(spark, cluster, wire, config, scene, traffic, console, progress)
+                    hanging = [p for p in scene.planted if p.topic != "backfill"]
+                    plan = plan_and_rehearse(wire, config, hanging, console, say)
+                    # Held brokers are for trying what the demo did, and this would leave nothing to try it on.
+                    tell_and_resolve(wire, config, plan, scene.torn, console, say, resolve=not hold)
+                if hold:
+                    _hold(cluster, console)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -132,7 +141,7 @@ def _sweep_and_show(
         "Most of these records are back-dated by their producers, by half an hour to two hours, so that they look old "
         "at once: Kafka's tool goes by such times. txnscan shows them, and counts from when it first saw a transaction "
         "before anything may be done about it. Late is what is older than the longest transaction that these brokers "
-        f"allow, {duration(_TIMEOUT_MS)}."
+        f"allow, {duration(config.late_after_ms or 0)}."
     )
     console.print()
     for planted in scene.planted:

@@ -28,7 +28,7 @@ from txnscan.resolve.plan import Plan
 from txnscan.resolve.run import apply_to
 
 _LOOPBACK = "127.0.0.1"
-_TELL_S_MAX = 60
+_TELL_S_MAX = 180
 # Of all that /metrics has, what the story is about.
 _SHOWN = ("txnscan_candidates", "txnscan_open_incidents", "txnscan_blocked_records")
 

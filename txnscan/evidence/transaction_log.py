@@ -8,6 +8,7 @@ the whole list of partitions, with an epoch raised already where the end raises 
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 
 from txnscan.kafka.primitives import Reader
 from txnscan.model import Key, LoggedTransaction, State
@@ -15,7 +16,9 @@ from txnscan.model import Key, LoggedTransaction, State
 _KEY_VERSION = 0
 VALUE_VERSION_MAX = 1
 _FLEXIBLE = 1
-_CLIENT_VERSION_TAG = 2
+# PreviousProducerId, NextProducerId, and ClientTransactionVersion, of which there are 0, 1 and 2.
+_TAGS = (0, 1, 2)
+_CLIENT_VERSION_TAG, _CLIENT_VERSION_MAX = 2, 2
 _PRODUCER_ID = struct.Struct(">hq")
 # In a record batch of version 2.
 _COUNT_AT, _RECORDS_AT = 57, 61
@@ -111,6 +114,7 @@ def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTrans
     partitions = record.partitions(flexible)
     updated_ms, start_time_ms = record.int64(), record.int64()
     tags = record.tags() if flexible else {}
+    client_version = _Record(tags[_CLIENT_VERSION_TAG]).int16() if _CLIENT_VERSION_TAG in tags else 0
     return LoggedTransaction(
         offset=offset,
         whole_from=whole_from,
@@ -119,11 +123,21 @@ def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTrans
         producer_epoch=epoch,
         state=_STATES[status],
         partitions=partitions,
-        client_version=_Record(tags[_CLIENT_VERSION_TAG]).int16() if _CLIENT_VERSION_TAG in tags else 0,
+        client_version=client_version,
         start_time_ms=start_time_ms,
         updated_ms=updated_ms,
         timeout_ms=timeout_ms,
+        unknown_fields=_unknown(tags, client_version),
     )
+
+
+def _unknown(tags: Collection[int], client_version: int) -> tuple[str, ...]:
+    """What of a record is not known here. Brokers pass over tags that they do not know (KIP-915), which is safe for who
+    was downgraded; who judges by what a transition may do is not (KIP-939: tag 3, NextProducerEpoch).
+    """
+    fields = [f"a field of tag {tag}" for tag in sorted(tags) if tag not in _TAGS]
+    later = [f"transactions version {client_version}"] if client_version > _CLIENT_VERSION_MAX else []
+    return (*fields, *later)
 
 
 def _check_version(version: int) -> None:

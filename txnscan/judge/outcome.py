@@ -33,6 +33,11 @@ never had a marker of this producer id; and that nothing was committed, where no
 epoch is over. Everything else is unknown, or `maybe_committed` where a commit was seen anywhere that may be of this
 data, be it that only its completion is left: that forbids an abort as much as a commit.
 
+**What a later Kafka writes is not understood.** Where a record of the chain has fields that are not known here, nothing
+is concluded from it. And wherever nothing can be concluded, a commit of this producer id at any later epoch that names
+the partition forbids an abort too: a later version may raise an epoch by more than one (KIP-939). So does one whose
+partitions are missing, where a record has such fields.
+
 **Decisions never change**, while logs are compacted; so what was proven once stays (`best_known`).
 
 Not covered: a producer that goes from v2 to v1 and back to v2 within one epoch, while exactly those records are
@@ -145,6 +150,10 @@ def _outcome(evidence: OutcomeEvidence) -> KnownOutcome:
     if completed is not None:
         why = f"'{completed.transactional_id}' completed a commit at epoch {o.producer_epoch}"
         return KnownOutcome(Outcome.MAYBE_COMMITTED, f"{why}, and the transaction log lacks which partitions it had")
+    later = _later_commit(logged, o) if doubt is not None else None
+    if later is not None:
+        why = f"'{later.transactional_id}' committed at the later epoch {later.producer_epoch}"
+        return KnownOutcome(Outcome.MAYBE_COMMITTED, f"{why}, which may be of this data, since {doubt}")
     if doubt is None and evidence.owner_epoch == o.producer_epoch:
         doubt = f"'{names[0]}' is still at epoch {o.producer_epoch}, and may yet commit"
     if doubt is None and not _is_over(logged, o):
@@ -170,6 +179,10 @@ def _doubt(evidence: OutcomeEvidence, names: Sequence[str]) -> str | None:
     chain = chain_of(evidence.logged, o)
     if not chain:
         return f"the transaction log of '{names[0]}' does not reach back to before epoch {o.producer_epoch}"
+    strange = next((record for record in chain if record.unknown_fields), None)
+    if strange is not None:
+        unknown = " and ".join(strange.unknown_fields)
+        return f"the record of '{names[0]}' at offset {strange.offset} has {unknown}, which this version does not know"
     broken = next(((a, b) for a, b in pairwise(chain) if not whole(a, b, o)), None)
     if broken is not None:
         a, b = broken
@@ -358,6 +371,18 @@ def _commit_without_partitions(logged: Sequence[LoggedTransaction], o: Observati
         if previous is not None and whole(previous, record, o):
             continue
         if _is_v2(record) or (previous is not None and (o.topic, o.partition) in previous.partitions):
+            return record
+    return None
+
+
+def _later_commit(logged: Sequence[LoggedTransaction], o: Observation) -> LoggedTransaction | None:
+    """A commit of this producer id at a later epoch that had the partition, or may have had it; or None."""
+    not_understood = any(record.unknown_fields for record in logged)
+    for record in logged:
+        if record.producer_id != o.producer_id or record.producer_epoch <= o.producer_epoch:
+            continue
+        named = record.state is State.PREPARE_COMMIT and (o.topic, o.partition) in record.partitions
+        if named or (not_understood and record.state is State.COMPLETE_COMMIT):
             return record
     return None
 

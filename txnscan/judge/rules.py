@@ -95,7 +95,6 @@ def judge(evidence: Evidence) -> Judgement:
         reason=rule.reason,
         late=late(evidence),
         age_ms=age_ms(evidence),
-        outcome=outcome(evidence) if rule.verdict is Verdict.PENDING_MARKER else None,
         explanation=rule.explain(evidence),
     )
 
@@ -135,19 +134,6 @@ def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
         for view in e.coordinators
         if view.describe_error is None and view.state in states and partition in view.partitions
     )
-
-
-def outcome(e: Evidence) -> str | None:
-    """What the coordinator that owes the marker has decided, or None where that need not be about what is open here.
-
-    Under transactions v1 every transaction of a producer has the same epoch: what a lagging replica still shows may
-    have ended before, another way, and a late record may have come after the marker. Where the end raised the epoch
-    (v2, and every fence), the partition refuses what is late.
-    """
-    decided = held_by(e, *_PREPARED)
-    if partition_unproven(e) or any(view.producer_epoch <= e.observation.producer_epoch for view in decided):
-        return None
-    return "committed" if held_by(e, "PrepareCommit") else "not_committed"
 
 
 def owners(e: Evidence) -> tuple[CoordinatorView, ...]:

@@ -389,5 +389,5 @@ def unread(action: Action, partition: Partition, last_stable_offset: int, now_ms
         first_seen_ms=now_ms,
     )
     context = Context(None, None, None, now_ms, 0)
-    judgement = Judgement(Verdict.INDETERMINATE, Reason.PARTITION, False, 0, None, action.why)
+    judgement = Judgement(Verdict.INDETERMINATE, Reason.PARTITION, False, 0, action.why)
     return Judged(Evidence(o, (), context), judgement)

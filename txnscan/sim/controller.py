@@ -74,6 +74,8 @@ def _move(world: World, key: Key, broker_id: int) -> None:
 def _expandable(world: World) -> Iterable[Subject]:
     for key, replicas in world.scenario.partitions:
         now = world.leadership(world.image, key)
+        if len(now.isr) == len(replicas):
+            continue
         believed = world.leads(now.leader, key) if now.leader != NOBODY else None
         if believed is None or believed.epoch != now.epoch or not world.up(now.leader):
             continue

@@ -33,6 +33,7 @@ from txnscan.model import (
     NarrowRow,
     OffsetsRow,
     ReadBatch,
+    Reason,
     Snapshot,
     TransactionKey,
     Verdict,
@@ -290,16 +291,11 @@ def torn(found: Scan, end: World) -> list[Wrong]:
     """Outcomes that the truth contradicts."""
     decided = [judged for judged in found.transactions if judged.judgement.outcome in ("committed", "not_committed")]
     future = settled(end) if decided else end
-    wrong = []
-    for judged in decided:
-        hangs = judged.judgement.verdict is Verdict.HANGING
-        right = _right_of_what_hangs(judged, future) if hangs else _right_of_what_ends(judged, end, future)
-        if not right:
-            wrong.append(replace(_wrong(judged, "its transaction was decided otherwise"), torn=True))
-    return wrong
+    wrong = [judged for judged in decided if not _right(judged, future)]
+    return [replace(_wrong(judged, "its transaction was decided otherwise"), torn=True) for judged in wrong]
 
 
-def _right_of_what_hangs(judged: Judged, future: World) -> bool:
+def _right(judged: Judged, future: World) -> bool:
     """A COMMIT marker must show nothing that was not committed, an ABORT marker must drop nothing that was.
 
     Of what stood there when the partition was read last. What comes late, after that, is of another epoch, at which a
@@ -311,26 +307,7 @@ def _right_of_what_hangs(judged: Judged, future: World) -> bool:
     return known <= {True} if judged.judgement.outcome == "committed" else True not in known
 
 
-def _right_of_what_ends(judged: Judged, end: World, future: World) -> bool:
-    """An outcome contradicts neither what was decided about the data that stands open, nor the marker that ends it.
-
-    Late data may join a later transaction, which ends it its own way; a marker that is skipped leaves the end to one.
-    """
-    identity = _identity(judged)
-    known = {end.decided[txn] for txn in _begun_at(end, *identity) if txn in end.decided}
-    known |= set(_ending(future, *identity))
-    return not known or (judged.judgement.outcome == "committed") in known
-
-
-def _ending(world: World, key: Key, producer_id: int, start_offset: int) -> list[bool]:
-    """Whether the first marker of this producer id after the offset commits; nothing where there is none."""
-    leader = world.leadership(world.image, key).leader
-    log = world.logs[key, leader] if leader != NOBODY else ()
-    markers = (record for _, record in log[start_offset:] if isinstance(record, Marker))
-    return [marker.committed for marker in markers if marker.producer_id == producer_id][:1]
-
-
-def _begun_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None = None) -> set[Txn]:
+def _begun_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None) -> set[Txn]:
     """The transactions whose data a replica has from this offset on, up to the marker that ends it, or to another."""
     begun = set()
     for replica in world.places[key]:
@@ -351,6 +328,9 @@ def something_open(world: World) -> bool:
 def overlooked(end: World) -> list[Wrong]:
     """What hangs in this world and a sweep does not say so, once the cluster is at rest: every broker is back, and
     every coordinator has done what it owes. Nothing but what hangs is open then, and one sweep must find all of it.
+
+    A coordinator whose marker is refused for good stays in Prepare* for ever. A sweep cannot know that: of what it does
+    not list it says that it is decided, and what to do.
     """
     # Where an id is hidden, obligation A does not hold, and nothing is promised. Nor is it where a coordinator has
     # loaded a part of its log: what it writes then may be at an epoch that is over.
@@ -364,8 +344,17 @@ def overlooked(end: World) -> list[Wrong]:
     }
     if not left:
         return []
-    named = {_identity(judged) for judged in accused(sweep(Simulation(calm)))}
+    found = sweep(Simulation(calm))
+    stuck = [judged for judged in found.transactions if _is_left_to_a_decision(judged, calm)]
+    named = {_identity(judged) for judged in (*accused(found), *stuck)}
     return [Wrong(*identity, "", "", "it hangs, and a sweep at rest did not say so") for identity in left - named]
+
+
+def _is_left_to_a_decision(judged: Judged, calm: World) -> bool:
+    """Whether a sweep says so, and some coordinator stays in Prepare* with this producer id."""
+    held = (held.metadata for held in calm.held.values() if held.metadata.state in ("PrepareCommit", "PrepareAbort"))
+    said = (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.DECIDED)
+    return said and judged.observation.producer_id in {metadata.producer_id for metadata in held}
 
 
 def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> list[Wrong]:

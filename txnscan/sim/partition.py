@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from txnscan.model import Key
 from txnscan.sim.records import (
-    NOBODY,
     Log,
     Produce,
     TransactionLogRecord,
@@ -20,16 +19,17 @@ from txnscan.sim.world import World
 
 
 def _fetches(world: World) -> Iterable[Subject]:
-    for key, replicas in world.scenario.partitions:
+    running = {b: broker.replicas.leaderships for b, broker in world.brokers.items() if broker.run == "up"}
+    for number, (key, replicas) in enumerate(world.scenario.partitions):
         for follower in replicas:
-            if not world.up(follower):
+            if follower not in running:
                 continue
-            followed = world.leadership(world.brokers[follower].replicas, key)
+            followed = running[follower][number]
             leader = followed.leader
-            if leader in (NOBODY, follower) or not world.up(leader):
+            if leader == follower or leader not in running:
                 continue
-            believed = world.leads(leader, key)
-            if believed is None or believed.epoch != followed.epoch:
+            believed = running[leader][number]
+            if believed.leader != leader or believed.epoch != followed.epoch:
                 continue
             # A fetch that brings nothing and shows the leader nothing new is left out.
             if not _alike(world.logs[key, follower], world.logs[key, leader]) or world.would_advance(leader, key):

@@ -19,50 +19,49 @@ _THREADS = 16
 _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="txnscan-sim")
 
 
-class _Conversation:
-    """Runs only while it is its turn."""
-
-    def __init__(self) -> None:
-        self.turn = Semaphore(0)
-        self.over = False
-
-
 class Turns:
     """Who goes on."""
 
     def __init__(self, seed: int) -> None:
         self._chooser = random.Random(seed)  # noqa: S311
         self._here = local()
-        self._handed_over = Semaphore(0)
+        # The turn of each conversation that is under way, and what is released when the last one is over.
+        self._under_way: list[Semaphore] = []
+        self._all_over = Semaphore(0)
 
     def hand_over(self) -> None:
-        """Within a conversation: lets another go on, and waits for its turn."""
-        conversation: _Conversation | None = getattr(self._here, "conversation", None)
-        if conversation is not None:
-            self._handed_over.release()
-            conversation.turn.acquire()
+        """Within a conversation: lets another go on, and waits for its turn, which chance may give it at once."""
+        turn: Semaphore | None = getattr(self._here, "turn", None)
+        if turn is not None and self._go_on() is not turn:
+            turn.acquire()
 
     def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """The results, in the order of the items. Raises what a call raises."""
-        under_way: list[_Conversation] = []
         results: list[Future[Result]] = []
         for item in items:
-            under_way.append(_Conversation())
-            results.append(_pool.submit(self._converse, under_way[-1], call, item))
-        while under_way:
-            conversation = self._chooser.choice(under_way)
-            conversation.turn.release()
-            self._handed_over.acquire()
-            if conversation.over:
-                under_way.remove(conversation)
+            self._under_way.append(Semaphore(0))
+            results.append(_pool.submit(self._converse, self._under_way[-1], call, item))
+        if results:
+            self._go_on()
+            self._all_over.acquire()
         return [result.result() for result in results]
 
-    def _converse(self, conversation: _Conversation, call: Callable[[Item], Result], item: Item) -> Result:
-        self._here.conversation = conversation
-        conversation.turn.acquire()
+    def _go_on(self) -> Semaphore:
+        """Gives somebody the turn: whose it is now."""
+        turn = self._chooser.choice(self._under_way)
+        if turn is not getattr(self._here, "turn", None):
+            turn.release()
+        return turn
+
+    def _converse(self, turn: Semaphore, call: Callable[[Item], Result], item: Item) -> Result:
+        turn.acquire()
+        self._here.turn = turn
         try:
             return call(item)
         finally:
-            self._here.conversation = None
-            conversation.over = True
-            self._handed_over.release()
+            self._here.turn = None
+            self._under_way.remove(turn)
+            if self._under_way:
+                self._go_on()
+            else:
+                self._all_over.release()

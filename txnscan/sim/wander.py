@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -69,10 +70,17 @@ def at_random(world: World, chooser: random.Random, fault_chance: float) -> Even
     names, weights = _kinds(world.scenario.faults, chooser.random() < fault_chance)
     if not names:
         return None
-    for name in dict.fromkeys(chooser.choices(names, cum_weights=weights, k=_PICKS)):
+    impossible = set()
+    # As `choices` does it, and a kind is looked up only when its turn comes.
+    for drawn in [chooser.random() for _ in range(_PICKS)]:
+        name = names[bisect(weights, drawn * weights[-1], 0, len(names) - 1)]
+        if name in impossible:
+            continue
         if subjects := tuple(TRANSITIONS[name].when(world)):
             return (name, chooser.choice(subjects))
-    possible = {name: subjects for name in names if (subjects := tuple(TRANSITIONS[name].when(world)))}
+        impossible.add(name)
+    rest = (name for name in names if name not in impossible)
+    possible = {name: subjects for name in rest if (subjects := tuple(TRANSITIONS[name].when(world)))}
     if not possible:
         return None
     weights = tuple(_FAULT_WEIGHTS.get(n, 1.0) * _WEIGHTS.get(n, 1.0) for n in possible)

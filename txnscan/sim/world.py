@@ -10,7 +10,7 @@ acknowledged, and so cannot be lost; a Prepare* that was appended, and not ackno
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
@@ -59,11 +59,11 @@ class Scenario:
     faults: frozenset[str] = frozenset()
     watched: frozenset[Key] = frozenset()
 
-    @property
+    @cached_property
     def brokers(self) -> tuple[int, ...]:
         return tuple(sorted({b for _, replicas in self.partitions for b in replicas}))
 
-    @property
+    @cached_property
     def partitions(self) -> tuple[tuple[Key, tuple[int, ...]], ...]:
         """The partitions of topics, then those of `__transaction_state`."""
         log = tuple(((TRANSACTION_STATE_TOPIC, k), replicas) for k, replicas in enumerate(self.coordinators))
