@@ -35,3 +35,10 @@ def test_what_grows_is_found(name: str) -> None:
     assert used.grown() == []
     getattr(used, name)[:] = [float(sample) for sample in range(100)]
     assert len(used.grown()) == 1
+
+
+@pytest.mark.parametrize("name", ["threads", "files"])
+def test_a_sweep_that_is_under_way_whenever_it_is_looked_does_not_count_as_growth(name: str) -> None:
+    used = Used(*([50.0] * 100 for _ in range(3)))
+    getattr(used, name)[76:] = [60.0] * 24
+    assert used.grown() == []

@@ -3,7 +3,8 @@
 A real cluster of three brokers with what the demo plants, swept again and again while brokers are killed, paused and
 restarted; beside it a cluster that is down. The endpoint is scraped and a webhook is told meanwhile. This must hold:
 
-- memory, threads and sockets of the process do not grow: medians of the last quarter against those of the second;
+- memory, threads and sockets of the process do not grow, from the second quarter to the last: of memory the median, of
+  threads and sockets the fewest, for a sweep under way has its own and ends them, and what leaks is never given back;
 - the cluster that is up is swept on, and whatever is called a candidate was planted;
 - each incident is told once when it opens and once when it closes, and the closing comes when a marker ended it.
 
@@ -45,8 +46,8 @@ from txnscan.watch.process import Watch
 
 # Growth of what is used that is still called flat: an allocator keeps what it once had.
 GROWTH_MAX_MB, GROWTH_MAX_COUNT = 16.0, 4
-# A sample every so many sweeps.
-SAMPLE_EVERY = 10
+# The endpoint is scraped every so many sweeps.
+SCRAPE_EVERY = 10
 
 
 @dataclass
@@ -64,10 +65,14 @@ class Used:
         self.files.append(len(os.listdir("/proc/self/fd")))  # noqa: PTH208
 
     def growth(self) -> dict[str, tuple[float, float]]:
-        """Medians of the second quarter and of the last one: the first is for what is made once."""
+        """In the second quarter and in the last one: the first is for what is made once."""
         return {
-            name: (round(_median(values, 1), 1), round(_median(values, 3), 1))
-            for name, values in (("memory MB", self.memory_mb), ("threads", self.threads), ("files", self.files))
+            name: (round(of(_quarter(values, 1)), 1), round(of(_quarter(values, 3)), 1))
+            for name, values, of in (
+                ("memory MB", self.memory_mb, statistics.median),
+                ("threads", self.threads, min),
+                ("files", self.files, min),
+            )
         }
 
     def grown(self) -> list[str]:
@@ -138,18 +143,18 @@ def run(sweeps: int, *, seed: int, directory: Path) -> tuple[dict[str, Any], lis
         (swept, down) = watch.clusters
         accused: set[str] = set()
         fates: Counter[str] = Counter()
-        next_sample = next_fault = 0
+        next_scrape = next_fault = 0
         fault: threading.Thread | None = None
         while (done := sum(swept.watched.sweeps.values())) < sweeps:
             time.sleep(0.02)
             scan = swept.watched.scan
             if scan is not None:
                 accused |= {j.observation.topic for j in scan.candidates}
-            if done < next_sample:
-                continue
-            next_sample = done + SAMPLE_EVERY
-            urllib.request.urlopen(f"{watch.endpoint.url}/metrics", timeout=30).close()
             used.sample()
+            if done < next_scrape:
+                continue
+            next_scrape = done + SCRAPE_EVERY
+            urllib.request.urlopen(f"{watch.endpoint.url}/metrics", timeout=30).close()
             if done >= next_fault and (fault is None or not fault.is_alive()):
                 next_fault = done + max(20, sweeps // 20)
                 kind = rng.choice(("kill", "stop", "pause"))
@@ -217,9 +222,9 @@ def _strike(cluster: KafkaCluster, kind: str, broker_id: int) -> None:
     cluster.start_broker(broker_id)
 
 
-def _median(values: Sequence[float], quarter: int) -> float:
+def _quarter(values: Sequence[float], quarter: int) -> Sequence[float]:
     size = len(values) // 4
-    return statistics.median(values[quarter * size : (quarter + 1) * size])
+    return values[quarter * size : (quarter + 1) * size]
 
 
 if __name__ == "__main__":
