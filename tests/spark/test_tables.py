@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -72,10 +73,41 @@ def empty(opens: Opens, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+# Tables to which these sweeps were written, in a process that has ended since.
+After = Callable[..., Tables]
+
+
+@pytest.fixture(scope="module")
+def written(opens: Opens, empty: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Where tables are that these sweeps were written to. Many tests begin alike, and a write takes Spark seconds."""
+    made: list[tuple[tuple[Scan, ...], Path]] = [((), empty)]
+
+    def find(*sweeps: Scan) -> Path:
+        for known_sweeps, there in made:
+            if known_sweeps == sweeps:
+                return there
+        there = tmp_path_factory.mktemp("written") / "tables"
+        shutil.copytree(empty, there)
+        for sweep in sweeps:
+            opens(str(there)).write(sweep)
+        made.append((sweeps, there))
+        return there
+
+    return find
+
+
 @pytest.fixture
-def tables(opens: Opens, location: str, empty: Path) -> Tables:
-    shutil.copytree(empty, location)
-    return opens(location)
+def after(opens: Opens, location: str, written: Callable[..., Path]) -> After:
+    def copied(*sweeps: Scan) -> Tables:
+        shutil.copytree(written(*sweeps), location)
+        return opens(location)
+
+    return copied
+
+
+@pytest.fixture
+def tables(after: After) -> Tables:
+    return after()
 
 
 def next_sweep(number: int, *transactions: Judged, **changes: Any) -> Scan:
@@ -115,8 +147,8 @@ def test_a_sweep_leaves_every_transaction_its_candidates_its_errors_and_itself(
     assert (last["hanging"], last["candidates"], last["complete"], last["partitions_answered"]) == (2, 1, False, 1)
 
 
-def test_times_are_stored_in_utc(spark: SparkSession, tables: Tables, location: str) -> None:
-    tables.write(scan(ORPHAN))
+def test_times_are_stored_in_utc(spark: SparkSession, after: After, location: str) -> None:
+    tables = after(scan(ORPHAN))
     started = datetime.fromtimestamp(NOW_MS / 1000, UTC)
     (row,) = tables.read(OPEN_TRANSACTIONS, "sweep-1", ("started_at", "sweep_date"))
     assert row == {"started_at": started, "sweep_date": started.date()}
@@ -148,25 +180,25 @@ def test_a_sweep_that_broke_off_before_its_last_row_is_not_visible(tables: Table
     assert tables.last_sweep() is None
 
 
-def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(tables: Tables) -> None:
-    tables.write(scan(YOUNG))
+def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(after: After) -> None:
+    tables = after(scan(YOUNG))
     assert tables.last_seen("cluster-1")() == {YOUNG.observation.transaction_key: Sighting(NOW_MS, 3)}
     assert tables.unresolved("cluster-1")() == {YOUNG.observation.transaction_key: Incident(NOW_MS, None)}
     assert tables.last_seen("another cluster")() == {}
     assert tables.unresolved("another cluster")() == {}
 
 
-def test_what_hangs_keeps_its_age_while_sweeps_cannot_see_it_and_what_does_not_starts_anew(tables: Tables) -> None:
-    tables.write(next_sweep(1, ORPHAN, ONGOING))
+def test_what_hangs_keeps_its_age_while_sweeps_cannot_see_it_and_what_does_not_starts_anew(after: After) -> None:
+    tables = after(next_sweep(1, ORPHAN, ONGOING))
     tables.write(next_sweep(2, DOUBTFUL, proven={}))
     assert set(tables.unresolved("cluster-1")()) == {ORPHAN.observation.transaction_key}
     assert set(tables.last_seen("cluster-1")()) == {DOUBTFUL.observation.transaction_key}
 
 
-def test_a_sweep_of_some_topics_does_not_end_the_ages_of_the_others(tables: Tables) -> None:
-    tables.write(next_sweep(1, ONGOING))
+def test_a_sweep_of_some_topics_does_not_end_the_ages_of_the_others(after: After) -> None:
+    tables = after(next_sweep(1, ORPHAN, ONGOING))
     tables.write(next_sweep(2, scope="topic=x"))
-    assert set(tables.last_seen("cluster-1")()) == {ONGOING.observation.transaction_key}
+    assert set(tables.last_seen("cluster-1")()) == {one.observation.transaction_key for one in (ORPHAN, ONGOING)}
 
 
 def test_of_two_scopes_that_saw_a_transaction_the_earlier_counts(tables: Tables) -> None:
@@ -192,14 +224,15 @@ def test_what_is_healthy_is_counted_by_topic_and_verdict_and_has_no_row(tables: 
     assert set(tables.last_seen("cluster-1")()) == {one.observation.transaction_key for one in (ORPHAN, ONGOING, owed)}
 
 
-def test_since_when_things_are_open_is_kept_once_however_many_sweeps_there_are(tables: Tables) -> None:
-    for number in range(1, 4):
-        tables.write(next_sweep(number, ONGOING, ORPHAN))
+def test_since_when_things_are_open_is_kept_once_however_many_sweeps_there_are(after: After) -> None:
+    tables = after(next_sweep(1, ORPHAN, ONGOING))
+    for number in (2, 3):
+        tables.write(next_sweep(number, ORPHAN, ONGOING))
     assert len(tables.rows(FIRST_SEEN)) == 2
 
 
-def test_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:
-    tables.write(next_sweep(1, ORPHAN, STALE))
+def test_incidents_are_watched_until_they_are_resolved(after: After) -> None:
+    tables = after(next_sweep(1, ORPHAN, STALE))
     assert set(tables.unresolved("cluster-1")()) == {
         ORPHAN.observation.transaction_key,
         STALE.observation.transaction_key,
@@ -209,8 +242,8 @@ def test_incidents_are_watched_until_they_are_resolved(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("changed", [{"topic_id": "t1"}, {"start_offset": 201}, {"producer_id": 8}, {"partition": 1}])
-def test_another_transaction_does_not_inherit_an_age(tables: Tables, changed: dict[str, Any]) -> None:
-    tables.write(scan(YOUNG))
+def test_another_transaction_does_not_inherit_an_age(after: After, changed: dict[str, Any]) -> None:
+    tables = after(scan(YOUNG))
     another = replace(YOUNG.observation, **changed).transaction_key
     assert another not in {**tables.last_seen("cluster-1")(), **tables.unresolved("cluster-1")()}
 
@@ -238,8 +271,8 @@ def test_the_next_sweep_knows_where_the_last_stable_offset_stood_and_since_when(
     assert (row["groups_blocked"], row["framework"]) == (0, "Flink")
 
 
-def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(tables: Tables) -> None:
-    tables.write(next_sweep(1, ORPHAN, STALE))
+def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(after: After) -> None:
+    tables = after(next_sweep(1, ORPHAN, STALE))
     tables.write(next_sweep(2, ORPHAN, STALE))
     tables.write(next_sweep(3, ORPHAN))
     rows = incidents(tables)
@@ -258,20 +291,20 @@ def test_an_incident_counts_its_sweeps_and_ends_when_a_sweep_proves_it(tables: T
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_an_incident_stays_open_when(tables: Tables, why: str, changes: dict[str, Any]) -> None:
-    tables.write(next_sweep(1, STALE))
+def test_an_incident_stays_open_when(after: After, why: str, changes: dict[str, Any]) -> None:
+    tables = after(next_sweep(1, STALE))
     tables.write(replace(next_sweep(2), **changes))
     assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None, why
 
 
-def test_an_incident_of_a_topic_that_was_created_anew_says_so(tables: Tables) -> None:
-    tables.write(next_sweep(1, STALE))
+def test_an_incident_of_a_topic_that_was_created_anew_says_so(after: After) -> None:
+    tables = after(next_sweep(1, STALE))
     tables.write(next_sweep(2, proven={("p", 1): "t1"}))
     assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_how"] == "topic_recreated"
 
 
-def test_an_incident_that_hangs_again_is_open_again(tables: Tables) -> None:
-    tables.write(next_sweep(1, STALE))
+def test_an_incident_that_hangs_again_is_open_again(after: After) -> None:
+    tables = after(next_sweep(1, STALE))
     tables.write(next_sweep(2))
     tables.write(next_sweep(3, STALE))
     row = incidents(tables)[incident_id("cluster-1", STALE)]
@@ -367,9 +400,9 @@ def test_a_table_of_another_make_is_refused(opens: Opens, location: str) -> None
 
 
 def test_tables_of_an_earlier_version_get_the_columns_that_are_new_and_that_is_said(
-    spark: SparkSession, opens: Opens, tables: Tables, location: str
+    spark: SparkSession, opens: Opens, after: After, location: str
 ) -> None:
-    tables.write(scan(ORPHAN))
+    after(scan(ORPHAN))
     old = f"{location}-old"
     for table in TABLES:
         columns = [c.name for c in table.columns if c.name not in ("warnings", "os_user", "principal")]
@@ -405,8 +438,8 @@ def test_a_creation_that_broke_off_is_taken_up_again(tables: Tables, location: s
     assert len(tables.read(CANDIDATES, "sweep-1")) == 1
 
 
-def test_the_rest_is_not_made_anew_where_the_table_of_sweeps_is_gone(tables: Tables, location: str) -> None:
-    tables.write(scan(ORPHAN))
+def test_the_rest_is_not_made_anew_where_the_table_of_sweeps_is_gone(after: After, location: str) -> None:
+    tables = after(scan(ORPHAN))
     shutil.rmtree(f"{location}/sweeps")
     with pytest.raises(ConfigError, match=r"sweeps of .* is gone or without a _delta_log"):
         tables.create()
@@ -435,8 +468,8 @@ def hanging(start_offset: int, outcome: KnownOutcome) -> Judged:
     return with_outcome(judged(start_offset=start_offset, second_start_offset=start_offset, **marks), outcome)
 
 
-def test_what_is_known_of_an_incident_is_read_back_as_it_was(tables: Tables) -> None:
-    tables.write(next_sweep(1, hanging(100, KNOWN)))
+def test_what_is_known_of_an_incident_is_read_back_as_it_was(after: After) -> None:
+    tables = after(next_sweep(1, hanging(100, KNOWN)))
     (incident,) = tables.unresolved("cluster-1")().values()
     assert incident.known == KNOWN
 
@@ -471,8 +504,8 @@ def test_what_was_known_of_one_epoch_counts_against_an_abort_alone_once_others_h
         assert kept[at]["outcome_reason"] in best.why, pairs[at]
 
 
-def test_what_was_known_of_an_incident_outlives_its_being_resolved(tables: Tables) -> None:
-    tables.write(next_sweep(1, hanging(100, KNOWN)))
+def test_what_was_known_of_an_incident_outlives_its_being_resolved(after: After) -> None:
+    tables = after(next_sweep(1, hanging(100, KNOWN)))
     tables.write(next_sweep(2))
     assert tables.unresolved("cluster-1")() == {}
     tables.write(next_sweep(3, hanging(100, known("unknown", "the log holds nothing"))))
@@ -491,8 +524,8 @@ def test_what_an_apply_learns_is_added_to_what_is_known(tables: Tables) -> None:
     assert kept[200]["outcome"] == "unknown"
 
 
-def test_a_plan_rests_on_the_best_that_is_known_and_on_what_the_last_sweep_could_not_read(tables: Tables) -> None:
-    tables.write(next_sweep(1, hanging(100, KNOWN)))
+def test_a_plan_rests_on_the_best_that_is_known_and_on_what_the_last_sweep_could_not_read(after: After) -> None:
+    tables = after(next_sweep(1, hanging(100, KNOWN)))
     lost = known("unknown", "the log holds nothing", settled=False, log_error="broker 2 cannot be reached")
     tables.write(next_sweep(2, hanging(100, lost)))
     (stored,) = stored_hanging(tables, "sweep-2")
