@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import socket
 import struct
@@ -168,6 +169,25 @@ def test_a_refused_connection_is_told_and_not_tried_again_until_the_broker_has_a
         assert (second.error, second.sent) == (first.error, False), "the broker answers now, and was not asked"
         client.learn([broker(1, start().port)])
         assert client.send(1, ask()).error_code == 0
+
+
+def test_sockets_of_brokers_that_cannot_be_reached_do_not_wait_for_the_garbage_collector() -> None:
+    def open_sockets() -> int:
+        return sum(isinstance(each, socket.socket) and each.fileno() >= 0 for each in gc.get_objects())
+
+    with socket.create_server((ADDRESS, 0)) as taken:
+        nobody = taken.getsockname()[1]
+    with socket.create_server((ADDRESS, 0), backlog=0) as full, socket.create_connection(full.getsockname()):
+        gc.collect()
+        gc.disable()
+        try:
+            before = open_sockets()
+            for port in (nobody, nobody, full.getsockname()[1]):
+                with Client(SOON, [broker(1, port)]) as client:
+                    assert "cannot be reached" in failure(client).error
+            assert open_sockets() == before
+        finally:
+            gc.enable()
 
 
 def test_a_bootstrap_server_is_named_as_such() -> None:

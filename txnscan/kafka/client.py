@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from kafka import errors as kafka_errors
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
@@ -49,6 +50,24 @@ class Send(Protocol):
     def __call__(self, broker_id: int, request: Any) -> Any: ...
 
 
+class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
+    """How connections are made: as kafka-python makes them, but a socket that does not connect is closed. Otherwise it
+    stays open until the garbage collector comes by, one more for each time that a broker which is down is asked.
+
+    kafka-python knows ways to connect by the scheme of a proxy's URL.
+    """
+
+    URL = "txnscan://no-proxy"
+    SCHEMES = ("txnscan",)
+
+    async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
+        try:
+            return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+
+
 class Client:
     """Requests to the brokers that it has been told of.
 
@@ -72,7 +91,7 @@ class Client:
         self.settings = settings
         self._monotonic_s = monotonic_s
         self._sleep = sleep
-        self._configs = settings.client_configs()
+        self._configs = {**settings.client_configs(), "proxy_url": _Sockets.URL}
         self._net = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
         self._net.start()
         self._lock = threading.Lock()
