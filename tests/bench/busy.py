@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.bench.clusters import big, described, session
+from tests.bench.clusters import asked, big, described, session
 from tests.bench.harness import Finding, Grid, Options, Ratio, Side, Work, timed_in_turn
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.findings import Scan
@@ -52,7 +52,8 @@ def compare(options: Options, spark: SparkSession | None) -> Finding:
         for cluster in clusters.values():
             cluster.reset_stats()
         timed, work = timed_in_turn(sides, options.runs)
-        asked = [_asked(name, cluster, len(sides) // 2 * (options.runs + 1)) for name, cluster in clusters.items()]
+        calls = len(sides) // 2 * (options.runs + 1)
+        averages = [[name, *asked(cluster, calls)] for name, cluster in clusters.items()]
     whats = [FIND_HANGING, SWEEP][: len(sides) // 2]
     return Finding(
         "busy",
@@ -61,7 +62,7 @@ def compare(options: Options, spark: SparkSession | None) -> Finding:
         timed,
         [Ratio(f"{what}, {BUSY}", f"{what}, {QUIET}", _TARGET) for what in whats],
         work,
-        grids=[Grid("what a call asked of the brokers, on average", ("cluster", "requests", "MB received"), asked)],
+        grids=[Grid("what a call asked of the brokers, on average", ("cluster", "requests", "MB received"), averages)],
     )
 
 
@@ -80,9 +81,3 @@ def _seen(name: str, scan: Scan) -> Work:
     waiting = {"groups blocked": sum(impact.groups_blocked or 0 for impact in impacts), "warnings": len(scan.warnings)}
     seen = {"failed": scan.partitions_failed, **waiting, **counted}
     return {f"{what}, {name}": count for what, count in seen.items()}
-
-
-def _asked(name: str, cluster: WireCluster, calls: int) -> list[object]:
-    stats = cluster.stats().values()
-    requests, received = sum(sum(each.requests.values()) for each in stats), sum(each.bytes_sent for each in stats)
-    return [name, requests // calls, received / calls / 1e6]

@@ -62,6 +62,13 @@ def described(shape: ClusterShape) -> dict[str, Any]:
     }
 
 
+def asked(cluster: WireCluster, calls: int) -> tuple[int, float]:
+    """How many requests each of so many calls sent since the brokers began to count, and the MB it got, on average."""
+    stats = cluster.stats().values()
+    requests, received = sum(sum(each.requests.values()) for each in stats), sum(each.bytes_sent for each in stats)
+    return requests // calls, received / calls / 1e6
+
+
 def view_of(bootstrap_servers: str) -> ClusterView:
     """What the first bootstrap server believes."""
     first, *_ = parse_bootstrap_servers(bootstrap_servers)

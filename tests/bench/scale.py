@@ -1,10 +1,10 @@
-"""From 1,000 partitions on 10 brokers to 1,000,000 on 200: time, and memory, of find_hanging and of a sweep.
+"""From 1,000 partitions on 10 brokers to 1,000,000 on 200: what find_hanging and a sweep take and ask for.
 
 Each size and each of the two is measured in a process of its own that runs it twice, and whose brokers are other
 processes' children. Timed: the second call; the first makes the brokers' answers and, for the sweep, the tables.
-Memory is the most that a process ever had (VmHWM), over both calls: of the driver's Python, of its JVMs and of the
-largest Python worker. Bytes for each partition: by how much the memory grows from the second largest size to the
-largest.
+Requests and bytes are the average of both. Memory is the most that a process ever had (VmHWM), over both calls: of the
+driver's Python, of its JVMs and of the largest Python worker. Bytes for each partition: by how much the memory grows
+from the second largest size to the largest.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.bench.clusters import session, shaped
+from tests.bench.clusters import asked, session, shaped
 from tests.bench.harness import (
     Finding,
     Grid,
@@ -33,8 +33,10 @@ from txnscan.sim.wire import WireCluster
 # Partitions, brokers.
 SIZES = ((1_000, 10), (10_000, 20), (100_000, 50), (1_000_000, 200))
 _MASTER = "local[2]"
+_CALLS = 2
 _MEMORY = ("driver", "worker", "jvm")
 _COLUMNS = ("partitions", "brokers", "first s", "second s", "us a partition", "growth of time / of partitions")
+_ASKED = ("requests", "MB received")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Measured:
     first_s: float
     second_s: float
     memory_mb: dict[str, float]
+    requests: int = 0
+    received_mb: float = 0.0
 
 
 def run(options: Options) -> Finding:
@@ -55,7 +59,10 @@ def run(options: Options) -> Finding:
         shape = shaped(options, brokers, partitions)
         with WireCluster(shape) as cluster:
             for name, measure in (("find_hanging", without_spark), ("sweep", on_spark)):
+                cluster.reset_stats()
                 measured = apart(measure, cluster.bootstrap_servers, partitions, shape.hanging)
+                requests, received_mb = asked(cluster, _CALLS)
+                measured = replace(measured, requests=requests, received_mb=received_mb)
                 say(f"  {name}, {partitions:,} partitions: {measured}")
                 found[name].append(measured)
     return Finding(
@@ -95,7 +102,7 @@ def on_spark(bootstrap_servers: str, partitions: int, hanging: int) -> Measured:
 
 
 def _twice(call: Callable[[], Scan], partitions: int, hanging: int) -> Measured:
-    first_s, second_s = (_checked_s(call, partitions, hanging) for _ in range(2))
+    first_s, second_s = (_checked_s(call, partitions, hanging) for _ in range(_CALLS))
     return Measured(first_s, second_s, {"driver": most_memory_mb(), **most_memory_of_spark_mb()})
 
 
@@ -119,8 +126,8 @@ def _grid(name: str, measured: list[Measured], sizes: list[tuple[int, int]]) -> 
         if place:
             growth = (m.second_s / measured[place - 1].second_s) / (partitions / sizes[place - 1][0])
         row = [partitions, brokers, m.first_s, m.second_s, m.second_s / partitions * 1e6, growth]
-        rows.append(row + [round(m.memory_mb[kind]) for kind in kinds])
-    return Grid(name, (*_COLUMNS, *(f"{kind} MB" for kind in kinds)), rows)
+        rows.append([*row, m.requests, m.received_mb, *(round(m.memory_mb[kind]) for kind in kinds)])
+    return Grid(name, (*_COLUMNS, *_ASKED, *(f"{kind} MB" for kind in kinds)), rows)
 
 
 def _growth(name: str, measured: list[Measured], sizes: list[tuple[int, int]]) -> list[str]:
