@@ -185,7 +185,7 @@ def test_sockets_of_brokers_that_cannot_be_reached_do_not_wait_for_the_garbage_c
             for port in (nobody, nobody, full.getsockname()[1]):
                 with Client(SOON, [broker(1, port)]) as client:
                     assert "cannot be reached" in failure(client).error
-            assert open_sockets() == before
+            assert open_sockets() <= before
         finally:
             gc.enable()
 
