@@ -62,13 +62,6 @@ def described(shape: ClusterShape) -> dict[str, Any]:
     }
 
 
-def asked(cluster: WireCluster, calls: int) -> tuple[int, float]:
-    """How many requests each of so many calls sent since the brokers began to count, and the MB it got, on average."""
-    stats = cluster.stats().values()
-    requests, received = sum(sum(each.requests.values()) for each in stats), sum(each.bytes_sent for each in stats)
-    return requests // calls, received / calls / 1e6
-
-
 def view_of(bootstrap_servers: str) -> ClusterView:
     """What the first bootstrap server believes."""
     first, *_ = parse_bootstrap_servers(bootstrap_servers)
@@ -113,6 +106,13 @@ def answers_of(cluster: WireCluster) -> Work:
         "requests": sum(each.requests.get("DescribeProducers", 0) for each in stats),
         "answer bytes": sum(each.bytes_by_api.get("DescribeProducers", 0) for each in stats),
     }
+
+
+def asked(cluster: WireCluster, calls: int) -> tuple[int, float]:
+    """How many requests each of so many calls sent since the brokers began to count, and the MB it got, on average."""
+    stats = cluster.stats().values()
+    requests, received = sum(sum(each.requests.values()) for each in stats), sum(each.bytes_sent for each in stats)
+    return requests // calls, received / calls / 1e6
 
 
 def halves(batches: Sequence[WideBatch], parts: int = 2) -> list[list[WideBatch]]:
