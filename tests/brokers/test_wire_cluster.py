@@ -47,6 +47,7 @@ from txnscan.clock import wall_clock_ms
 from txnscan.config import parse_bootstrap_servers
 from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
+from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.tasks import ClientFactory
@@ -62,9 +63,12 @@ from txnscan.model import (
     BlockedGroup,
     Impact,
     LoggedTransaction,
+    LogRow,
+    NarrowRow,
     Standing,
     TransactionKey,
     Verdict,
+    WideRow,
 )
 from txnscan.scan import scan
 from txnscan.sim.codec import Reader
@@ -804,7 +808,9 @@ class CountedHistory:
         return seen
 
 
-def with_history(cluster: WireCluster, incidents: Iterable[TransactionKey]) -> tuple[Scan, CountedHistory]:
+def with_history(
+    cluster: WireCluster, incidents: Iterable[TransactionKey], engine: Engine | None = None
+) -> tuple[Scan, CountedHistory]:
     history = CountedHistory(incidents)
     config = ScanConfig(cluster.bootstrap_servers)
     servers = parse_bootstrap_servers(config.bootstrap_servers)
@@ -812,13 +818,44 @@ def with_history(cluster: WireCluster, incidents: Iterable[TransactionKey]) -> t
         found = scan(
             config,
             driver,
-            ThreadsEngine(),
+            engine or ThreadsEngine(),
             sweep_id="history",
             now_ms=wall_clock_ms,
             history=history,
             progress=lambda stage, done, total: None,
         )
     return found, history
+
+
+class ApartEngine(ThreadsEngine):
+    """Reads apart from the driver, as executors do, and notes what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_apart: list[type] = []
+
+    @property
+    def driver(self) -> Engine:
+        return ThreadsEngine()
+
+    def read(self, read: Any, batches: Any, row_type: Any, on_progress: Any) -> Any:
+        self.read_apart.append(row_type)
+        return super().read(read, batches, row_type, on_progress)
+
+
+@pytest.mark.parametrize(
+    ("few", "read_apart"),
+    [(1_000, [WideRow, LogRow]), (0, [WideRow, NarrowRow, NarrowRow, LogRow])],
+)
+def test_only_where_many_are_left_to_prove_executors_read_them(
+    monkeypatch: pytest.MonkeyPatch, few: int, read_apart: list[type]
+) -> None:
+    monkeypatch.setattr("txnscan.evidence.reads.DRIVER_READS_MAX", few)
+    engine = ApartEngine()
+    with WireCluster(SHAPE) as cluster:
+        found, _ = with_history(cluster, (), engine)
+    assert found.complete and found.counts[Verdict.HANGING] == SHAPE.hanging
+    assert engine.read_apart == read_apart
 
 
 def test_the_history_is_asked_for_once_however_much_is_open_and_for_no_more_than_is_needed() -> None:

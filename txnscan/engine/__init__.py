@@ -57,6 +57,13 @@ def by_producer_id(views: Iterable[CoordinatorView]) -> dict[int, tuple[Coordina
 class Engine(Protocol):
     """Where reads and judgements run."""
 
+    @property
+    def driver(self) -> Engine:
+        """Reads in this process: for little work, which is done before executors would have begun. Itself, where it
+        reads here anyway.
+        """
+        ...
+
     def read(
         self,
         read: Callable[[Batch], Iterable[Row]],

@@ -21,10 +21,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.engine import Batch, OnProgress, Row, by_producer_id
+from txnscan.engine import Batch, Engine, OnProgress, Row, by_producer_id
 from txnscan.engine.nodes import remedy
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
-from txnscan.engine.threads import THREADS, lanes, read_lanes
+from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
 from txnscan.judge.rules import judge_observation
 from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBatch, WideRow
 
@@ -69,6 +69,11 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+
+    @property
+    def driver(self) -> Engine:
+        """See Engine."""
+        return ThreadsEngine()
 
     def read(
         self,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from txnscan.engine import Batch, OnProgress, Row, by_producer_id
+from txnscan.engine import Batch, Engine, OnProgress, Row, by_producer_id
 from txnscan.judge.rules import judge_observation
 from txnscan.model import Context, CoordinatorView, Judged, Observation
 
@@ -18,6 +18,11 @@ class ThreadsEngine:
 
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = threads
+
+    @property
+    def driver(self) -> Engine:
+        """See Engine."""
+        return self
 
     def read(
         self,

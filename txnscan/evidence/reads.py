@@ -35,6 +35,9 @@ from txnscan.model import (
 NARROW_TRIES = 3
 _RETRY_WAIT_S = 0.25
 NARROW_BATCH_SIZE = 100
+# As many partitions are read in the driver in the time that a job of executors takes to begin and end. The sieve leaves
+# a handful as a rule.
+DRIVER_READS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class Reader:
         batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
         return [
             *unknown,
-            *self._engine.read(ReadNarrow(self._cluster.clients), batches, NarrowRow, on_progress),
+            *self._engine_for(known).read(ReadNarrow(self._cluster.clients), batches, NarrowRow, on_progress),
         ]
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
@@ -154,8 +157,12 @@ class Reader:
             with suppress(Unagreed):
                 known.append(believed.partition(*key))
         batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
-        rows = self._engine.read(ReadOffsets(self._cluster.clients), batches, OffsetsRow, lambda done, total: None)
+        read = self._engine_for(known).read
+        rows = read(ReadOffsets(self._cluster.clients), batches, OffsetsRow, lambda done, total: None)
         return {(row.topic, row.partition): row for row in rows}
+
+    def _engine_for(self, partitions: Sequence[Partition]) -> Engine:
+        return self._engine.driver if len(partitions) <= DRIVER_READS_MAX else self._engine
 
 
 def _failed_and_led(topic: str, failed: Collection[tuple[str | None, int | None]]) -> Callable[[int, int], bool]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -41,6 +42,7 @@ _UNREACHED = (
     kafka_errors.UnsupportedSaslMechanismError,
 )
 _UNTRUSTED = re.compile(r"certificate verify failed: (?P<why>.*?)\.?(?: \(_ssl\.c:\d+\))?$", re.I)
+_PIECE_BYTES = 64 * 1024
 _FRAME_LOGGERS = ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.sasl")
 
 
@@ -48,6 +50,15 @@ class Send(Protocol):
     """Sends one request to one broker and gives its answer, or raises RequestFailed."""
 
     def __call__(self, broker_id: int, request: Any) -> Any: ...
+
+
+class _Socket(socket.socket):
+    """Takes what has arrived in large pieces: kafka-python asks for 4 KB at a time, and answers have megabytes. Each
+    time the thread gives Python away and must get it back.
+    """
+
+    def recv(self, bufsize: int, flags: int = 0) -> bytes:
+        return super().recv(max(bufsize, _PIECE_BYTES), flags)
 
 
 class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
@@ -59,6 +70,9 @@ class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no typ
 
     URL = "txnscan://no-proxy"
     SCHEMES = ("txnscan",)
+
+    def socket(self, family: int = -1, sock_type: int = -1, proto: int = -1) -> socket.socket:
+        return _Socket(family, sock_type, proto)
 
     async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
         try:
