@@ -48,6 +48,7 @@ class Options:
     live_share: float = 0.05
     transactional_ids: int = 100_000
     log_records: int = 300_000
+    long_log_records: int = 5_000_000
     groups: int = 1_000
     segment_batches: int = 400_000
     sweeps: int = 1_000

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.bench import __main__ as bench
-from tests.bench import busy, history, metadata, wide
+from tests.bench import busy, history, long_log, metadata, wide
 from tests.bench.clusters import big
 from tests.bench.harness import (
     DifferentWork,
@@ -109,6 +109,20 @@ def test_a_cluster_at_work_is_measured_beside_a_quiet_one_in_the_same_run() -> N
     (asked,) = finding.grids
     quiet, busier = asked.rows
     assert (quiet[0], busier[0]) == ("quiet", "busy") and quiet[2] < busier[2]
+
+
+def test_a_long_log_is_read_by_the_first_sweep_and_by_none_later() -> None:
+    finding = long_log.run(replace(TINY, long_log_records=10_000))
+    clusters = [long_log.ORPHAN, long_log.SHORT, long_log.NOTHING]
+    assert [each.name for each in finding.timed] == clusters
+    for name, hanging in zip(clusters, (1, 1, 0), strict=True):
+        assert (finding.work[f"failed; {name}"], finding.work[f"hanging; {name}"]) == (0, hanging)
+    (grid,) = finding.grids
+    (_, _, first_mb, _, later_mb), (_, _, short_mb, _, _), (_, _, nothing_mb, _, nothing_later_mb) = grid.rows
+    log_mb = (10_000 - 500) * 100 / 1e6
+    assert min(first_mb - short_mb, first_mb - nothing_mb) > log_mb
+    assert later_mb - nothing_later_mb < log_mb
+    assert "at most 1.1" in shown(finding)
 
 
 def test_the_big_cluster_is_at_work_unless_a_quiet_one_is_asked_for() -> None:

@@ -35,7 +35,8 @@ from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import Undecoded, Wanted, are_many, searched
 from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LogBatch, LogRow, Partition, Permission, RawRecord
 
-_PIECE_BYTES = 8 * 1024 * 1024
+# Several threads have a piece in hand, and the copies made on its way: with 8 MB, 5,000,000 records took 460 MB.
+_PIECE_BYTES = 2 * 1024 * 1024
 # Of the ids that are kept, in one partition of the log. A log that is compacted has a few of each.
 RECORDS_MAX = 200_000
 
