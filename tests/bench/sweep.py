@@ -4,7 +4,8 @@
   cluster. With --tool-brokers K only the first K brokers are asked, and the seconds multiplied. It describes each
   partition at every broker that has a replica of it.
 - ours on Spark: `txnscan.sweep` with tables, the session up and the tables there: the second and later sweeps.
-- ours without: `txnscan.find_hanging`.
+- ours in threads: the same with `engine="threads"` and no Spark, whose tables are written through delta-rs.
+- ours without tables: `txnscan.find_hanging`.
 
 Timed: the calls as a whole; for the tool also the start of its processes, which cannot be avoided with it. Not timed:
 the start of Spark, the first sweep, and what the brokers take to make an answer for the first time: each side has a
@@ -14,6 +15,7 @@ warm-up. The tool is run in fewer rounds, because it takes minutes.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 
 from tests.bench.clusters import big, described, session
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_turn
@@ -23,25 +25,29 @@ from txnscan.findings import Scan
 from txnscan.sim.wire import WireCluster
 
 TOOL = "Kafka's tool, broker by broker"
-ON_SPARK, WITHOUT = "txnscan sweep, Spark and tables, warm", "txnscan find_hanging, no Spark"
-RATIOS = (Ratio(ON_SPARK, TOOL, 20, faster=True), Ratio(WITHOUT, TOOL, 15, faster=True))
+ON_SPARK, IN_THREADS = "txnscan sweep, Spark and tables, warm", "txnscan sweep, threads and tables, warm"
+WITHOUT = "txnscan find_hanging"
+# How many times faster than the tool.
+_TARGETS = {ON_SPARK: 20, IN_THREADS: 20, WITHOUT: 30}
+RATIOS = tuple(Ratio(ours, TOOL, times, faster=True) for ours, times in _TARGETS.items())
 _MASTER = "local[2]"
 
 
 def run(options: Options) -> Finding:
-    """The three in turn."""
+    """All in turn."""
     shape = big(options)
     broker_ids = list(shape.broker_ids)[: options.tool_brokers]
     replicas = [shape.replicas(shape.leader(shape.hanging_ordinal(number))) for number in range(shape.hanging)]
     hanging_there = sum(not {*broker_ids}.isdisjoint(those) for those in replicas)
     with (
         session(_MASTER) as spark,
-        tempfile.TemporaryDirectory(prefix="txnscan-bench-tables-") as tables,
+        tempfile.TemporaryDirectory(prefix="txnscan-bench-tables-") as directory,
         WireCluster(shape) as cluster,
     ):
         kafka = tool(cluster.bootstrap_servers)
         config = ScanConfig(cluster.bootstrap_servers)
-        stored = ScanConfig(cluster.bootstrap_servers, tables=tables)
+        on_spark = replace(config, tables=f"{directory}/spark")
+        in_threads = replace(config, tables=f"{directory}/threads", engine="threads")
 
         def by_tool() -> Work:
             found = tool_broker_by_broker(kafka, broker_ids)
@@ -52,7 +58,8 @@ def run(options: Options) -> Finding:
         timed, work = timed_in_turn(
             [
                 Side(TOOL, by_tool, runs_max=options.tool_runs, times=times),
-                Side(ON_SPARK, lambda: _seen(sweep(spark, stored).scan)),
+                Side(ON_SPARK, lambda: _seen(sweep(spark, on_spark).scan)),
+                Side(IN_THREADS, lambda: _seen(sweep(None, in_threads).scan)),
                 Side(WITHOUT, lambda: _seen(find_hanging(config))),
             ],
             options.runs,
