@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # The longest transaction of the brokers: a sweep finds live ones alive, and the demo watches for longer than any lives.
-_TIMEOUT_S_MIN, _TIMEOUT_S_MAX = 45, 120
-# The first sweep through Spark takes up to so many times as long as Spark takes to start, on any machine.
-_STARTS = 4
+_TIMEOUT_S_MIN, _TIMEOUT_S_MAX = 45, 240
+# The first sweep through Spark takes up to four times as long as Spark takes to start, on any machine. As much again is
+# for one that has become busier since.
+_STARTS = 8
 
 
 @dataclass(frozen=True, slots=True)
