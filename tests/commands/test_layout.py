@@ -184,12 +184,8 @@ def test_only_the_client_opens_connections_to_brokers() -> None:
         == []
     )
     # And what looks at a port to say why there is none; Spark's master is no broker.
-    assert (
-        offenders(
-            "socket", "ssl", allowed=("kafka/connection.py", "kafka/listener.py", "engine/jvm.py", "demo/", WATCHED)
-        )
-        == []
-    )
+    opening = ("kafka/client.py", "kafka/connection.py", "kafka/listener.py", "engine/jvm.py", "demo/", WATCHED)
+    assert offenders("socket", "ssl", allowed=opening) == []
 
 
 def test_pyspark_is_imported_only_where_spark_is_used_and_elsewhere_for_types_alone() -> None:
