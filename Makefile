@@ -17,7 +17,7 @@ help:
 	@echo "make check        test, lint and types"
 	@echo "make prove        about two hours: a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
-	@echo "make bench        about half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
+	@echo "make bench        more than half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
 	@echo "make lock         renew conf/requirements.txt and conf/requirements-dev.txt"
 
 setup: $(VENV)/.ready

@@ -53,8 +53,8 @@ class Send(Protocol):
 
 
 class _Socket(socket.socket):
-    """Takes what has arrived in large pieces: kafka-python asks for 4 KB at a time, and answers have megabytes. Each
-    time the thread gives Python away and must get it back.
+    """Takes what has arrived in large pieces: kafka-python asks for 4 KB at a time, answers have megabytes, and each
+    call releases the interpreter's lock and waits to get it again.
     """
 
     def recv(self, bufsize: int, flags: int = 0) -> bytes:
