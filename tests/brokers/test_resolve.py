@@ -89,7 +89,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
             plan = plan_sweep(None, tables)
             return plan if len(plan.actions) == len(ORPHANS) + 4 else None
 
-        plan = wait_until(planned, "everything had been watched for long enough", 180)
+        plan = wait_until(planned, "everything had been watched for long enough", 180, every_s=2)
         yield World(cluster, wire, config, plan, kept, lost, orphans, revived, same_epoch)
 
 

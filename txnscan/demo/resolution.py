@@ -21,6 +21,8 @@ from txnscan.resolve.plan import Plan, to_json
 from txnscan.resolve.run import apply_to, plan_sweep
 
 _WATCHED_S_MAX = 180
+# Each of these sweeps is stored.
+_SWEEP_EVERY_S = 2.0
 # One outcome is a commit, and of others nothing is known.
 OPTIONS = ("--complete-commits", "--accept-unknown-outcome")
 
@@ -58,7 +60,9 @@ def plan_and_rehearse(
         plan = plan_sweep(None, tables)
         return plan if len(plan.actions) >= len(hanging) else None
 
-    plan = wait_until(planned, "everything that hangs was watched for long enough", _WATCHED_S_MAX)
+    plan = wait_until(
+        planned, "everything that hangs was watched for long enough", _WATCHED_S_MAX, every_s=_SWEEP_EVERY_S
+    )
     path = Path(tables).absolute().parent / "plan.json"
     path.write_text(to_json(plan))
     console.rule("What could be done about it", align="left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 
 from txnscan.demo.admin import create_topic
@@ -16,8 +17,9 @@ _TIMEOUT_MS = 60_000
 # One transaction in so many is aborted.
 _ABORT_EVERY = 4
 _PARTITIONS_EACH = 2
-# The pace of each producer between two transactions: enough to always have some open, and the machine is not theirs.
-_PAUSE_S = 0.02
+# How long each transaction stays open between its writes, and how long its producer rests before the next one: some are
+# always open, and the machine is not theirs.
+_OPEN_S, _PAUSE_S = 0.05, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class HealthyTraffic:
     def _one_transaction(self, producer: Producer, turn: int) -> None:
         commit = turn % _ABORT_EVERY != 0
         for step in range(_PARTITIONS_EACH):
+            if step:
+                time.sleep(_OPEN_S)
             partition = (turn * _PARTITIONS_EACH + step) % self._partitions
             producer.write(self.topic, partition, [b"order %d.%d" % (turn, step)])
         producer.end(commit=commit)

@@ -14,8 +14,10 @@ T = TypeVar("T")
 _POLL_S = 0.05
 
 
-def wait_until(condition: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
-    """The first truthy answer of `condition`, asked again and again.
+def wait_until(
+    condition: Callable[[], T | None], what: str, timeout_s: float = 60.0, *, every_s: float = _POLL_S
+) -> T:
+    """The first truthy answer of `condition`, asked again and again, with a pause of `every_s` in between.
 
     A RequestFailed counts as "not yet": brokers come and go here. Raises DemoError, saying `what` did not happen,
     when the time is up.
@@ -31,4 +33,4 @@ def wait_until(condition: Callable[[], T | None], what: str, timeout_s: float = 
             last_error = f" ({failed.error})"
         if time.monotonic() >= deadline_s:
             raise DemoError(f"waited {timeout_s:.0f} s in vain until {what}{last_error}")
-        time.sleep(_POLL_S)
+        time.sleep(every_s)
