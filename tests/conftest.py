@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.story import Scene, plant_all
@@ -46,14 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with the settings of conf/, as the command line makes it. But a sweep's lives for seconds, and
     this one for minutes: where Java compiles well what it runs, the tests of the tables take a fifth less of the
-    processors.
+    processors. Nor does it collect garbage while tests run beside it.
     """
     from txnscan.engine.session import DRIVER_JAVA_OPTIONS, local_settings, spark_session
 
     for_seconds = local_settings("local[2]")[DRIVER_JAVA_OPTIONS]
     settings = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        DRIVER_JAVA_OPTIONS: f"{for_seconds} -XX:TieredStopAtLevel=4",
+        DRIVER_JAVA_OPTIONS: f"{for_seconds} -XX:TieredStopAtLevel=4 -XX:+UseParallelGC",
     }
     session = spark_session("local[2]", app_name="txnscan-tests", settings=settings)
     yield session
@@ -80,6 +82,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "planted" not in getattr(item, "fixturenames", ()),
         )
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _OneSession(config, log)
+
+
+class _OneSession(LoadFileScheduling):  # type: ignore[misc]
+    """One process has all files that need the Spark session: a second one would have to learn all again."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return "spark" if _needs_session(self.config.rootpath / file) else file
+
+
+@cache
+def _needs_session(file: Path) -> bool:
+    return any(fixture in file.read_text("utf-8") for fixture in ("spark: SparkSession", "opens: Opens"))
 
 
 # Opens the tables at a location.
