@@ -55,6 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for_seconds = local_settings("local[2]")[DRIVER_JAVA_OPTIONS]
     settings = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.ui.enabled": "false",
         DRIVER_JAVA_OPTIONS: f"{for_seconds} -XX:TieredStopAtLevel=4 -XX:+UseParallelGC",
     }
     session = spark_session("local[2]", app_name="txnscan-tests", settings=settings)
