@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# How many processes run tests. On two cores 2 took 792 s for all, 3 took 876: they get in each other's way.
+# How many processes run tests. On two cores 2 took 792 s for all, 3 took 874: they get in each other's way.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
