@@ -86,8 +86,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return _OneSession(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """Where tests are spread by file; who asks for another way gets it from xdist."""
+    return _OneSession(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 class _OneSession(LoadFileScheduling):  # type: ignore[misc]
