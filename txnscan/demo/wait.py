@@ -14,9 +14,7 @@ T = TypeVar("T")
 _POLL_S = 0.05
 
 
-def wait_until(
-    condition: Callable[[], T | None], what: str, timeout_s: float = 60.0, *, every_s: float = _POLL_S
-) -> T:
+def wait_until(condition: Callable[[], T | None], what: str, timeout_s: float = 60.0, *, every_s: float = _POLL_S) -> T:
     """The first truthy answer of `condition`, asked again and again, with a pause of `every_s` in between.
 
     A RequestFailed counts as "not yet": brokers come and go here. Raises DemoError, saying `what` did not happen,
