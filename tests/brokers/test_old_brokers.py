@@ -43,7 +43,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[World]:
-    """Three brokers of 3.5.2, whose jars are fetched by the first one who asks, which is told on the terminal."""
+    """Three brokers of 3.5.2. Where `make setup` has not fetched their jars, the terminal says that it is done now."""
 
     def say(sentence: str) -> None:
         plugins = pytestconfig.pluginmanager

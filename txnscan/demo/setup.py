@@ -1,5 +1,5 @@
 """`python -m txnscan.demo.setup`: what the demo and the tests need besides Python packages: jars, and archives that let
-brokers and Spark start sooner.
+brokers and Spark start sooner. All at once, because downloading mostly waits.
 """
 
 from __future__ import annotations
@@ -7,12 +7,13 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
-from txnscan.demo.jars import java, kafka_jars
+from txnscan.demo.jars import OLD_KAFKA_VERSION, java, kafka_jars
 from txnscan.demo.node import kafka_archive
 from txnscan.demo.producer import Producer
 from txnscan.engine.java import JavaError
@@ -20,24 +21,33 @@ from txnscan.engine.prepare import prepare_spark
 
 
 def main() -> None:
-    """Fetches the jars of Kafka and Delta, and archives what their JVMs load, unless that is in the cache."""
+    """Fetches the jars of Delta, of Kafka and of the old Kafka that tests run too, unless they are in the cache, and
+    archives what JVMs load of the first two.
+    """
 
     def say(sentence: str) -> None:
         print(sentence, file=sys.stderr)  # noqa: T201
 
     try:
-        prepare_spark(say)
-        prepare_kafka(say)
+        # First, so that a Java that is missing is reported before anything is downloaded.
+        java()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda prepare: prepare(say), (prepare_spark, prepare_kafka, fetch_old_kafka)))
     except (DemoError, JavaError) as error:
         sys.exit(f"txnscan: {error}")
 
 
 def prepare_kafka(say: Callable[[str], None]) -> None:
-    """The same of Kafka's brokers. Raises DemoError and JavaError."""
+    """Fetches the jars of brokers, and archives what they load. Raises DemoError and JavaError."""
     archive = kafka_archive(java(), kafka_jars(say=say))
     if archive.file is None:
         say("Archiving the classes that brokers load (some seconds, 50 MB)")
         archive.make(_train)
+
+
+def fetch_old_kafka(say: Callable[[str], None]) -> None:
+    """What tests alone need. Raises DemoError."""
+    kafka_jars(OLD_KAFKA_VERSION, say=say)
 
 
 def _train(options: Sequence[str]) -> bool:
