@@ -57,14 +57,20 @@ print(json.dumps({
 }))
 """
 
-# A server of Spark Connect, whose executors have the nodes' Python.
+# A server of Spark Connect, whose executors have the nodes' Python. PySpark takes it for granted that a local one has
+# port 15002, which another may have.
 CONNECT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import DefaultChannelBuilder
 from txnscan import ScanConfig, sweep
 from txnscan.engine.session import local_settings
+port = int(sys.argv[4])
+DefaultChannelBuilder.default_port = staticmethod(lambda: port)
 builder = SparkSession.builder.remote("local[2]")
+builder = builder.config("spark.connect.grpc.binding.address", "127.0.0.1")
+builder = builder.config("spark.connect.grpc.binding.port", port)
 for name, value in local_settings("elsewhere").items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
@@ -189,8 +195,9 @@ def test_a_session_of_ones_own_is_given_what_its_executors_need_once_whatever_nu
 def test_a_session_of_spark_connect_is_given_it_too(planted: Planted, tmp_path: Path) -> None:
     python = python_of_nodes(tmp_path / "python")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
+    port, *_ = choose_ports(1)
     ran = subprocess.run(
-        [sys.executable, "-c", CONNECT, str(ROOT), planted.bootstrap_servers, str(tmp_path / "tables")],
+        [sys.executable, "-c", CONNECT, str(ROOT), planted.bootstrap_servers, str(tmp_path / "tables"), str(port)],
         cwd=tmp_path, env={**environment, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": HOST},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
