@@ -226,11 +226,12 @@ def with_outcomes(
     found = {e.observation.transaction_key: e for e in decided}
     concluded = []
     for one in judged:
-        which = one.observation.transaction_key
-        evidence = found.get(which)
         if one.judgement.verdict is not Verdict.HANGING:
             concluded.append(one)
-        elif evidence is not None and evidence.contradiction is not None:
+            continue
+        which = one.observation.transaction_key
+        evidence = found.get(which)
+        if evidence is not None and evidence.contradiction is not None:
             contradicted = replace(one.evidence, log_contradiction=evidence.contradiction)
             concluded.append(Judged(contradicted, judge(contradicted)))
         else:

@@ -161,10 +161,12 @@ class Cluster:
         producer_ids = {producer.producer_id for row in suspects.values() for producer in row.open_producers}
         answers = self.ask_holders(producer_ids, on_progress)
         # Nearly always what is left is known before it is known who leads; its leaders are asked for in the same round.
-        _, likely = sift(suspects, always, self.holders(answers, None).holder)
-        agreed = self.agreement({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*likely, *always))})
+        likely = self.holders(answers, None)
+        held, left = sift(suspects, always, likely.holder)
+        agreed = self.agreement({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
         found = self.holders(answers, agreed)
-        held, left = sift(suspects, always, found.holder)
+        if found.claims != likely.claims:
+            held, left = sift(suspects, always, found.holder)
         return Sieve(tuple(held), left, agreed, found.prepared, found.transactional_ids)
 
     def ask_holders(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[HolderAnswers]:

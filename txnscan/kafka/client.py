@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from kafka import errors as kafka_errors
@@ -28,6 +28,7 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.kafka.listener import Listener, look, mismatch
 from txnscan.kafka.oauth import TokenFailed
+from txnscan.kafka.receiving import received
 from txnscan.model import Broker, duration
 
 # What the manager calls the single server that it is given.
@@ -42,7 +43,6 @@ _UNREACHED = (
     kafka_errors.UnsupportedSaslMechanismError,
 )
 _UNTRUSTED = re.compile(r"certificate verify failed: (?P<why>.*?)\.?(?: \(_ssl\.c:\d+\))?$", re.I)
-_PIECE_BYTES = 64 * 1024
 _FRAME_LOGGERS = ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.sasl")
 
 
@@ -50,15 +50,6 @@ class Send(Protocol):
     """Sends one request to one broker and gives its answer, or raises RequestFailed."""
 
     def __call__(self, broker_id: int, request: Any) -> Any: ...
-
-
-class _Socket(socket.socket):
-    """Takes what has arrived in large pieces: kafka-python asks for 4 KB at a time, answers have megabytes, and each
-    call releases the interpreter's lock and waits to get it again.
-    """
-
-    def recv(self, bufsize: int, flags: int = 0) -> bytes:
-        return super().recv(max(bufsize, _PIECE_BYTES), flags)
 
 
 class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
@@ -71,15 +62,21 @@ class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no typ
     URL = "txnscan://no-proxy"
     SCHEMES = ("txnscan",)
 
-    def socket(self, family: int = -1, sock_type: int = -1, proto: int = -1) -> socket.socket:
-        return _Socket(family, sock_type, proto)
-
     async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
         try:
             return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
         except BaseException:
             sock.close()
             raise
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """Makes connections as kafka-python does; what arrives on them is taken as `receiving.py` says."""
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        transport = await super()._build_transport(node, timeout_at)
+        transport._sock_recv = partial(received, transport)
+        return transport
 
 
 class Client:
@@ -194,7 +191,7 @@ class _BrokerConnection:
         fresh = self._manager is None
         while True:
             if self._manager is None:
-                self._manager = KafkaConnectionManager(
+                self._manager = _Manager(
                     self._client._net, bootstrap_servers=[self.broker.address], **self._client._configs
                 )
             try:

@@ -86,7 +86,8 @@ class _Undecoded:
         return self._response_class.parse_header(received)
 
     def decode(self, received: Any) -> Body:
-        return Body(self._version, received.read())
+        # Its own way to read copies twice.
+        return Body(self._version, bytes(memoryview(received)[received.tell() :]))
 
 
 class Counted:
