@@ -88,6 +88,22 @@ def test_of_each_partition_the_commit_is_told_or_that_it_is_unstable(
     assert found == {"g": expected, "after": GroupOffsets(committed={("u", 4): 44})}
 
 
+SHAPES = {
+    "nothing": (partition(0), partition(1)),
+    "nothing of one": (partition(0),),
+    "a commit": (partition(0, 5), partition(1)),
+    "unstable": (partition(0), partition(1, error=UNSTABLE)),
+    "no partitions": (),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(SHAPES)), max_size=8), st.sampled_from([8, 9]))
+def test_each_of_many_groups_is_read_as_it_is_read_alone(shapes: list[str], version: int) -> None:
+    groups = [group(f"g{number}", *SHAPES[shape]) for number, shape in enumerate(shapes)]
+    alone = [decode(answer(one, version=version)) for one in groups]
+    assert decode(answer(*groups, version=version)) == {name: one for found in alone for name, one in found.items()}
+
+
 def test_of_a_group_that_is_refused_nothing_is_known_but_that() -> None:
     assert decode(answer(group("g", error=REFUSED))) == {"g": GroupOffsets(answered(REFUSED))}
 

@@ -14,7 +14,7 @@ to the high watermark, since a read_committed client measures it to the last sta
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -148,6 +148,8 @@ def read_blockage(
     brokers = sorted(broker_ids) if asked_keys else sorted({o.leader for o in of_offsets})
     answers = dict(zip(brokers, in_parallel(ask, brokers), strict=True))
     of_all = [*([hidden] if hidden else []), *(error for one in answers.values() for error in one.errors)]
+    committed = _committed(answers.values())
+    asked = sum(one.failure is None for answer in answers.values() for one in answer.committed.values())
     found: dict[TransactionKey, Blocked] = {}
     for judged in hanging:
         o = judged.observation
@@ -155,7 +157,7 @@ def read_blockage(
         if o.topic == CONSUMER_OFFSETS_TOPIC:
             found[o.transaction_key] = answers[o.leader].of_offsets[o.transaction_key]
         elif key in asked_keys and judged.holds_lso:
-            found[o.transaction_key] = _of_partition(answers.values(), o, of_all)
+            found[o.transaction_key] = _of_partition(committed.get(key, ()), asked, o, of_all)
         else:
             found[o.transaction_key] = Blocked(unknown=(_why_not_asked(judged),))
     of_one = [one.unknown for answer in answers.values() for one in answer.of_offsets.values() if one.unknown]
@@ -337,19 +339,29 @@ def _cleaning(
 # --- what it comes to -------------------------------------------------------------------------------------------------
 
 
-def _of_partition(answers: Iterable[_Answers], o: Observation, why: Iterable[Failure]) -> Blocked:
+def _committed(answers: Iterable[_Answers]) -> Mapping[Key, Sequence[tuple[ListedGroup, int]]]:
+    """The groups that have an offset on each partition, and the offset."""
+    found: dict[Key, list[tuple[ListedGroup, int]]] = defaultdict(list)
+    for broker in answers:
+        for group in broker.listed:
+            offsets = broker.committed.get(group.group)
+            for key, offset in offsets.committed.items() if offsets is not None else ():
+                found[key].append((group, offset))
+    return found
+
+
+def _of_partition(
+    committed: Iterable[tuple[ListedGroup, int]], asked: int, o: Observation, why: Iterable[Failure]
+) -> Blocked:
+    """The groups that stand at its last stable offset. committed: their offsets on it. asked: of how many groups."""
     lso, high_watermark = o.second_last_stable_offset, o.second_high_watermark
     if lso is None or high_watermark is None:
         return Blocked(unknown=(_NO_LSO,))
-    blocked, asked = [], 0
-    for broker in answers:
-        states = {group.group: group.state for group in broker.listed}
-        for name, offsets in broker.committed.items():
-            asked += offsets.failure is None
-            committed = offsets.committed.get((o.topic, o.partition))
-            if committed is not None and lso - _MARKER <= committed <= lso:
-                lag = max(high_watermark - committed, 0)
-                blocked.append(BlockedGroup(name, Standing.AT_LSO, states.get(name), committed, lag))
+    blocked = [
+        BlockedGroup(group.group, Standing.AT_LSO, group.state, offset, max(high_watermark - offset, 0))
+        for group, offset in committed
+        if lso - _MARKER <= offset <= lso
+    ]
     return _kept(blocked, asked, why)
 
 

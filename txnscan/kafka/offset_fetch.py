@@ -93,11 +93,19 @@ def decode(body: Body) -> dict[str, GroupOffsets]:
     answer = Cursor(body.data)
     answer.skip(4)  # the throttle time, which is the client's to wait out
     found: dict[str, GroupOffsets] = {}
+    # What stands where a group has committed nothing at all: the same for all such groups, and most are.
+    nothing: bytes | None = None
     for _ in range(answer.length()):
         name = answer.string() or ""
         group = GroupOffsets()
-        for _ in range(answer.length()):
-            _decode_topic(answer, group)
+        if nothing is not None and answer.data.startswith(nothing, answer.at):
+            answer.skip(len(nothing))
+        else:
+            begin = answer.at
+            for _ in range(answer.length()):
+                _decode_topic(answer, group)
+            if not group.committed and not group.unstable:
+                nothing = answer.data[begin : answer.at]
         error_code = answer.int16()
         answer.tags()
         found[name] = GroupOffsets(answered(error_code)) if error_code != ErrorCode.NONE else group
