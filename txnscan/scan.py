@@ -1,9 +1,9 @@
-"""The story of a sweep, whatever the engine: plan, read wide, sieve, read, ask the coordinators, read again, judge; and
-of what hangs, what was decided about it.
+"""A sweep, whatever the engine: plan, read wide, sieve, read, ask the coordinators, read again, judge; and for what
+hangs, read what was decided about it.
 
-The sieve takes out what a coordinator itself says that it holds (`sieve.py`): on a cluster at work that is nearly all,
-and what is left is proven. From there on the order of the steps is the proof (see `rules.py`). Each step's results are
-plain values in this process before the next begins.
+The sieve takes out the transactions that a coordinator reports as its own (`sieve.py`): on a busy cluster nearly all of
+them. What is left is proven. From there on the order of the steps is the proof (see `rules.py`). Each step's results
+are plain values in this process before the next begins.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def scan(
     reads_log: bool = True,
     reads_impact: bool = False,
 ) -> Scan:
-    """Sweeps the cluster once. reads_log: whether to hold the transaction log against what hangs, and to read outcomes
-    from it. reads_impact: whether to see what hangs blocks, and whose it is.
+    """Sweeps the cluster once. reads_log: whether to check what hangs against the transaction log, and to read outcomes
+    from it. reads_impact: whether to find out what hanging transactions block, and whose they are.
     Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a topic, partition or broker that
     was asked for by name does not exist.
     """
@@ -71,7 +71,7 @@ def scan(
     view = cluster.view()
     unresolved = history.unresolved(view.cluster_id)
     topics = in_scope(config, view)
-    # Where all topics are asked for, those that are not shown would be missed without a word.
+    # Where all topics are asked for, those that brokers do not show would be missed silently.
     hidden_topics = cluster.hidden_topics() if config.scope == "all" else None
     check_scope(config, view, topics)
     max_timeout_ms, config_errors = cluster.max_timeout_ms()
@@ -85,19 +85,21 @@ def scan(
     read_at_ms = now_ms()
     open_wide = suspects(wide.rows)
     incidents = unresolved()
-    # Whatever is held there: only a proven read shows that an incident is over.
+    # Partitions with incidents are read with proof, even if a coordinator holds all that is open there: only a proven
+    # read shows that an incident is over.
     of_incidents = _topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
     sieve = cluster.sieve(open_wide, of_incidents, lambda done, total: progress("ask who holds them", done, total))
     topic_ids = _topic_ids(topics, open_wide) | of_incidents
     say = cluster.say
     unproven = [held_observation(topic_ids[h.key], h, read_at_ms) for h in sieve.held]
+    # Earlier sightings are read only where something is open that has no incident yet.
+    last_seen = history.last_seen(view.cluster_id) if _has_news(unproven, incidents) else None
 
     first, agreed = reader.narrow(
         sieve.left.keys() | of_incidents.keys(), sieve.agreed, lambda done, total: progress("first read", done, total)
     )
-    # Most of the time what hangs has its incident, and then nothing else need be known of it.
-    now_open = {o.transaction_key for o in (*unproven, *observe(topic_ids, sieve.left, first, first, say))}
-    last_seen = history.last_seen(view.cluster_id) if now_open - incidents.keys() else dict
+    if last_seen is None and _has_news(observe(topic_ids, sieve.left, first, first, say), incidents):
+        last_seen = history.last_seen(view.cluster_id)
 
     snapshot, agreed = cluster.snapshot(
         _producer_ids(first) | {p.producer_id for row in sieve.left.values() for p in row.open_producers},
@@ -110,12 +112,12 @@ def scan(
     second, _ = reader.narrow(still_open, agreed, lambda done, total: progress("second read", done, total))
 
     progress("judge", 0, 1)
-    seen = _earliest(incidents, last_seen())
+    seen = _earliest(incidents, last_seen() if last_seen is not None else {})
     observations = with_history(observe(topic_ids, sieve.left, first, second, say), seen)
     context = _context(snapshot, now_ms(), late_after_ms)
     of_held = zip(with_history(unproven, seen), sieve.held, strict=True)
     held = [judge_observation(o, (h.holder,), context) for o, h in of_held]
-    # What is overdue blocks somebody, though nothing about it need be proven.
+    # A held transaction that is overdue may block consumers: how much, its partition's offsets show, without proof.
     offsets = reader.offsets({_key(one) for one in held if not one.healthy}, view)
     judged = [
         *engine.judge(observations, snapshot.views, context),
@@ -183,7 +185,7 @@ def _impacts(
     incidents: Incidents,
     progress: Progress,
 ) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
-    """What each of these blocks, how it came about and whose it is; and what of it could not be seen."""
+    """What each of these blocks, how it came about and whose it is; and warnings of what could not be seen."""
     progress("ask who waits", 0, 1)
     topics = {topic.name: topic for topic in view.topics}
     offsets = topics.get(CONSUMER_OFFSETS_TOPIC)
@@ -218,10 +220,10 @@ def with_outcomes(
     known: Mapping[TransactionKey, KnownOutcome | None],
     decided: Iterable[OutcomeEvidence],
 ) -> list[Judged]:
-    """The same, and of what hangs also what was decided about it: what earlier sweeps know, and what the log shows.
-    Where the log contradicts the coordinators, it is not called hanging.
+    """The same transactions; those that hang with what was decided about them, by earlier sweeps and by the log. Where
+    the log contradicts the coordinators, a transaction is judged again, and is not hanging.
 
-    decided: what the log holds of what was unsettled.
+    decided: what the log holds about the transactions that were unsettled.
     """
     found = {e.observation.transaction_key: e for e in decided}
     concluded = []
@@ -241,15 +243,22 @@ def with_outcomes(
 
 
 def _is_settled(known: KnownOutcome | None, o: Observation) -> bool:
-    """Whether nothing need be read: an epoch that rises while a transaction is open shows that records joined it."""
+    """Whether the log need not be read again. An epoch that rose while the transaction was open shows that records
+    joined it, and the outcome is not settled for those.
+    """
     return known is not None and known.settled and known.producer_epoch == o.producer_epoch
 
 
-def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observation], int | None]:
-    """When an observed transaction was first seen, according to whichever says the earliest.
+def _has_news(observations: Iterable[Observation], incidents: Incidents) -> bool:
+    """Whether one of these has no incident."""
+    return any(o.transaction_key not in incidents for o in observations)
 
-    What is only held was seen without proof, perhaps on a leader that had been deposed: then another transaction may
-    have come to stand at its offset. Under transactions v2 that has another epoch, and must not take over its age.
+
+def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observation], int | None]:
+    """When an observed transaction was first seen: the earliest time that its incident or its last sighting has.
+
+    A transaction that was only held was seen without proof, perhaps on a deposed leader: another transaction may since
+    have begun at the same offset. Under transactions v2 that one has another epoch, and must not inherit the age.
     """
 
     def earliest(o: Observation) -> int | None:
@@ -293,7 +302,9 @@ def _topic_ids(topics: Iterable[Topic], keys: Collection[Key]) -> dict[Key, str]
 
 
 def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) -> None:
-    """That a scope is of something: of nothing, a sweep would say that nothing hangs. topics: those in scope."""
+    """Checks that the scope is not empty: a sweep of nothing would report that nothing hangs. topics: those in scope.
+    Raises ConfigError.
+    """
     for name in config.topic_names:
         indexes = {index for topic in view.topics if topic.name == name for index in topic.indexes}
         if not indexes:
@@ -317,7 +328,7 @@ def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) 
 
 
 def _idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
-    """Of several patterns, those that matched nothing."""
+    """A warning for each pattern that matched no topic, where others did."""
     idle = [p for p in config.topic if not any(re.fullmatch(p, topic.name) for topic in view.topics)]
     return tuple(f"--topic '{printable(pattern)}' matches no topic" for pattern in idle)
 
@@ -351,7 +362,7 @@ def _early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]
 
 
 def _old_brokers(errors: Sequence[ScanError]) -> tuple[str, ...]:
-    """One sentence on the brokers that lack an API, and what cannot be judged for that; nothing where none does."""
+    """One sentence on the brokers that lack an API, and what cannot be judged without it; nothing where none does."""
     lacking: dict[str | None, set[int]] = defaultdict(set)
     for error in errors:
         if error.broker is not None and error.lacks_api in API_SINCE:
