@@ -20,9 +20,17 @@ TABLES_HEAD = """# Tables
 
 Under `--tables`, a path, an object store or catalog.schema. A sweep is visible whole or not at all: its row in `sweeps`
 is written last. Names and types are a contract, and each column has this comment in the table. Times are UTC. New
-columns are added at the end; tables of an earlier version get them at the next sweep, and a line says so. Tables of a
-later schema are refused, and so is a place where one table is gone or damaged while others are in use.
-`txnscan maintain` keeps them small.
+columns are added at the end; tables of an earlier version get them, and the constraints of this one, at the next sweep,
+and a line says so. Tables of a later schema are refused, and so is a place where one table is gone or damaged while
+others are in use. `txnscan maintain` keeps them small.
+
+The tables are not clustered. `ALTER TABLE ... CLUSTER BY` would give one the features `clustering` and
+`domainMetadata`, which delta-rs cannot write and `DROP FEATURE` cannot remove. To get rid of them let a sweep make
+tables at another location, and copy each table in Spark:
+
+```sql
+INSERT OVERWRITE delta.`/data/txnscan-new/sweeps` BY NAME SELECT * FROM delta.`/data/txnscan/sweeps`;
+```
 
 The verdict of a row can be computed again from its column `evidence`. What is healthy is counted in `sweeps.healthy`,
 and has rows with `--store-all` alone. Made from `txnscan/store/schema.py` by `python -m tests.reference`.

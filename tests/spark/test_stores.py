@@ -41,6 +41,26 @@ def sweep(number: int, *transactions: Judged) -> Scan:
     return scan(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500)
 
 
+def test_a_table_that_was_clustered_is_copied_as_the_docs_say_and_then_delta_rs_writes_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    old, new = f"{tmp_path}/old", f"{tmp_path}/new"
+    by_spark = open_tables(old, spark)
+    by_spark.create()
+    spark.sql(f"ALTER TABLE delta.`{old}/sweeps` CLUSTER BY (sweep_id)")
+    by_spark.write(sweep(1, ORPHAN))
+    refused = open_tables(old, None)
+    with pytest.raises(Exception, match="Unsupported table features") as raised:
+        refused.write(sweep(2, ORPHAN))
+    assert "as CLUSTER BY adds them; write it through Spark, or copy" in refused.why_failed(raised.value)
+    copied = open_tables(new, None)
+    copied.create()
+    (copy,) = re.findall(r"```sql\n(INSERT OVERWRITE .*?);\n```", (ROOT / "docs/tables.md").read_text("utf-8"), re.S)
+    spark.sql(copy.replace("/data/txnscan-new", new).replace("/data/txnscan", old))
+    copied.write(sweep(2, ORPHAN))
+    assert sorted(row["sweep_id"] for row in copied.rows(SWEEPS)) == ["sweep-1", "sweep-2"]
+
+
 def test_what_one_writes_the_other_goes_on_with(spark: SparkSession, location: str) -> None:
     by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
     by_rust.create()

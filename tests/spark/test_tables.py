@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +41,7 @@ from txnscan.model import (
     Standing,
 )
 from txnscan.resolve.journal import stored_hanging
-from txnscan.store.delta import By, Row, arrow_rows
+from txnscan.store.delta import CHECKPOINT_INTERVAL, REVISION_PROPERTY, By, Renewal, Row, arrow_rows, properties
 from txnscan.store.delta_rs import DeltaRs
 from txnscan.store.schema import (
     CANDIDATES,
@@ -48,6 +50,7 @@ from txnscan.store.schema import (
     OPEN_TRANSACTIONS,
     RESOLUTIONS,
     SCAN_ERRORS,
+    SCHEMA_REVISION,
     SWEEPS,
     TABLES,
     incident_id,
@@ -411,15 +414,75 @@ def test_tables_of_an_earlier_version_get_the_columns_that_are_new_and_that_is_s
     said: list[str] = []
     upgraded = opens(old)
     upgraded.create(said.append)
-    assert sorted(said) == [
+    assert sorted(said[:2]) == [
         f"{upgraded.delta.name(RESOLUTIONS)} is of an earlier version of txnscan: added os_user, principal",
         f"{upgraded.delta.name(SWEEPS)} is of an earlier version of txnscan: added warnings",
     ]
+    assert said[2:] == [RENEWED.format(old)]
     upgraded.write(next_sweep(2, ORPHAN, warnings=("w",)))
     rows = upgraded.rows(SWEEPS, order=(By("started_at"),))
     assert [row["warnings"] for row in rows] == [None, ["w"]]
     upgraded.create(said.append)
-    assert len(said) == 2
+    assert len(said) == 3
+
+
+RENEWED = "{} is of an earlier version of txnscan: renewed its constraints and properties"
+
+
+def test_tables_of_an_earlier_revision_get_the_constraints_and_properties_of_this_one(
+    opens: Opens, tables: Tables, location: str
+) -> None:
+    """Once: what is there and what is new need not be written alike."""
+    narrow = {"verdict_known": "verdict IN ('hanging')", "no_more": "partition < 1000"}
+    tables.delta.renew(OPEN_TRANSACTIONS, Renewal(["verdict_known"], narrow, {"delta.checkpointInterval": "10"}))
+    tables.delta.renew(SWEEPS, Renewal([], {}, {REVISION_PROPERTY: "0"}))
+    with pytest.raises(Exception, match=r"verdict|validation"):
+        tables.write(scan(ONGOING, store_all=True))
+    said: list[str] = []
+    renewed = opens(location)
+    renewed.create(said.append)
+    assert said == [RENEWED.format(location)]
+    checks = {check for check, _ in OPEN_TRANSACTIONS.checks}
+    has = renewed.delta.properties(OPEN_TRANSACTIONS)
+    assert {key.removeprefix("delta.constraints.") for key in has if key.startswith("delta.constraints.")} == checks
+    assert has["delta.checkpointInterval"] == str(CHECKPOINT_INTERVAL)
+    renewed.write(next_sweep(2, ONGOING, store_all=True))
+    assert [row["verdict"] for row in renewed.read(OPEN_TRANSACTIONS, "sweep-2")] == ["ongoing"]
+    guilty = [{**row, "verdict": "guilty"} for row in OPEN_TRANSACTIONS.rows(scan(), [ORPHAN])]
+    with pytest.raises(Exception, match=r"verdict|validation"):
+        renewed.delta.append(OPEN_TRANSACTIONS, arrow_rows(OPEN_TRANSACTIONS.columns, guilty))
+    before = [DeltaTable(f"{location}/{table.name}").version() for table in TABLES]
+    opens(location).create(said.append)
+    assert len(said) == 1
+    assert [DeltaTable(f"{location}/{table.name}").version() for table in TABLES] == before
+
+
+def test_tables_of_a_later_revision_are_written_and_left_as_they_are(tables: Tables) -> None:
+    wider = {"step_known": "step <> 'nothing'"}
+    tables.delta.renew(RESOLUTIONS, Renewal(["step_known"], wider, {}))
+    tables.delta.renew(SWEEPS, Renewal([], {}, {REVISION_PROPERTY: str(SCHEMA_REVISION + 1)}))
+    said: list[str] = []
+    tables.create(said.append)
+    assert said == []
+    assert "nothing" in tables.delta.properties(RESOLUTIONS)["delta.constraints.step_known"]
+
+
+def test_constraints_that_what_is_stored_does_not_keep_are_one_sentence(tables: Tables) -> None:
+    rows = OPEN_TRANSACTIONS.rows(scan(), [ORPHAN])
+    tables.delta.renew(OPEN_TRANSACTIONS, Renewal(["partition_not_negative"], {}, {}))
+    nowhere = arrow_rows(OPEN_TRANSACTIONS.columns, [{**row, "partition": -1} for row in rows])
+    tables.delta.append(OPEN_TRANSACTIONS, nowhere)
+    tables.delta.renew(SWEEPS, Renewal([], {}, {REVISION_PROPERTY: "0"}))
+    with pytest.raises(ConfigError) as raised:
+        tables.create()
+    assert str(raised.value).startswith("--tables: ") and "\n" not in str(raised.value)
+
+
+def test_whoever_changes_a_constraint_or_property_raises_the_revision() -> None:
+    """Else tables that are there keep theirs. Put the new digest here, under the next number."""
+    kept = {table.name: {**properties(table), REVISION_PROPERTY: ""} for table in TABLES}
+    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    assert (SCHEMA_REVISION, digest) == (1, "7190a61c0132")
 
 
 def test_tables_of_a_later_schema_are_refused(spark: SparkSession, tables: Tables, location: str) -> None:

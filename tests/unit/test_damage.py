@@ -22,6 +22,11 @@ CAUSES = [
     ),
     ("java.lang.RuntimeException: file:/t/a.parquet is not a Parquet file.", f"the file /t/a.parquet {DAMAGED}"),
     ("com.fasterxml.jackson.core.io.JsonEOFException: Unexpected end", f"one of the files {DAMAGED}"),
+    (
+        "_internal.CommitFailedError: Unsupported table features required: [DomainMetadata, ClusteredTable]",
+        "the table has features of Delta that delta-rs cannot write, as CLUSTER BY adds them; write it through Spark, "
+        "or copy the tables as docs/tables.md says",
+    ),
     ("something else", None),
 ]
 

@@ -18,6 +18,11 @@ _CAUSES = (
         "this user may not write there; grant that",
     ),
     (r"Read-only file system", "the file system is read-only; mount it for writing"),
+    (
+        r"Unsupported table features required",
+        "the table has features of Delta that delta-rs cannot write, as CLUSTER BY adds them; write it through Spark, "
+        "or copy the tables as docs/tables.md says",
+    ),
 )
 # Spark and Parquet name the file that they could not read.
 _DAMAGED = re.compile(

@@ -1,8 +1,8 @@
-"""What the tables need of Delta, whoever does it: Spark (`spark.py`) or delta-rs (`delta_rs.py`). The same tests hold
-both.
+"""The operations of Delta that the tables need, done by Spark (`spark.py`) or by delta-rs (`delta_rs.py`). The same
+tests run against both.
 
-Names of columns and tables, and the expressions of a merge, are the program's own. What came from outside is a value:
-in a condition, or in rows.
+Names of columns and tables, and the expressions of a merge, are the program's own. What comes from outside is only ever
+a value, in a condition or in rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import stamina
 
 from txnscan.engine.rows import arrow_type, plain
-from txnscan.store.schema import SCHEMA_VERSION, Column, Table
+from txnscan.store.schema import SCHEMA_REVISION, SCHEMA_VERSION, Column, Table
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -25,9 +25,11 @@ CONFLICT_TRIES = 5
 # Commits from one checkpoint of a table's log to the next. Delta's own 10 makes every tenth sweep take twice as long,
 # and fifty small commits are read as quickly as ten.
 CHECKPOINT_INTERVAL = 50
-# As long as Delta keeps files that were removed. It would keep its log for 30 days, and each sweep lists all of it.
+# As long as Delta keeps files that were removed. Its default for the log is 30 days, and each sweep lists all of it.
 LOG_DAYS = 7
 VERSION_PROPERTY = "txnscan.schemaVersion"
+REVISION_PROPERTY = "txnscan.schemaRevision"
+_CONSTRAINT = "delta.constraints."
 _ARROW = {
     "STRING": pa.string(),
     "INT": pa.int32(),
@@ -49,7 +51,7 @@ class Is:
 
 @dataclass(frozen=True, slots=True)
 class IsNot:
-    """A column that has another value than this, and one at all; None is null."""
+    """A column that has a value, and another than this; with None, any value that is not null."""
 
     column: str
     value: str | int | bool | None
@@ -57,7 +59,7 @@ class IsNot:
 
 @dataclass(frozen=True, slots=True)
 class StartsWith:
-    """A column whose text begins so."""
+    """A column whose text begins with this."""
 
     column: str
     value: str
@@ -122,8 +124,34 @@ class Compacted:
     added: int
 
 
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a table that an earlier version made lacks: names of constraints to drop, constraints to add, each by its
+    name with its condition, and properties to set. A constraint that changed is dropped and added.
+    """
+
+    dropped: Sequence[str]
+    constraints: Mapping[str, str]
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, table: Table, has: Mapping[str, str]) -> Renewal:
+        """What the table lacks. has: its properties."""
+        wanted = properties(table)
+        differs = {key: value for key, value in wanted.items() if has.get(key) != value}
+        changed = [key for key in has if key.startswith(_CONSTRAINT) and has[key] != wanted.get(key)]
+        return cls(
+            [key.removeprefix(_CONSTRAINT) for key in changed],
+            {key.removeprefix(_CONSTRAINT): value for key, value in differs.items() if key.startswith(_CONSTRAINT)},
+            {key: value for key, value in differs.items() if not key.startswith(_CONSTRAINT)},
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.dropped or self.constraints or self.properties)
+
+
 class Delta(Protocol):
-    """The Delta tables of one location. Everything may raise what its library raises; `said` has it in words."""
+    """The Delta tables of one location. Everything may raise what its library raises; `said` puts it into words."""
 
     @property
     def location(self) -> str:
@@ -138,8 +166,8 @@ class Delta(Protocol):
         """The columns that the table has; None where there is no table."""
         ...
 
-    def property(self, table: Table, key: str) -> str | None:
-        """A property of the table."""
+    def properties(self, table: Table) -> dict[str, str]:
+        """The table's properties. Delta keeps CHECK constraints among them."""
         ...
 
     def create(self, table: Table) -> None:
@@ -148,6 +176,10 @@ class Delta(Protocol):
 
     def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
         """Adds columns at the end."""
+        ...
+
+    def renew(self, table: Table, renewal: Renewal) -> None:
+        """Changes constraints and properties. A new constraint is refused where a row breaks it."""
         ...
 
     def read(
@@ -170,7 +202,7 @@ class Delta(Protocol):
         ...
 
     def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
-        """Puts the rows in the place of those to which the conditions apply."""
+        """Replaces the rows to which the conditions apply by these."""
         ...
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
@@ -178,16 +210,16 @@ class Delta(Protocol):
         ...
 
     def delete(self, table: Table, *where: Condition) -> int:
-        """Deletes the rows, and says how many."""
+        """Deletes the rows to which the conditions apply, and returns how many."""
         ...
 
     def compact(self, table: Table) -> Compacted:
-        """Makes few files of many. Who reads or appends meanwhile is not disturbed."""
+        """Makes few files of many. Others may read and append meanwhile."""
         ...
 
     def vacuum(self, table: Table, older_than_hours: int) -> int | None:
-        """Removes files that no version of the table since then has, and commits that are older than the log is kept;
-        says how many files, where that is known.
+        """Removes files that no version of the table since then has, and commits that are older than the log is kept.
+        Returns how many files, where that is known.
         """
         ...
 
@@ -196,7 +228,9 @@ class Delta(Protocol):
         ...
 
     def why_shared(self, scheme: str) -> str | None:
-        """Why two of these could both commit to a location of this scheme, in a sentence; None where one fails."""
+        """Why two processes could both make the same commit at a location of this scheme, in a sentence; None where one
+        of them fails.
+        """
         ...
 
     def is_conflict(self, error: BaseException) -> bool:
@@ -204,18 +238,19 @@ class Delta(Protocol):
         ...
 
     def said(self, error: BaseException) -> str:
-        """What an error says, on one line."""
+        """The words of an error, on one line."""
         ...
 
 
 def properties(table: Table) -> dict[str, str]:
-    """What Delta is told of a table, whoever makes it: the version of its schema, and its constraints."""
+    """The Delta properties of a table, whoever creates it: the version of its schema, and its constraints."""
     return {
         VERSION_PROPERTY: str(SCHEMA_VERSION),
+        REVISION_PROPERTY: str(SCHEMA_REVISION),
         "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
         "delta.logRetentionDuration": f"interval {LOG_DAYS} days",
         **({"delta.enableChangeDataFeed": "true"} if table.change_feed else {}),
-        **{f"delta.constraints.{check}": condition for check, condition in table.checks},
+        **{f"{_CONSTRAINT}{check}": condition for check, condition in table.checks},
     }
 
 

@@ -1,6 +1,6 @@
 """The Delta tables through delta-rs: no JVM, at paths and in object stores. What Spark writes it reads, and vice versa.
 
-A table is looked at anew before each step. Commits are exclusive: delta-rs puts a commit only where there is none, on
+A table is loaded anew before each step. Commits are exclusive: delta-rs puts a commit only where there is none, on
 disks by a hard link, in object stores by a conditional put.
 """
 
@@ -38,6 +38,7 @@ from txnscan.store.delta import (
     NoneOf,
     NotMatched,
     OneOf,
+    Renewal,
     Row,
     StartsWith,
     arrow_of,
@@ -47,7 +48,7 @@ from txnscan.store.delta import (
 from txnscan.store.exclusive import is_local, scheme_of
 from txnscan.store.schema import Column, Table
 
-# What Spark calls a scheme and what object_store calls it.
+# Schemes by Spark's name, with object_store's name for each.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SAID_MAX = 300
 # What stands between an error and its cause, in red.
@@ -59,9 +60,10 @@ _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired
 
 
 class DeltaRs:
-    """See `delta.Delta`. storage_options: of object stores, as delta-rs has them; the environment's count besides.
+    """See `delta.Delta`. storage_options: for object stores, as delta-rs names them; those in the environment count
+    too.
 
-    Raises ConfigError for a location that is none, and for a catalog, which is Spark's.
+    Raises ConfigError for an invalid location, and for a catalog, which only Spark can open.
     """
 
     def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
@@ -79,12 +81,12 @@ class DeltaRs:
         found = self._find(table)
         return None if found is None else frozenset(field.name for field in found.schema().fields)
 
-    def property(self, table: Table, key: str) -> str | None:
+    def properties(self, table: Table) -> dict[str, str]:
         """See Delta."""
-        return self._table(table).metadata().configuration.get(key)
+        return dict(self._table(table).metadata().configuration)
 
     def create(self, table: Table) -> None:
-        """See Delta. In one commit: a table that is there has its constraints."""
+        """See Delta. In one commit, so that no table is there without its constraints."""
         if is_local(scheme_of(self.location)):
             Path(self._uri(table)).mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
@@ -102,6 +104,16 @@ class DeltaRs:
     def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
         """See Delta."""
         self._table(table).alter.add_columns(list(map(_field, columns)))
+
+    def renew(self, table: Table, renewal: Renewal) -> None:
+        """See Delta."""
+        alter = self._table(table).alter
+        for name in renewal.dropped:
+            alter.drop_constraint(name, raise_if_not_exists=False)
+        for name, condition in renewal.constraints.items():
+            alter.add_constraint({name: condition})
+        if renewal.properties:
+            alter.set_table_properties(dict(renewal.properties), raise_if_not_exists=False)
 
     def read(
         self,
@@ -131,7 +143,7 @@ class DeltaRs:
         return from_arrow(_queried(found, sql))
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
-        """See Delta. delta-rs does not look for what an application has written already, so it is looked for here."""
+        """See Delta. delta-rs does not check whether an application's transaction is written already, so this does."""
         found = self._table(table)
         if once is None:
             write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT)
@@ -189,7 +201,7 @@ class DeltaRs:
         return None if self._find(table) is None else self._uri(table)
 
     def why_shared(self, scheme: str) -> str | None:
-        """See Delta. On S3 it rests on a conditional put. Amazon's has it; with other servers of S3 it is tried."""
+        """See Delta. On S3 a commit rests on a conditional put. Amazon has it; other servers of S3 are tried."""
         if scheme not in ("s3", *_SCHEMES):
             return None
         settings = {name.upper(): value for name, value in {**os.environ, **self._options}.items()}
@@ -208,7 +220,7 @@ class DeltaRs:
         return f"{shared}: this server takes no notice of If-None-Match, and puts one commit in the place of another"
 
     def _keeps_what_is_there(self, settings: Mapping[str, str]) -> bool:
-        """Puts a file twice where none may be, and takes it away."""
+        """Whether the server refuses to put a file where there is one. Puts one twice, and deletes it."""
         if find_spec("obstore") is None:
             raise RuntimeError("it needs the library obstore; install txnscan[s3]")
         from obstore import delete, put
@@ -233,7 +245,8 @@ class DeltaRs:
 
     def is_conflict(self, error: BaseException) -> bool:
         """See Delta."""
-        return isinstance(error, CommitFailedError)
+        # A table that delta-rs cannot write at all fails in the same way, every time.
+        return isinstance(error, CommitFailedError) and "Unsupported table features" not in str(error)
 
     def said(self, error: BaseException) -> str:
         """See Delta."""

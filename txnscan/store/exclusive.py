@@ -44,8 +44,8 @@ def is_local(scheme: str) -> bool:
 
 
 def why_not_exclusive(scheme: str, setting: Setting) -> str | None:
-    """Why two applies could both commit to a location of this scheme, and the setting that ends that, in one sentence;
-    None where one of them fails.
+    """Why two applies could both make the same commit at a location of this scheme, and the setting that prevents it,
+    in one sentence; None where one of them fails.
     """
     if is_local(scheme) or setting(_ON_DATABRICKS) is not None:
         return None
@@ -58,7 +58,7 @@ def why_not_exclusive(scheme: str, setting: Setting) -> str | None:
 
 
 def _log_store(scheme: str, setting: Setting) -> str | None:
-    """The log store that is set, None where Delta chooses one itself. The one for all schemes counts first."""
+    """The log store that is set, None where Delta chooses one itself. The setting for all schemes comes first."""
     for name in ("spark.delta.logStore.class", f"spark.delta.logStore.{scheme}.impl"):
         # Delta takes either name.
         store = setting(name) or setting(name.removeprefix("spark."))

@@ -10,7 +10,7 @@ from txnscan.store.delta import By, Is, Row, StartsWith
 from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
 from txnscan.store.tables import Tables
 
-# What makes a transaction on a partition the same one in every sweep.
+# The columns that are read of each table.
 _SWEEP = (
     *("sweep_id", "cluster_id", "started_at", "finished_at", "scope", "complete", "partitions_planned"),
     *("partitions_failed", "hanging", "candidates", "indeterminate", "errors", "warnings", "txnscan_version"),
@@ -65,7 +65,7 @@ def remembered(tables: Tables, cluster_id: str | None, limit: int) -> Remembered
 
 
 def life(tables: Tables, incident_id: str) -> Life:
-    """The life of the incident whose id is this, or begins with it. Raises ConfigError where that is not one."""
+    """The life of the incident whose id is this, or begins with it. Raises ConfigError unless there is exactly one."""
     found = tables.rows(INCIDENTS, StartsWith("incident_id", incident_id), limit=2)
     if len(found) != 1:
         why = "is the beginning of several; give more of it" if found else "is none; `txnscan history` lists them"

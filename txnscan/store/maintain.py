@@ -1,8 +1,8 @@
 """Keeping the tables small: old sweeps go, many small files become few, and files that nobody reads any more go too.
 
-A sweep every five minutes makes 105,000 commits a year. What is never deleted: the incidents and the journal of apply,
-which are small, and of which an earlier outcome forbids an ABORT for ever; the last sweep of each cluster and scope;
-and every sweep since the first that saw an incident which is still open, so that its whole life can be shown.
+A sweep every five minutes makes 105,000 commits a year. Never deleted are the incidents and the journal of apply, which
+are small, and whose outcomes may forbid an ABORT for ever; the last sweep of each cluster and scope; and every sweep
+since the first that saw an incident which is still open, so that its whole life can be shown.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from txnscan.store.delta import Before, By, Is, NoneOf, tried_again
 from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS, TABLES, Table, timestamp
 from txnscan.store.tables import Tables
 
-# Delta's own `delta.deletedFileRetentionDuration`: whoever began to read a week ago may still do so.
+# The default of Delta's `delta.deletedFileRetentionDuration`: a read that began a week ago still finds its files.
 VACUUM_AFTER_HOURS = 168
-# Each has the date of its sweep.
+# Each of these has the date of its sweep.
 _OF_SWEEPS = (CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS)
 
 
@@ -36,7 +36,7 @@ class Maintained:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Sweeps of this day and later are kept. incident_id: the open incident for which it is not later, or None."""
+    """Sweeps of this day and later are kept. incident_id: the open incident that makes the day earlier, or None."""
 
     since: date
     incident_id: str | None = None
@@ -44,7 +44,7 @@ class Kept:
 
 def kept(tables: Tables, keep_ms: int, now_ms: int) -> Kept:
     """What is kept. Raises ConfigError where there are no tables."""
-    # Days that are over go whole.
+    # Only whole days are deleted.
     since = (timestamp(now_ms) - timedelta(milliseconds=keep_ms)).date()
     oldest = tables.rows(
         INCIDENTS,
@@ -71,7 +71,7 @@ def maintain(
     """
     last = NoneOf("sweep_id", frozenset(row["sweep_id"] for row in tables.last_sweeps()))
     done: list[Maintained] = []
-    # `sweeps` is the last of them: until then what is left of a sweep is of one that is visible.
+    # `sweeps` is the last of TABLES: the rows that are left meanwhile are always of sweeps that are still visible.
     for table in TABLES:
         on_table(len(done), len(TABLES))
         done.append(_maintained(tables, table, Before("sweep_date", keep.since), last, vacuum_after_hours))

@@ -1,9 +1,12 @@
 """Every stored column once: its name, its Spark SQL type, what it means, and where its value comes from.
 
-Names and types are a contract that dashboards read. `SCHEMA_VERSION` rises when a column changes its meaning or type;
-new columns may be added at the end of a table without that. Times are UTC timestamps, except where a name ends in
-`_ms`: then it is a number of milliseconds, or a record's own timestamp as the client wrote it, which need not be a
-possible date.
+Names and types are a contract that dashboards read. `SCHEMA_VERSION` rises when a column changes its meaning or type:
+an older txnscan refuses such tables. `SCHEMA_REVISION` rises when a constraint changes, which it may only do to allow
+more: tables that are there get the new one, and an older txnscan can go on writing them. New columns may be added at
+the end of a table without either.
+
+Times are UTC timestamps, except where a name ends in `_ms`: then it is a number of milliseconds, or a record's own
+timestamp as the client wrote it, which need not be a possible date.
 """
 
 from __future__ import annotations
@@ -29,12 +32,13 @@ from txnscan.model import (
 )
 
 SCHEMA_VERSION = 1
+SCHEMA_REVISION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A stored column. type: in Spark SQL, or a dataclass, which becomes a struct, or a tuple of them, an array.
-    `value` takes what the table stores a row of, together with its sweep.
+    """A stored column. type: in Spark SQL, or a dataclass, which becomes a struct, or a tuple of them, an array. value:
+    computes the column from the sweep, and from the item that the row is about.
     """
 
     name: str
@@ -48,8 +52,8 @@ class Column:
 class Table:
     """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by, if any.
 
-    made_anew: nothing is lost with it but ages, which begin anew; so it is made again where it is gone. change_feed:
-    Delta keeps what each commit changed, for those who want to be told.
+    made_anew: it is created again where it is missing, as only ages are lost with it, which begin anew. change_feed:
+    Delta keeps what each commit changed (its change data feed).
     """
 
     name: str
@@ -61,7 +65,7 @@ class Table:
     change_feed: bool = False
 
     def rows(self, scan: Scan | None, items: Any) -> list[dict[str, Any]]:
-        """The rows of these items, of a sweep where they are of one."""
+        """The rows of these items. scan: their sweep, where they are of one."""
         return [{column.name: column.value(scan, item) for column in self.columns} for item in items]
 
 
@@ -76,12 +80,12 @@ def epoch_ms(at: datetime) -> int:
 
 
 def incident_id(cluster_id: str, judged: Judged) -> str:
-    """The id of the incident that a hanging transaction is."""
+    """The id of a hanging transaction's incident."""
     return judged.observation.transaction_key.incident_id(cluster_id)
 
 
 def _owner(judged: Judged) -> CoordinatorView | None:
-    """The coordinator's view that stands in the row's own columns; all of them are in `evidence`."""
+    """The coordinator's view that the row's own columns are taken from; all views are in `evidence`."""
     views = judged.evidence.coordinators
     return views[0] if views else None
 
@@ -279,12 +283,12 @@ TRANSACTION = (
     Column("explanation", "STRING", "The verdict in one sentence", _judgement("explanation"), True),
 )
 
-# Of what hangs, since they came later than the columns of TRANSACTION at the end of its tables.
+# The impact of what hangs. These were added later than TRANSACTION, so they stand at the end of the tables.
 IMPACT = (
     Column(
         "holds_lso",
         "BOOLEAN",
-        "Whether the last stable offset stands at this transaction; where another stands before it, that has to end "
+        "Whether this transaction holds the last stable offset; if not, another one starts before it and has to end "
         "first",
         lambda s, j: j.holds_lso if s.impact(j) is not None else None,
     ),
@@ -298,16 +302,16 @@ IMPACT = (
     Column(
         "blocked_groups",
         tuple[BlockedGroup, ...],
-        "Groups that stand before it, those with the greatest lag first, at most 100. standing is unstable where its "
-        "offsets are in the transaction, maybe_unstable where that could not be seen, and at_lso where its committed "
-        "offset is the last stable offset or one before it, whatever its isolation level, which is not visible. lag is "
-        "up to the high watermark",
+        "Groups that it blocks or may block, those with the greatest lag first, at most 100. standing is unstable "
+        "where the transaction holds offsets of the group, maybe_unstable where that could not be seen, and at_lso "
+        "where the group's committed offset is the last stable offset or one less, whatever its isolation level, which "
+        "is not visible. lag is up to the high watermark",
         _impact("groups"),
     ),
     Column(
         "groups_blocked",
         "BIGINT",
-        "How many groups stand before it; null where none could be asked about",
+        "How many groups it blocks or may block; null where none could be asked about",
         _impact("groups_blocked"),
     ),
     Column("groups_asked", "BIGINT", "How many groups were asked about", _impact("groups_asked")),
@@ -339,8 +343,8 @@ IMPACT = (
         "Transactional id that has its producer id, or the last one in __transaction_state that had it",
         _impact("owner.transactional_id"),
     ),
-    Column("framework", "STRING", "What the shape of that id suggests made it", _impact("owner.framework")),
-    Column("advice", "STRING", "Whom to ask, and what to see before it is ended", _impact("owner.advice")),
+    Column("framework", "STRING", "Framework that the shape of that id suggests", _impact("owner.framework")),
+    Column("advice", "STRING", "Whom to ask, and what to check before it is ended", _impact("owner.advice")),
 )
 
 _VERDICTS = ", ".join(f"'{verdict}'" for verdict in Verdict)
@@ -508,7 +512,7 @@ INCIDENTS = Table(
         Column(
             "resolved_how",
             "STRING",
-            "ended by itself or somebody, topic_recreated, or abort_marker or commit_marker where apply wrote it",
+            "ended (by itself or by somebody), topic_recreated, or abort_marker or commit_marker where apply wrote it",
             lambda s, _: None,
         ),
         *KNOWN,
@@ -654,7 +658,7 @@ def scope_key(scope: str) -> str:
 
 FIRST_SEEN = Table(
     "first_seen",
-    "Since when the transactions are open that the last sweep of each scope saw; each sweep writes its part anew",
+    "Since when each transaction is open that the last sweep of its scope saw; each sweep replaces those of its scope",
     (
         Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
         Column("scope_key", "STRING", "Digest of the sweep's scope", lambda s, _: scope_key(s.scope), True),
@@ -687,7 +691,7 @@ RESOLUTIONS = Table(
         Column(
             "attempt_id",
             "STRING",
-            "An intent and its outcome have the same; of a plan, its digest",
+            "The same for an intent and its outcome; for a plan, its digest",
             _of("attempt_id"),
             True,
         ),
@@ -728,7 +732,7 @@ RESOLUTIONS = Table(
         Column(
             "principal",
             "STRING",
-            "Who that is to Kafka, by SASL; null without it, and of a plan, which asks no broker",
+            "Kafka principal that did it, from SASL; null without SASL, and for a plan, which asks no broker",
             _of("principal"),
         ),
     ),

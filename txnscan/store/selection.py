@@ -1,6 +1,6 @@
 """Which stored sweep counts: the last one of everything, of one cluster, unless another is named; and how old it is.
 
-A sweep of some topics says nothing about the rest, so it is never taken for the state of the cluster in silence.
+A sweep of some topics shows nothing about the rest, so it is never silently taken for the state of the cluster.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find_sweep(tables: Tables, cluster_id: str | None = None, sweep_id: str | No
     """The finished sweep of this id, else the one that counts. Raises ConfigError where there is none."""
     if sweep_id is None:
         return choose(tables.last_sweeps(cluster_id), cluster_id)
-    # Tables without any are distinguished from tables without this one.
+    # Where there are no tables at all, this raises another error than where only this sweep is missing.
     found = tables.sweep(sweep_id)
     if found is None:
         raise ConfigError("--sweep-id", f"no finished sweep '{printable(sweep_id)}' is in the tables")
@@ -83,7 +83,7 @@ def is_full(sweep: Sweep) -> bool:
 
 
 def began_ms(sweep: Sweep) -> int:
-    """When the sweep began, in epoch milliseconds: nothing that it says is newer than that."""
+    """When the sweep began, in epoch milliseconds: its age is counted from then."""
     return epoch_ms(sweep["started_at"])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from txnscan.store.delta import (
     NoneOf,
     NotMatched,
     OneOf,
+    Renewal,
     Row,
     StartsWith,
     arrow_rows,
@@ -36,12 +37,15 @@ from txnscan.store.delta import (
 from txnscan.store.exclusive import Setting, why_not_exclusive
 from txnscan.store.schema import Column, Table
 
+# How Delta names that somebody else has committed: rows, or a change of the table itself.
+_CONFLICTS = ("Concurrent", "MetadataChanged", "ProtocolChanged")
+_CONFLICTS_BY_NAME = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 # What Spark and Delta say where there is no table.
 _ABSENT = ("DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 
 
 class SparkDelta:
-    """See `delta.Delta`. Raises ConfigError for a location that is none."""
+    """See `delta.Delta`. Raises ConfigError for an invalid location."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.location = parse_location(location)
@@ -57,17 +61,17 @@ class SparkDelta:
     def columns(self, table: Table) -> frozenset[str] | None:
         """See Delta."""
         try:
-            # Spark Connect looks for it no sooner than this.
+            # Spark Connect looks the table up only when its columns are asked for.
             return frozenset(self._spark.table(self.name(table)).columns)
         except Exception as error:
             if any(name in str(error) for name in _ABSENT):
                 return None
             raise
 
-    def property(self, table: Table, key: str) -> str | None:
+    def properties(self, table: Table) -> dict[str, str]:
         """See Delta."""
-        rows = self._spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").where(F.col("key") == key).collect()
-        return str(rows[0]["value"]) if rows else None
+        rows = self._spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
+        return {row["key"]: row["value"] for row in rows}
 
     def create(self, table: Table) -> None:
         """See Delta."""
@@ -77,6 +81,16 @@ class SparkDelta:
         """See Delta."""
         added = ", ".join(_column_definition(column) for column in columns)
         self._spark.sql(f"ALTER TABLE {self.name(table)} ADD COLUMNS ({added})")
+
+    def renew(self, table: Table, renewal: Renewal) -> None:
+        """See Delta."""
+        alter = f"ALTER TABLE {self.name(table)}"
+        for name in renewal.dropped:
+            self._spark.sql(f"{alter} DROP CONSTRAINT IF EXISTS {name}")
+        for name, condition in renewal.constraints.items():
+            self._spark.sql(f"{alter} ADD CONSTRAINT {name} CHECK ({condition})")
+        if renewal.properties:
+            self._spark.sql(f"{alter} SET TBLPROPERTIES ({_listed(renewal.properties)})")
 
     def read(
         self,
@@ -154,7 +168,8 @@ class SparkDelta:
 
     def is_conflict(self, error: BaseException) -> bool:
         """See Delta."""
-        return "Concurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error)
+        kind, said = type(error).__name__, str(error)
+        return any(word in kind for word in _CONFLICTS) or any(name in said for name in _CONFLICTS_BY_NAME)
 
     def said(self, error: BaseException) -> str:
         """See Delta."""
@@ -173,14 +188,14 @@ class SparkDelta:
 
 
 def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[object]) -> DataFrame:
-    """The rows of a sweep as a DataFrame with the table's columns. From Arrow, which needs no job to get into Spark."""
+    """The rows of a sweep as a DataFrame with the table's columns. Made from Arrow, which needs no Spark job."""
     return spark.createDataFrame(arrow_rows(table.columns, table.rows(scan, items)))
 
 
 def application_setting(spark: SparkSession) -> Setting:
-    """The settings that Delta goes by: those of the application, whatever a session has set since.
+    """The settings that Delta uses: those of the application, whatever a session has set since.
 
-    Spark Connect shows only the session's, and not all of them.
+    Spark Connect shows only those of the session, and not all of them.
     """
 
     def of_session(name: str) -> str | None:
@@ -217,7 +232,7 @@ def _where(condition: Condition) -> SparkColumn:
 
 
 def _literal_sql(condition: Condition) -> str:
-    """A condition as text, where Delta takes no other."""
+    """A condition as SQL text, where Delta accepts nothing else."""
     match condition:
         case Is(column, str(value)):
             return f"{column} = {_quoted(value)}"
@@ -257,12 +272,15 @@ def _column_definition(column: Column) -> str:
     return f"{column.name} {_sql_type(column)}{required} COMMENT {_quoted(column.meaning)}"
 
 
+def _listed(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in properties.items())
+
+
 def _create_statement(name: str, table: Table) -> str:
     columns = ", ".join(map(_column_definition, table.columns))
-    listed = ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in properties(table).items())
     # Not clustered: that takes writer features which not every writer of Delta has, and which cannot be dropped again.
     layout = f"PARTITIONED BY ({', '.join(table.partitioned_by)}) " if table.partitioned_by else ""
     return (
         f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING DELTA COMMENT {_quoted(table.meaning)} "
-        f"{layout}TBLPROPERTIES ({listed})"
+        f"{layout}TBLPROPERTIES ({_listed(properties(table))})"
     )

@@ -1,4 +1,4 @@
-"""The Delta tables: create, append, merge, read. What they hold stands in `schema.py`; `delta.py` is what does it.
+"""The Delta tables: create, append, merge, read. Their columns are in `schema.py`, the operations in `delta.py`.
 
 A sweep becomes visible when its row in `sweeps` is written, which is last; readers here join with it. Two sweeps may
 write at the same time: appends do not conflict, and the merge of incidents is tried again.
@@ -20,6 +20,7 @@ from txnscan.judge.outcome import TOGETHER
 from txnscan.model import Cause, Judged, KnownOutcome, Outcome, Siblings, TransactionKey, Verdict
 from txnscan.store.damage import cause, damaged_commit
 from txnscan.store.delta import (
+    REVISION_PROPERTY,
     VERSION_PROPERTY,
     By,
     Condition,
@@ -28,6 +29,7 @@ from txnscan.store.delta import (
     Matched,
     NotMatched,
     OneOf,
+    Renewal,
     Row,
     arrow_rows,
     tried_again,
@@ -41,6 +43,7 @@ from txnscan.store.schema import (
     OPEN_TRANSACTIONS,
     RESOLUTIONS,
     SCAN_ERRORS,
+    SCHEMA_REVISION,
     SCHEMA_VERSION,
     SWEEPS,
     TABLES,
@@ -66,6 +69,8 @@ class Tables:
 
     def __init__(self, delta: Delta) -> None:
         self.delta = delta
+        # Whether an earlier version made the tables.
+        self._is_older = False
         # Open incidents, by cluster, as the sweep under way found them.
         self._unresolved: dict[str, list[Row]] = {}
         # The sweeps that this object began to write, and may have written in part: the last few, in a process that runs
@@ -73,11 +78,12 @@ class Tables:
         self._begun: deque[str] = deque(maxlen=_BEGUN_MAX)
 
     def create(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Creates what is missing, and adds columns that are new, before anything is asked of the cluster.
+        """Creates what is missing, and adds columns and constraints that are new, before anything is asked of the
+        cluster.
 
-        say: called with a sentence for each table that got columns. Raises ConfigError when the location cannot be
-        written, when a table is damaged or of another make, and when one is gone while the others are in use: made
-        anew in silence, it would show nothing where there was something.
+        say: called with a sentence for each table that got columns, and one where constraints were renewed. Raises
+        ConfigError when the location cannot be written, when a table is damaged or not of this schema, and when one is
+        gone while the others are in use: if it were silently created again, it would be empty where there were rows.
         """
         self._check_commits()
         try:
@@ -90,6 +96,8 @@ class Tables:
                 self._check_unused(absent)
             if absent:
                 _at_once(partial(self.delta.create, table) for table in absent)
+            if len(absent) < len(TABLES) and (SWEEPS in absent or self._is_older):
+                self._renew(say)
         except ConfigError:
             raise
         except Exception as error:
@@ -97,13 +105,13 @@ class Tables:
             raise ConfigError("--tables", f"{self._shown} cannot be written: {self.why_failed(error)}") from None
 
     def _absent(self, table: Table, say: Callable[[str], None]) -> Table | None:
-        """The table, where it is not there; where it is, it has all columns from now on."""
+        """The table if it does not exist; else None, and columns that it lacks are added."""
         columns = self._columns(table)
         if columns is None:
             return table
         missing = [column for column in table.columns if column.name not in columns]
         if table is SWEEPS:
-            self._check_version(columns)
+            self._check_version()
         if any(column.required for column in missing):
             name = next(column.name for column in missing if column.required)
             raise ConfigError(
@@ -132,20 +140,39 @@ class Tables:
             if not {column.name for column in columns} <= (self._columns(table) or frozenset()):
                 raise
 
-    def _check_version(self, columns: frozenset[str]) -> None:
-        """That the tables are not of a later schema. One has columns that are not known here."""
-        if columns <= {column.name for column in SWEEPS.columns}:
-            return
-        version = self.delta.property(SWEEPS, VERSION_PROPERTY) or ""
-        if version.isdecimal() and int(version) > SCHEMA_VERSION:
+    def _check_version(self) -> None:
+        """Checks that the tables are not of a later schema, and notes whether they are of an earlier revision."""
+        has = self.delta.properties(SWEEPS)
+        version = _number(has, VERSION_PROPERTY)
+        if version > SCHEMA_VERSION:
             raise ConfigError(
                 "--tables",
                 f"{self._shown} has tables of schema version {version}, and this txnscan writes {SCHEMA_VERSION}; "
                 "use the version of txnscan that made them, or a newer one",
             )
+        self._is_older = _number(has, REVISION_PROPERTY) < SCHEMA_REVISION
+
+    def _renew(self, say: Callable[[str], None]) -> None:
+        """Gives the tables the constraints and properties of this version. `sweeps` is last: its revision shows a sweep
+        that all are done.
+        """
+        *others, sweeps = TABLES
+        for table in (*others, sweeps):
+            tried_again(self.delta, partial(self._renew_table, table))
+        say(f"{self._shown} is of an earlier version of txnscan: renewed its constraints and properties")
+
+    def _renew_table(self, table: Table) -> None:
+        renewal = Renewal.of(table, self.delta.properties(table))
+        try:
+            if renewal:
+                self.delta.renew(table, renewal)
+        except Exception:
+            # Another sweep may have done so at the same time.
+            if Renewal.of(table, self.delta.properties(table)):
+                raise
 
     def _check_unused(self, absent: Sequence[Table]) -> None:
-        """That the tables that are there hold nothing: then their creation broke off, or goes on elsewhere."""
+        """Checks that the tables that exist are empty: then their creation was interrupted, or is still going on."""
         for table in TABLES:
             if table not in absent and self.delta.read(table, limit=1):
                 raise self._gone(absent)
@@ -160,7 +187,7 @@ class Tables:
         )
 
     def _check_commits(self) -> None:
-        """That the logs of tables on this machine are whole. Raises ConfigError that names the file."""
+        """Checks that the logs of tables on this machine are whole. Raises a ConfigError that names the file."""
         for table in TABLES:
             broken = damaged_commit(local_path(self.delta.location) / table.name)
             if broken is not None:
@@ -193,8 +220,8 @@ class Tables:
         return _begun(read)
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
-        """See History. A sweep hands on when a transaction was first seen, so that the last sweep of each scope
-        suffices, however long the history is.
+        """See History. Each sweep stores when its transactions were first seen, also by earlier sweeps, so that the
+        last sweep of each scope suffices, however long the history is.
         """
         return _begun(lambda: _sightings(self._read_last_seen(cluster_id)))
 
@@ -210,7 +237,7 @@ class Tables:
     # --- what a sweep leaves
 
     def write(self, scan: Scan) -> None:
-        """Stores a sweep. It is visible whole when this returns, and not at all when it raises; twice is once.
+        """Stores a sweep. It is visible whole when this returns, and not at all when it raises. Twice stores it once.
 
         A sweep's id is made by the process that writes it, so this object knows whether any of it is written already.
         Delta could find out, too (`txnAppId`), but looks through its whole log for it, which takes as long as a write.
@@ -230,12 +257,12 @@ class Tables:
         self._append(scan, sweeps)
 
     def _hand_on(self, scan: Scan) -> None:
-        """Writes down since when everything is open that this sweep saw, in the place of what the last one of its scope
-        wrote. Where another sweep does so at the same time, the later one's word is as good.
+        """Stores since when everything that this sweep saw has been open, in the place of what the last sweep of its
+        scope stored. Where two sweeps do so at the same time, either result is right.
         """
         still_open = [judged for judged in scan.transactions if judged.judgement.verdict is not Verdict.GONE]
         if not still_open:
-            # What stands there is of transactions that are over, and no other is taken for one of these.
+            # The stored rows are about transactions that are over, and no new one has the key of one of them.
             return
         oldest_first = sorted(still_open, key=lambda judged: judged.observation.first_seen_ms)
         rows = arrow_rows(FIRST_SEEN.columns, FIRST_SEEN.rows(scan, oldest_first[:FIRST_SEEN_MAX]))
@@ -244,7 +271,8 @@ class Tables:
 
     def _count_incidents(self, scan: Scan) -> None:
         hanging = [judged for judged in scan.transactions if judged.judgement.verdict is Verdict.HANGING]
-        # Once, whatever conflicts: another sweep may have opened incidents since, about which this one proves nothing.
+        # Not again when the merge is retried: another sweep may have opened incidents since, about which this one
+        # proves nothing.
         over = self._over(scan)
         if hanging or over:
             rows = _of_incidents(scan, hanging, over)
@@ -281,7 +309,7 @@ class Tables:
         """
         if not scan.proven:
             return []
-        # As they were when this sweep began, if it asked: it proves nothing about one that is newer than that.
+        # The incidents as this sweep read them at its start, if it did: it proves nothing about later ones.
         rows = self._unresolved.pop(scan.cluster_id, None)
         if rows is None:
             rows = self._read_unresolved(scan.cluster_id)
@@ -368,8 +396,14 @@ class Tables:
         return max(self.last_sweeps(cluster_id), key=lambda row: row["started_at"], default=None)
 
 
+def _number(properties: Mapping[str, str], key: str) -> int:
+    """A property that is a number, 0 where it is not there."""
+    value = properties.get(key, "")
+    return int(value) if value.isdecimal() else 0
+
+
 def items_of(scan: Scan, table: Table) -> Sequence[Any]:
-    """What of a sweep a table has rows of."""
+    """The items of a sweep that get a row in a table."""
     found: Mapping[str, Sequence[Any]] = {
         OPEN_TRANSACTIONS.name: scan.stored,
         CANDIDATES.name: scan.candidates,
@@ -381,7 +415,7 @@ def items_of(scan: Scan, table: Table) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the columns of `schema.KNOWN` are taken from."""
+    """Stands in for a Judged: all that the columns of `schema.KNOWN` are taken from."""
 
     known: KnownOutcome
 
@@ -391,7 +425,7 @@ def _how(incident: str, written: Mapping[str, str]) -> str:
 
 
 def known_outcome(row: Row) -> KnownOutcome | None:
-    """What an incident's row says of its outcome; None where no sweep has looked for it."""
+    """The outcome in an incident's row; None where no sweep has looked for it."""
     if row["outcome"] is None:
         return None
     return KnownOutcome(
@@ -406,7 +440,7 @@ def known_outcome(row: Row) -> KnownOutcome | None:
 
 
 def _known_impact(row: Row) -> KnownImpact | None:
-    """What an incident's row says of its impact; None where no sweep has looked for it."""
+    """The impact in an incident's row; None where no sweep has looked for it."""
     if row["cause"] is None:
         return None
     return KnownImpact(
@@ -428,8 +462,8 @@ def _of_incidents(scan: Scan, hanging: Sequence[Judged], over: Sequence[tuple[st
 def _best_known() -> Iterable[tuple[str, str]]:
     """The assignments with which a merge keeps what is known of an outcome, as `outcome.best_known` does.
 
-    A sweep has taken what it knew of the incident into account already. But it knows of no incident that was resolved,
-    nor what another sweep has written since.
+    A sweep has taken what it knew of the incident into account already. But it does not know incidents that were
+    resolved, nor what another sweep has written since.
     """
     pairs = (
         f"WHEN t.outcome = '{earlier}' AND s.outcome = '{found}' THEN '{together}'"
@@ -451,9 +485,9 @@ def _best_known() -> Iterable[tuple[str, str]]:
     yield "siblings", f"CASE WHEN {at_another_epoch} OR t.siblings IS NULL THEN s.siblings ELSE t.siblings END"
 
 
-# Of an incident these stay as its first sweep wrote them, or are set in other ways.
+# The columns of an incident that stay as its first sweep wrote them, or that are set in other ways.
 _KEPT = ("incident_id", "sweeps", "first_seen_at", "sweep_date", "resolved_at", "resolved_how")
-# Counts what hangs, and closes what is over. Twice is the same as once.
+# Counts what hangs, and closes what is over. Merging the same rows twice is the same as once.
 _COUNTED = (
     Matched(
         "s.resolved_how IS NOT NULL AND t.resolved_at IS NULL",
@@ -478,7 +512,7 @@ _COUNTED = (
 
 
 def _sightings(rows: Iterable[Row]) -> Sightings:
-    """Scopes overlap, and of two rows of one transaction the earlier counts."""
+    """The sightings in these rows. Scopes overlap, and of two rows of one transaction the earlier one counts."""
     first: dict[TransactionKey, Sighting] = {}
     for row in rows:
         which, seen = TransactionKey.of(row), Sighting(epoch_ms(row["first_seen_at"]), row["producer_epoch"])
@@ -487,7 +521,7 @@ def _sightings(rows: Iterable[Row]) -> Sightings:
 
 
 def _begun(call: Callable[[], Answer]) -> Callable[[], Answer]:
-    """Starts the call in a thread of its own, and gives what waits for its answer."""
+    """Starts the call in a thread of its own, and returns a function that waits for its result."""
     with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="txnscan-tables")
     answer = with_one_thread.submit(call)
     with_one_thread.shutdown(wait=False)

@@ -1,6 +1,7 @@
 """Views over the tables, for dashboards and data-quality checks: a contract that is narrower than the tables.
 
-Written in Spark SQL. In a catalog they are created beside the tables; of tables at a path, a session's own views are.
+Written in Spark SQL. In a catalog they are created beside the tables; for tables at a path they are temporary views of
+a session.
 """
 
 from __future__ import annotations
