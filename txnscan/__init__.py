@@ -15,7 +15,8 @@ The rules are in `txnscan.judge.rules`.
 
 from __future__ import annotations
 
-# As type checkers know it. `typing` itself takes time to import, in which Ctrl-C would leave a trace.
+# Type checkers take it for `typing.TYPE_CHECKING`. Importing `typing` takes time, in which Ctrl-C would leave a
+# traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -61,7 +62,7 @@ _HOMES = {
     "sweep": "txnscan.api",
     "table": "txnscan.api",
 }
-# Where the command's name says enough here, and not there.
+# Public names that are called otherwise in their module, where `apply` or `plan` alone would say too little.
 _CALLED = {"apply": "apply_to", "plan": "plan_sweep"}
 
 __all__ = [
@@ -105,7 +106,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _version() -> str:
-    # Looked up when it is asked for: what it takes is a fifth of a second, in which Ctrl-C would leave a trace.
+    # Looked up only when asked for: it takes a fifth of a second, in which Ctrl-C would leave a traceback.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,4 @@
-"""The `txnscan` command. Until it has what it needs, Ctrl-C ends it without a word."""
+"""The `txnscan` command. While it is still importing modules, Ctrl-C ends it without a traceback."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import signal
 
 def main() -> None:
     """Runs the command of the command line."""
-    # Who starts a command in the background may have it ignored.
+    # A shell that starts a command in the background may have it ignore SIGINT.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        # 128 + SIGINT, as shells have it. A trace of half an import helps nobody.
+        # 128 + SIGINT, the exit status that shells use. A traceback from the middle of an import helps nobody.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     from txnscan.cli import main as run
     from txnscan.cli.base import process_is_ours

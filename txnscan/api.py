@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames, without Spark Arrow tables, with the
-    columns of the tables `open_transactions`, `candidates` and `scan_errors`, healthy transactions included; `summary`
-    is the "sweep" object of the JSON output.
+    """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames (Arrow tables where there is no Spark)
+    with the columns of the tables `open_transactions`, `candidates` and `scan_errors`, healthy transactions included;
+    `summary` is the "sweep" object of the JSON output.
     """
 
     scan: Scan
@@ -73,7 +73,7 @@ class NotStored(TxnscanError):
 
 
 def quiet(stage: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """A progress callback that does nothing."""
 
 
 def sweep(
@@ -87,9 +87,10 @@ def sweep(
 
     spark: the session that reads and writes. None, with the engine "threads", needs neither Spark nor Java: the tables
     are written through delta-rs, and the result's tables are Arrow's.
-    The tables are created before anything is sent to the cluster. say: called where tables of an earlier version got
-    columns. Raises ConfigError for an option that cannot be used, ClusterUnreachable when no bootstrap server answers,
-    and NotStored, which has the result, when the tables cannot be written, or writing them is interrupted.
+    The tables are created before anything is sent to the cluster. say: called with a sentence where tables of an
+    earlier version were changed, as by new columns. Raises ConfigError for an option that cannot be used,
+    ClusterUnreachable when no bootstrap server answers, and NotStored, which has the result, when the tables cannot be
+    written, or writing them is interrupted.
     """
     settings = config.connection()
     if config.engine == "spark" and spark is None:
@@ -116,7 +117,7 @@ def sweep(
 
 
 def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFrame | pa.Table:
-    """What a sweep found of what a table holds, healthy transactions too."""
+    """The rows that a sweep has for a table, healthy transactions included, made from its result and not stored."""
     from txnscan.store.tables import items_of
 
     items = found.transactions if table is OPEN_TRANSACTIONS else items_of(found, table)
@@ -140,8 +141,9 @@ def _spark_engine(spark: SparkSession) -> Engine:
 
 
 def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
-    """A table that sweeps have written, such as "incidents", as a DataFrame. tables: their location. Raises ConfigError
-    for a location that is none, and for a name that no table has.
+    """A table that sweeps have written, such as "incidents", as a DataFrame. tables: the location of the tables.
+
+    Raises ConfigError for an invalid location, and for a name that no table has.
     """
     from txnscan.store.spark import SparkDelta
 
@@ -152,10 +154,10 @@ def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
 
 
 def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
-    """Creates the SQL views for dashboards, and tells the name of each in SQL, by its own.
+    """Creates the SQL views for dashboards, and returns by the name of each view its name in SQL.
 
-    In a catalog they stand beside the tables. Of tables at a path they are this session's own, as `txnscan_` and the
-    name. tables: their location. Raises ConfigError for a location that is none.
+    In a catalog the views stand beside the tables. For tables at a path they are temporary views of this session, whose
+    names begin with `txnscan_`. tables: the location of the tables. Raises ConfigError for an invalid location.
     """
     from txnscan.store.views import VIEWS, view_name, view_statements
 
@@ -176,8 +178,8 @@ def register(spark: SparkSession) -> None:
 
 
 def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: History | None = None) -> Scan:
-    """The same proof, read in threads of this process: no Spark, no tables. history: what earlier sweeps left. Raises
-    as `sweep` does.
+    """A sweep with the same proof, read in threads of this process: no Spark, no tables. history: what earlier sweeps
+    left. Raises as `sweep` does.
     """
     return _scan(config, config.connection(), ThreadsEngine(), history or NoHistory(), progress)
 

@@ -1,7 +1,7 @@
-"""Whether a sweep could observe everything, and an apply work, before either is tried: `txnscan check`.
+"""`txnscan check`: whether a sweep could observe everything, and whether an apply would work, before either is tried.
 
-Everything here only reads. What is found is a list of findings, each with what to do about it; nothing raises for what
-it finds. Spark is started for tables that nothing else can look at, and for no others.
+Everything here only reads. The result is a list of findings, each with what to do about it; a finding never raises.
+Spark is started only for tables that cannot be looked at without it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Item = TypeVar("Item")
 
 # Records in these carry the time of the broker that appended them.
 _BROKERS_OWN = (TRANSACTION_STATE_TOPIC, "__consumer_offsets")
-# Less than this is what asking takes, and what clocks that are kept by NTP differ by.
+# A smaller difference may be the time that the request takes, or the difference between clocks kept by NTP.
 _SKEW_MS_MAX = 5_000
 _TOPICS_A_REQUEST = 500
 _NAMED_MAX = 3
@@ -66,8 +66,8 @@ _FREE_BYTES_MIN, _FREE_BYTES_FEW = 50 * 2**20, 2**30
 
 
 class Level(StrEnum):
-    """How bad a finding is. NOTE: a sweep observes everything all the same; INCOMPLETE: not everything; FAILED: there
-    would be no sweep.
+    """How bad a finding is. NOTE: a sweep would still observe everything. INCOMPLETE: it would not. FAILED: no sweep is
+    possible.
     """
 
     OK = "ok"
@@ -272,8 +272,8 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
 
 
 def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: Callable[[], int]) -> Iterator[Finding]:
-    """A broker shows its clock by the records that it stamps. The newest of them may be old, and none is from the
-    future: so a clock that is ahead is seen, and one that is behind is not.
+    """Compares the brokers' clocks with this machine's, by the newest timestamp in topics that brokers stamp. Only a
+    clock that is ahead can be found: an old timestamp may be that of an old record.
     """
     led: dict[int, list[Partition]] = defaultdict(list)
     for topic in view.topics:
@@ -311,7 +311,7 @@ def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: 
 
 
 def check_java(needed: bool) -> Iterator[Finding]:
-    """What Spark needs. Where no tables are wanted, `find-hanging` does without."""
+    """Whether Spark and Java are there. needed: whether tables are wanted; `find-hanging` works without either."""
     level = Level.FAILED if needed else Level.NOTE
     without = "" if needed else "; find-hanging needs none"
     if importlib.util.find_spec("pyspark") is None:
@@ -327,7 +327,7 @@ def check_java(needed: bool) -> Iterator[Finding]:
 
 
 def check_tables(location: str, spark: Callable[[], SparkSession]) -> Iterator[Finding]:
-    """Whether tables are there or can be, and whether one of two applies at once would be kept out."""
+    """Whether the tables exist or can be created, and whether of two applies at once one would be kept out."""
     location = parse_location(location)
     scheme = scheme_of(location)
     if is_local(scheme) and not is_catalog_schema(location):

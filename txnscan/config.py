@@ -19,7 +19,7 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/.*")
-# A name of Spark SQL: plain, or within backquotes whatever it is.
+# An identifier of Spark SQL: plain, or anything within backquotes.
 _SQL_NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
 _CATALOG_SCHEMA = re.compile(rf"{_SQL_NAME}\.{_SQL_NAME}", re.ASCII)
 
@@ -44,8 +44,8 @@ class ScanConfig:
     `transaction.max.timeout.ms` and five minutes. engine: "spark" reads on executors, "threads" in this process.
     batch_size: partitions in one request. lanes_per_leader: requests in flight at one broker.
     broker_ids, topic_names, partitions: narrow the read further, as Kafka's own tool does. store_all: whether healthy
-    transactions get rows in the tables, and are not only counted. owner_pattern: NAME=REGEX of transactional ids, whole
-    ones, to name whose they are; the first that matches counts, before the frameworks that are known.
+    transactions get rows in the tables, and are not only counted. owner_pattern: NAME=REGEX; a transactional id that
+    REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks.
 
     Raises ConfigError.
     """
@@ -129,10 +129,10 @@ class ScanConfig:
         return json.dumps({name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")})
 
     def warnings(self) -> list[str]:
-        """What is probably not meant as it stands, though it can be used. Raises ConfigError."""
+        """Settings that can be used, but are probably a mistake, in sentences. Raises ConfigError."""
         if self.command_config is None:
             return []
-        # With what it takes to read them, a tenth of a command's own time; most have none.
+        # Imported only here: it takes a tenth of a command's own time, and most commands have no such file.
         from txnscan.kafka.properties import PropertiesError, properties_warnings
 
         try:
@@ -158,14 +158,14 @@ def is_catalog_schema(location: str) -> bool:
 
 
 def local_path(location: str) -> Path:
-    """The path of a location on this machine, with `file:` or without: Hadoop writes it as it is, without escapes."""
+    """The path of a location on this machine, with or without `file:`. Hadoop does not percent-encode it."""
     return Path(re.sub(r"^file:/+", "/", location))
 
 
 def parse_location(text: str) -> str:
     """Where tables are: catalog.schema as it is, a location with a scheme as it is, a path as an absolute one.
 
-    A path has a slash in it, so that a mistyped name of a catalog becomes no directory. Raises ConfigError.
+    A path must contain a slash, so that no mistyped name of a catalog becomes a directory. Raises ConfigError.
     """
     if not text.strip():
         raise ConfigError("--tables", "is empty; give a path or catalog.schema")
@@ -191,7 +191,7 @@ def parse_pattern(text: str) -> re.Pattern[str]:
 
 
 def parse_owner_pattern(text: str) -> tuple[str, re.Pattern[str]]:
-    """A name, and the regular expression of its transactional ids, of NAME=REGEX. Raises ConfigError."""
+    """The name, and the regular expression of its transactional ids, in NAME=REGEX. Raises ConfigError."""
     name, equals, pattern = text.partition("=")
     if not name.strip() or not equals or not pattern:
         raise ConfigError("--owner-pattern", f"'{printable(text)}' is not NAME=REGEX, such as 'billing=billing-.*'")
@@ -218,7 +218,7 @@ def parse_bootstrap_servers(text: str) -> tuple[Broker, ...]:
     if not text.strip():
         raise ConfigError(option, "is empty; give host:port")
     return tuple(
-        # Blanks around an address are no part of it, as in Kafka (`ConfigDef.parseType`).
+        # Blanks around an address are ignored, as in Kafka (`ConfigDef.parseType`).
         Broker(-position, *_address(address.strip(), option))
         for position, address in enumerate(text.split(","), 1)
     )

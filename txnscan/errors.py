@@ -1,4 +1,4 @@
-"""What every error for users is, and the exit status that a command ends with for it."""
+"""The base class of every error that is reported to users, and the exit statuses of the commands."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """What the command line ends with; schedulers read it.
+    """The exit status of a command; schedulers read it.
 
-    HANGING: with --fail-on hanging, there are candidates. INCOMPLETE: with --fail-on incomplete, and of `check`, not
-    everything was or could be observed; with --max-age, the stored sweep is too old. PARTLY_DONE: something of a plan
-    is left to do. REFUSED: a plan was refused as a whole. BUSY: another apply is under way. INTERRUPTED: 128 + SIGINT.
+    HANGING: with --fail-on hanging, there are candidates. INCOMPLETE: with --fail-on incomplete, not everything was
+    observed; from `check`, not everything could be; with --max-age, the stored sweep is too old. PARTLY_DONE: something
+    of a plan is left to do. REFUSED: a plan was refused as a whole. BUSY: another apply is under way.
+    INTERRUPTED: 128 + SIGINT.
     """
 
     DONE = 0

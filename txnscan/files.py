@@ -20,7 +20,7 @@ def read_text(path: Path, option: str) -> str:
 
 
 def check_writable(path: Path, option: str) -> None:
-    """That a file can be written there, before anything is done for it. Raises ConfigError."""
+    """Checks, before any work is done for it, that a file can be written there. Raises ConfigError."""
     if path.exists() and not path.is_file():
         raise ConfigError(option, f"{printable(str(path))} is no regular file; name one")
     if not path.parent.is_dir() or not os.access(path.resolve().parent, os.W_OK):

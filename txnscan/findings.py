@@ -1,4 +1,4 @@
-"""What a sweep leaves behind, and what it takes from earlier ones. Plain values, no socket, no Spark."""
+"""The result of a sweep, and what it takes from earlier sweeps. Plain values, no socket, no Spark."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Sightings = Mapping[TransactionKey, Sighting]
 
 @dataclass(frozen=True, slots=True)
 class KnownImpact:
-    """What earlier sweeps left of a hanging transaction's impact: where the last stable offset stood and since when, at
-    least, the cause, and the transactional id that it is by.
+    """What earlier sweeps found of a hanging transaction's impact: the last stable offset and since when, at least, it
+    has stood there; the cause; and the transactional id of its owner.
     """
 
     last_stable_offset: int | None
@@ -72,7 +72,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What the last sweep that saw it hanging said of it. Not known of an incident of earlier processes.
+    """What the last sweep that saw the transaction hanging found. Not known for incidents from before this process.
 
     groups_blocked, cause, owner: see Impact; None where they were not looked for.
     """
@@ -90,7 +90,7 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An incident that opened or closed. incident_id: as the tables have it. how: of a closing, "ended" or
+    """An incident that opened or closed. incident_id: the same as in the tables. how: where it closed, "ended" or
     "topic_recreated". at_ms: when the sweep that saw it was finished.
     """
 
@@ -106,8 +106,8 @@ class News:
 
 
 class History(Protocol):
-    """What earlier sweeps of a cluster left. A history is read while the cluster is: what is called here begins to
-    read, and gives a function that waits for the answer.
+    """What earlier sweeps of a cluster left. It is read while the cluster is read: each method starts the read, and
+    returns a function that waits for the result.
     """
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
@@ -137,8 +137,8 @@ class Scan:
 
     max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
     rows in the tables too. proven: the topic id of each partition whose leader's answer the last read of it proved.
-    broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for. read_bytes: what was
-    read of producers' states and of `__transaction_state`.
+    broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for. read_bytes: bytes of
+    producers' states and of `__transaction_state` that were read.
     """
 
     sweep_id: str
@@ -172,7 +172,7 @@ class Scan:
         return self.impacts.get(judged.observation.transaction_key)
 
     def left_of_impact(self, judged: Judged) -> KnownImpact | None:
-        """What the next sweep needs to know of it."""
+        """What the next sweep needs to know of the impact; None where it was not looked for."""
         impact, o = self.impact(judged), judged.observation
         if impact is None:
             return None
@@ -205,7 +205,7 @@ class Scan:
     @property
     def complete(self) -> bool:
         """Whether everything in scope was observed: every partition answered, every coordinator proven, no
-        transactional id hidden, and nothing indeterminate. What is listed as not observed is not.
+        transactional id hidden, and nothing indeterminate. Any entry in `errors` makes a sweep incomplete.
         """
         return (
             not self.errors

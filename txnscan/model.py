@@ -31,11 +31,11 @@ class TransactionKey(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> TransactionKey:
-        """That of a table's row, whose columns have these names."""
+        """The key of a table's row, whose columns have these names."""
         return cls(*(row[name] for name in cls._fields))
 
     def incident_id(self, cluster_id: str) -> str:
-        """The id of the incident that it is where it hangs: the same in every sweep."""
+        """The id of its incident, if it hangs: the same in every sweep."""
         return hashlib.sha256("\0".join(map(str, (cluster_id, *self))).encode()).hexdigest()[:32]
 
 
@@ -43,8 +43,8 @@ _UNITS_S = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(duration_ms: int) -> str:
-    """A length of time for people, in its two largest units: "45 s", "5 min 45 s", "2 d 3 h". What is less is cut off,
-    and only what is shorter than a second is in milliseconds.
+    """A length of time for people, in its two largest units: "45 s", "5 min 45 s", "2 d 3 h". Smaller units are cut
+    off; only a time shorter than a second is in milliseconds.
     """
     if abs(duration_ms) < 1_000:
         return f"{duration_ms} ms"
@@ -68,7 +68,7 @@ def plural(count: int, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An operation on a resource, or on all whose names begin so. `name` means nothing for the Cluster."""
+    """An operation on a resource; with `prefixed`, on all whose names begin with `name`, which the Cluster ignores."""
 
     operation: str
     resource_type: str
@@ -83,11 +83,11 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something could not be observed. `acls.explained` puts it into words for whoever asked, with what to grant.
+    """Why something could not be observed. `acls.explained` puts it into words, with what to grant to a principal.
 
-    error: what failed, in words, without what to grant; empty where what is missing is all there is to say. code: the
-    name of the protocol's error, None where it is none. lacks_api: the API that the broker does not have, where that is
-    why. needs: the permission that is missing, where that is why.
+    error: what failed, in words, without what to grant; empty where the missing permission says it all. code: the name
+    of the protocol's error, None where it is none. lacks_api: the API that the broker does not have, where that is why.
+    needs: the permission that is missing, where that is why.
     """
 
     error: str
@@ -96,11 +96,11 @@ class Failure:
     needs: Permission | None = None
 
     def within(self, what: str) -> Failure:
-        """The same, with what it is about before it."""
+        """The same failure, its words preceded by `what`: the thing that it is about."""
         return replace(self, error=f"{what}: {self.error}")
 
 
-# Puts a failure into words, for whoever asked.
+# Puts a failure into words, with what to grant to the principal that asked.
 Say = Callable[[Failure], str]
 
 
@@ -191,7 +191,7 @@ class Topic:
         )
 
     def only(self, wanted: Callable[[int, int], bool]) -> Topic:
-        """The same with the partitions of which this is true, given number and leader."""
+        """The same topic with only the partitions for which `wanted(number, leader)` is true."""
         columns = zip(self.indexes, self.leaders, self.leader_epochs, strict=True)
         kept = [column for column in columns if wanted(column[0], column[1])]
         indexes, leaders, leader_epochs = zip(*kept, strict=True) if kept else ((), (), ())
@@ -305,7 +305,7 @@ class NarrowRow:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRow:
-    """Where a partition's high watermark and last stable offset are, by whoever leads it: no proof."""
+    """A partition's high watermark and last stable offset, as its leader reports them: without proof."""
 
     topic: str
     partition: int
@@ -345,8 +345,9 @@ class RawRecord:
 class LogRow:
     """What a partition of `__transaction_state` holds of some ids, up to the offset that was reached, or the failure.
 
-    unserved: the failure is that the broker that all name its leader did not serve it. whole_from, expected: from where
-    on nothing was missing at its end, and the offset that comes next. read_bytes: of the log, as brokers sent it.
+    unserved: the failure is that the broker which all brokers name as its leader did not serve it. whole_from: from
+    there to the end of what was read no offset is missing. expected: the offset that comes next. read_bytes: bytes of
+    the log, as brokers sent them.
     """
 
     partition: int
@@ -374,12 +375,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoggedTransaction:
-    """A record of `__transaction_state`: what was written of an id at an offset.
+    """A record of `__transaction_state`: what was written about an id at an offset.
 
     whole_from: from there up to this record no offset of the log is missing in what was read. client_version: the
-    transactions version of who wrote to the transaction or ended it, 2 where an end raised the epoch; 0 where it is not
-    given. timeout_ms: of the id's transactions. unknown_fields: what a later Kafka than this version knows has written.
-    An id that expired has a tombstone: state Dead, with nothing else.
+    transactions version of the client that wrote to the transaction or ended it, 2 where an end raised the epoch; 0
+    where it is not given. timeout_ms: of the id's transactions. unknown_fields: fields that a later Kafka wrote and
+    that this version does not know. An id that expired has a tombstone: state Dead, with nothing else.
     """
 
     offset: int
@@ -409,7 +410,7 @@ class LoggedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorView:
-    """A transactional id as one broker describes it, with what is known about that broker's right to speak.
+    """A transactional id as one broker describes it, with why that broker may not be its proven coordinator.
 
     `partitions` are "topic-partition" names. `coverage_error` is None when obligation V holds for the id's
     `__transaction_state` partition; `split_error` says how brokers disagree about that partition.
@@ -430,7 +431,7 @@ class CoordinatorView:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An open transaction as the wide read saw it, and the claim on it."""
+    """An open transaction as the wide read saw it, and the view of the coordinator that holds it (`sieve.py`)."""
 
     row: WideRow
     producer: OpenProducer
@@ -444,7 +445,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The coordinators' side of a sweep, and what of it could not be seen.
+    """What the coordinators reported in a sweep, and what of it could not be seen.
 
     views: of the ids whose producer id is open somewhere and not held (`sieve.py`). coverage_errors: one per
     `__transaction_state` partition that obligation V does not hold for. split_errors: what brokers disagree on.
@@ -477,7 +478,7 @@ class Snapshot:
 
 
 class Verdict(StrEnum):
-    """What a sweep says of one open transaction."""
+    """What a sweep concludes about one open transaction."""
 
     GONE = "gone"
     PENDING_MARKER = "pending_marker"
@@ -544,7 +545,7 @@ class Observation:
 
     @property
     def transaction_key(self) -> TransactionKey:
-        """What it is known by in other sweeps."""
+        """What identifies it in other sweeps."""
         return TransactionKey(self.topic, self.topic_id, self.partition, self.producer_id, self.start_offset)
 
 
@@ -562,8 +563,8 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """All that a verdict may rest on: the observation, the coordinators' views of its producer id, what the snapshot
-    could not see, and how the transaction log contradicts the coordinators, None where it does not or was not read. The
-    same evidence always gives the same verdict.
+    could not see, and how the transaction log contradicts the coordinators: None where it does not, or was not read.
+    The same evidence always gives the same verdict.
     """
 
     observation: Observation
@@ -591,7 +592,7 @@ class Judgement:
 
 
 class Outcome(StrEnum):
-    """What is known of the decision about hanging data. MAYBE_COMMITTED: some commit may be of this data."""
+    """What is known of the decision about hanging data. MAYBE_COMMITTED: a commit was seen that may be of this data."""
 
     COMMITTED = "committed"
     MAYBE_COMMITTED = "maybe_committed"
@@ -619,8 +620,9 @@ class KnownOutcome:
     settled: the log was read for it, and reading it again would add nothing. log_error: why the log could not be read,
     or None. siblings: where else it may show how the transaction ended, None where the log names nothing.
     owner_committed: its owner was seen to have committed at this epoch, whatever the log says. evidence: the records of
-    the log that it rests on, in words. producer_epoch: that the partition showed then, None where tables of an earlier
-    txnscan do not say. At another epoch, other records have joined those that the outcome is of.
+    the log that it rests on, in words. producer_epoch: what the partition showed then, None where tables of an earlier
+    txnscan do not have it. If the partition shows another epoch now, more records have joined the transaction, and the
+    outcome does not cover them.
     """
 
     outcome: Outcome
@@ -647,7 +649,7 @@ class Judged:
 
     @property
     def healthy(self) -> bool:
-        """Ended, or in good time about to: nothing that anybody need look at."""
+        """Whether it has ended, or is not overdue: nothing that anybody need look at."""
         verdict, reason = self.judgement.verdict, self.judgement.reason
         return verdict in (Verdict.ONGOING, Verdict.GONE) or (verdict, reason) == (
             Verdict.PENDING_MARKER,
@@ -664,8 +666,8 @@ class Judged:
 
     @property
     def holds_lso(self) -> bool | None:
-        """Whether the last stable offset stands at this transaction: where another stands before it, that has to end
-        first. None where it is not known.
+        """Whether this transaction holds the last stable offset; if not, another one starts before it and has to end
+        first. None where the last stable offset is not known.
         """
         lso = self.observation.second_last_stable_offset
         return None if lso is None else self.observation.start_offset <= lso
@@ -680,10 +682,10 @@ class Judged:
 
 
 class Standing(StrEnum):
-    """How a group stands before what hangs. UNSTABLE: the transaction holds offsets of the group, which brokers do not
-    give out until it ends. MAYBE_UNSTABLE: they do not give out offsets of the group, and whether they are in this
-    transaction could not be read. AT_LSO: its committed offset is the last stable offset, or one before it, behind a
-    marker; a group's isolation level is not visible.
+    """How a hanging transaction blocks a group, or may. UNSTABLE: the transaction holds offsets of the group, which
+    brokers do not return until it ends (UNSTABLE_OFFSET_COMMIT). MAYBE_UNSTABLE: brokers do not return offsets of the
+    group, and whether they are in this transaction could not be read. AT_LSO: the group's committed offset is the last
+    stable offset, or one less, where a marker may stand; its isolation level is not visible.
     """
 
     UNSTABLE = "unstable"
@@ -693,11 +695,11 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockedGroup:
-    """A consumer group that stands before what hangs.
+    """A consumer group that a hanging transaction blocks, or may block.
 
     state: of the group, as its coordinator lists it, None where it does not. committed_offset, lag: on the partition,
     lag up to the high watermark; None where it is unstable. partitions: the "topic-partition" names whose offsets are
-    not given out, the first ones of many.
+    not returned, the first ones of many.
     """
 
     group: str
@@ -743,8 +745,8 @@ class Owner:
 class Impact:
     """What a hanging transaction blocks, how it came about and whose it is. None stands for what is not known.
 
-    lso_since_ms: when the first sweep of the same history saw the last stable offset where it is. groups: at most so
-    many as are kept, of groups_blocked. groups_asked: how many were asked about. groups_error: why some may be missing.
+    lso_since_ms: when the first sweep of the same history saw the last stable offset where it is. groups: the first of
+    the groups_blocked, up to a limit. groups_asked: how many were asked about. groups_error: why some may be missing.
     retention_ms: of a topic that deletes by age and is not tiered, -1 for no end: deletion does not wait for the last
     stable offset (`UnifiedLog.deletableSegments`), but tiering does (`RemoteLogManager`).
     """

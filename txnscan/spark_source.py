@@ -8,9 +8,10 @@ each micro-batch of a stream, in one task that reads in threads: one task sees t
 proof needs. Nothing is remembered from one sweep to the next, and nothing is written; `sweep` with tables does both.
 
 Options, by the names of `ScanConfig`: bootstrapServers, commandConfig (a path on the driver), topic (a regular
-expression), lateAfter. interval: at least so long from one sweep of a stream to the next, "60s" where it is not given.
-failOnIncomplete: "true" where it is not given. What a sweep could not observe has no row, and no row must not be taken
-for nothing that hangs; so it fails then. With "false" it goes on, and only what it did observe is there.
+expression), lateAfter. interval: the shortest time from the start of one sweep of a stream to the start of the next,
+"60s" by default. failOnIncomplete: "true" by default. Then a sweep that could not observe everything fails, since what
+it did not observe has no row, and a missing row must not be read as nothing that hangs. With "false" it returns what it
+did observe.
 
 txnscan has to be installed in the executors' Python: this is the one class that Spark itself imports there.
 Source of the rules: PySpark's `pyspark.sql.datasource`.
@@ -57,16 +58,16 @@ class KafkaTransactions(DataSource):
         return ", ".join(f"`{name}` {type_}" for name, type_ in types)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Of one sweep."""
+        """A reader of one sweep."""
         return OneSweep(Settings(self.options))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """Of a sweep in each micro-batch."""
+        """A reader of a sweep in each micro-batch."""
         return Sweeps(Settings(self.options))
 
 
 class Settings:
-    """The options, checked, with what the driver has read of files: what travels to the executor.
+    """The checked options, with the contents of the files that they name: read on the driver, sent to the executor.
 
     Raises ConfigError.
     """
@@ -103,7 +104,7 @@ class OneSweep(DataSourceReader):
         self._settings = settings
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One: a sweep is not divided. Spark may run its task twice; both are of one id."""
+        """One: a sweep is not divided. Spark may run its task twice, both times with the same sweep id."""
         return [InputPartition(_new_id())]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -114,8 +115,8 @@ class OneSweep(DataSourceReader):
 class Sweeps(DataSourceStreamReader):
     """A stream: an offset is the id of a sweep, which holds the time at which it was begun.
 
-    A micro-batch that is tried again sweeps again, under the same id: a sink that knows the id, or the micro-batch,
-    keeps one of the two.
+    A micro-batch that is tried again sweeps again, under the same id: a sink that drops duplicates by that id, or by
+    the id of the micro-batch, keeps one of the two.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -126,11 +127,11 @@ class Sweeps(DataSourceStreamReader):
         return {_SWEEP: ""}
 
     def latestOffset(self, start: dict[str, str], limit: Any) -> dict[str, str]:
-        """The next sweep, or where that is not due yet, the last one: nothing new."""
+        """The offset of the next sweep, or of the last one while the next is not due: then there is nothing new."""
         return next_offset(start, wall_clock_ms(), self._settings.interval_ms)
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        """One, as of a batch."""
+        """One, as in a batch; none where there is nothing new."""
         return [InputPartition(end[_SWEEP])] if start != end else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -159,7 +160,7 @@ def not_observed(found: Scan) -> str | None:
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by the names that they have here; Spark takes them in any case."""
+    """The options by the names that they have here; in Spark, upper and lower case do not matter."""
     names = {name.lower(): name for name in _OPTIONS}
     given = {}
     for name, value in options.items():

@@ -61,11 +61,11 @@ REFUSED = [
     ("committed", hangs(*STALE, outcome="committed"), "it committed, and an abort would delete its data"),
     ("maybe committed", hangs(*STALE, outcome="maybe_committed"), "its data may be committed"),
     ("unknown", hangs(*STALE, outcome="unknown"), "nobody knows whether it committed"),
-    ("not looked for", judged(*STALE), "the transaction log could not be held against it: it was not looked for"),
+    ("not looked for", judged(*STALE), "it could not be checked against the transaction log: it was not looked for"),
     (
         "a log that was not read",
         with_outcome(judged(*STALE), known("not_committed", log_error="away")),
-        "the transaction log could not be held against it: away",
+        "it could not be checked against the transaction log: away",
     ),
     (
         "an owner that was seen to have committed",

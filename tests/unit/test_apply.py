@@ -390,7 +390,7 @@ def test_where_the_log_cannot_be_read_nothing_is_sent(planned: Plan) -> None:
     brokers = FakeBrokers(proof=proof_of("unknown", log_error="broker 2 cannot be reached"))
     (result,) = apply(brokers, FakeJournal(earlier=known(outcome)), of=planned, options=EVERY_OPTION)
     assert result.status is Status.REFUSED and brokers.written == []
-    assert result.detail == "the transaction log could not be held against it: broker 2 cannot be reached"
+    assert result.detail == "it could not be checked against the transaction log: broker 2 cannot be reached"
 
 
 def test_a_sibling_with_a_commit_marker_refuses_an_abort_for_ever() -> None:

@@ -88,7 +88,7 @@ MORE = (
     row(
         "maybe_committed", {"outcome": "maybe_committed", "outcome_reason": "but v1"}, "a commit is not proven: but v1"
     ),
-    row("log_unread", {"log_error": "it moved", "outcome": "committed"}, "could not be held against it: it moved"),
+    row("log_unread", {"log_error": "it moved", "outcome": "committed"}, "could not be checked against it: it moved"),
     row("maybe_committed", {"outcome": "unknown", "owner_committed": True}, "may be committed"),
     row("maybe_committed", {"reason": "orphan", "outcome": "maybe_committed", "owner_epoch": None}, "may be committed"),
     row("maybe_committed", {"reason": "maybe_committed", "outcome": "maybe_committed"}, "may be committed"),

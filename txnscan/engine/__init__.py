@@ -13,7 +13,7 @@ from txnscan.model import Context, CoordinatorView, Judged, Observation
 
 
 class Laned(Protocol):
-    """A piece of work. lane: the queue that it waits in. size: how long it takes beside others."""
+    """A piece of work. lane: the queue that it waits in. size: how long it takes, relative to others."""
 
     @property
     def lane(self) -> int: ...
@@ -33,7 +33,7 @@ EXECUTORS_PAY_FROM_PARTITIONS = 100_000
 
 
 def advice(engine: str, partitions: int) -> str | None:
-    """What to say of a sweep of so many partitions whose engine was not the quicker one for them; None where it was."""
+    """A sentence on the quicker engine for a sweep of so many partitions; None where `engine` is that one."""
     few = partitions < EXECUTORS_PAY_FROM_PARTITIONS
     if few == (engine == "threads"):
         return None
@@ -59,8 +59,8 @@ class Engine(Protocol):
 
     @property
     def driver(self) -> Engine:
-        """Reads in this process: for little work, which is done before executors would have begun. Itself, where it
-        reads here anyway.
+        """The engine that reads in this process: for little work, which is done before executors would have begun. Self
+        where this engine reads in this process anyway.
         """
         ...
 

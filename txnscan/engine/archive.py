@@ -1,8 +1,8 @@
 """Class data archives: what one JVM has loaded and checked, mapped into the next (JEP 350).
 
-Half of a broker's start, and a fifth of a cold sweep through Spark, is loading classes. An archive is of one Java and
-one row of jars, and its name stands for both; a JVM that it does not fit goes on without it. An archive is complete or
-not there at all: it is written beside its place, and then renamed.
+Half of a broker's start, and a fifth of a cold sweep through Spark, is loading classes. An archive belongs to one Java
+and one list of jars, and has digests of both in its name; a JVM that it does not fit goes on without it. An archive is
+complete or not there at all: it is written beside its place, and then renamed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from txnscan.engine.java import JavaError, cache_directory
 
-# Told even where the user's Java is another than the archive's: that is nothing to act on.
+# A JVM warns where its build is another than the archive's, which is nothing to act on.
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The archive of what this Java loads from these jars. name: of what runs, for people."""
+    """The archive of what this Java loads from these jars. name: what is run, for people."""
 
     name: str
     java: Path
@@ -30,7 +30,7 @@ class Archive:
 
     @property
     def file(self) -> Path | None:
-        """Where it is; None where it has not been made, or is not whole: a JVM would crash on that."""
+        """Where it is; None where it has not been made, or is cut short: a JVM would crash on such a file."""
         for found in cache_directory().glob(f"{self._name}-*.jsa"):
             if found.stem.endswith(f"-{found.stat().st_size}"):
                 return found
@@ -38,15 +38,15 @@ class Archive:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What a JVM is started with to use it; nothing where it has not been made."""
+        """The options with which a JVM uses it; none where it has not been made."""
         found = self.file
         return (f"-XX:SharedArchiveFile={found}", *_QUIET) if found is not None else ()
 
     def make(self, train: Callable[[Sequence[str]], bool]) -> Path:
-        """Makes it anew, in the place of those of the same jars as they were before.
+        """Makes it, and removes those of the same Java and jars as they were before.
 
-        train: starts a JVM with these options, lets it do what it is there for, and waits for its end; whether that
-        went well. Raises JavaError.
+        train: starts a JVM with these options, lets it do what it is there for, and waits for its end; returns whether
+        that went well. Raises JavaError.
         """
         cache = cache_directory()
         try:

@@ -1,8 +1,9 @@
-"""Where Python's workers on this machine come from: Spark forks them from this process, `spark.python.daemon.module`,
-which has imported already what each of them would import. That takes a worker longer than reading a small cluster.
+"""The process from which Spark forks its Python workers on this machine (`spark.python.daemon.module`). It has imported
+already what each of them would import, which takes a worker longer than reading a small cluster.
 
-Spark's own imports nothing, since no thread may run that does not know of forks. These start two: OpenBLAS's and the
-allocator's of Arrow, which have handlers for it. Set where this package is installed beside Spark (`session.py`).
+Spark's own daemon imports nothing, since no thread may run in it that does not handle forks. These imports start two
+threads, of OpenBLAS and of Arrow's allocator, which do. The setting is made where this package is installed beside
+Spark (`session.py`).
 """
 
 import pandas  # noqa: F401  which pyarrow imports when it first makes a table

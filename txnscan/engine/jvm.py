@@ -1,7 +1,7 @@
-"""The JVM that a session of Spark starts for itself: whether its master can be there at all, and what it says.
+"""The JVM that a Spark session starts for itself: whether its master can be reached at all, and what the JVM prints.
 
 PySpark lets its JVM write to this process's stdout and stderr, over progress and into JSON. Here both go through a
-pipe: what matters is passed on, a line at a time, and what the JVM always says is not.
+pipe: lines that matter are passed on, one at a time, and lines that every JVM prints are not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# What a JVM and Spark say at every start, or because options are set.
+# What a JVM and Spark print at every start, or because options are set.
 _NOISE = re.compile(
     r"WARNING: Using incubator modules|Setting default log level to|To adjust logging level use sc\.setLogLevel"
     r"|Picked up _?JAVA_|NOTE: Picked up"
@@ -43,9 +43,10 @@ def is_master(text: str) -> bool:
 
 
 def unreachable(master: str) -> str | None:
-    """Why no standalone master of `spark://host:port,...` can be connected to; None where one can, or it is another.
+    """Why no standalone master of `spark://host:port,...` can be connected to; None where one can be, and for other
+    masters.
 
-    Spark itself tries for a minute, and then says that all masters are unresponsive.
+    Spark itself tries for a minute, and then reports that all masters are unresponsive.
     """
     if not master.startswith("spark://"):
         return None
@@ -69,10 +70,10 @@ def _why(error: Exception) -> str:
 
 
 def start_jvm(heard: Callable[[str], None]) -> None:
-    """Starts the JVM that the next session takes, by what PYSPARK_SUBMIT_ARGS says.
+    """Starts the JVM that the next session uses, with the options in PYSPARK_SUBMIT_ARGS.
 
-    heard: called with each line that it writes and that means something, once it has started; where it does not, the
-    reason is in the error.
+    heard: called with each line that matters, once the JVM has started; where it does not start, the reason is in the
+    error.
 
     Does nothing where this process has one already. Raises JvmFailed.
     """
@@ -94,12 +95,12 @@ def start_jvm(heard: Callable[[str], None]) -> None:
         listening.join(_CONNECT_S_MAX)
         raise JvmFailed(reason(said)) from None
     os.close(writer)
-    # As the session itself does, which has no way to pass stdout and stderr on.
+    # What a session does itself, except that it cannot redirect stdout and stderr.
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 def end_jvm() -> None:
-    """Ends the JVM of this process's sessions in good order, and waits until it has: nobody speaks to it any more."""
+    """Ends the JVM of this process's sessions in good order, and waits for its end. No session works after that."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -111,7 +112,7 @@ def end_jvm() -> None:
 
 @contextmanager
 def same_interrupts() -> Iterator[None]:
-    """What Ctrl-C did before counts afterwards, too: a new SparkContext puts a handler of its own in its place."""
+    """Restores the handler of Ctrl-C at the end: a new SparkContext puts one of its own in its place."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -123,8 +124,8 @@ def same_interrupts() -> Iterator[None]:
 
 
 def _launched(writer: int) -> Any:
-    """PySpark's gateway to a new JVM. Where it is interrupted, the JVM is ended: it has no ear yet for the end of this
-    process, and would stay for ever.
+    """PySpark's gateway to a new JVM. If the start is interrupted, the JVM is killed: it does not notice yet when this
+    process ends, and would run for ever.
     """
     from pyspark import SparkConf, java_gateway
 
@@ -147,7 +148,7 @@ def _launched(writer: int) -> Any:
 
 
 def reason(said: deque[str]) -> str:
-    """What went wrong, of the lines that a JVM wrote."""
+    """What went wrong, from the lines that a JVM wrote."""
     for line in reversed(said):
         if found := _REASON.search(line):
             return (found["why"] or found["error"]).strip().rstrip(".")

@@ -2,8 +2,8 @@
 that a task imports is sent to them: this package, without the demo and the simulator, and kafka-python, which is pure
 Python.
 
-They travel with the session, and so the same way on every cluster manager: `SparkContext.addPyFile`, or `addArtifacts`
-on Spark Connect. An executor has them before anything of its own that has the same name. Where executors are this
+They are sent with the session, and so in the same way on every cluster manager: `SparkContext.addPyFile`, or
+`addArtifacts` on Spark Connect. On an executor they come before packages of the same name. Where executors are this
 machine's own processes with this very Python (`local[*]`), nothing is sent.
 """
 
@@ -35,7 +35,7 @@ _NOT_SENT = {
     "txnscan": {"ask", "cli", "demo", "report", "resolve", "sim", "store", "watch"},
     "kafka": {"benchmarks", "cli"},
 }
-# Zip files know no earlier time. One that is always the same makes equal archives of equal files.
+# The earliest time in a zip file. With one time for all, equal files make equal archives.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 _PYTHON_MIN = (3, 11)
@@ -51,12 +51,12 @@ _NAME_ONE = "with pyspark, pandas and pyarrow, in PYSPARK_PYTHON"
 
 
 def in_one_jvm(master: str) -> bool:
-    """Whether the driver of such a master is its own executor."""
+    """Whether with this master the driver's JVM is the executor, too."""
     return _IN_ONE_JVM.match(master) is not None
 
 
 def send_packages(spark: SparkSession) -> None:
-    """Sends the session's executors what tasks import, once; a task that is defined afterwards has it."""
+    """Sends what tasks import to the session's executors, once; a task that is defined afterwards has it."""
     from pyspark.errors import PySparkException
 
     try:
@@ -70,7 +70,7 @@ def send_packages(spark: SparkSession) -> None:
     if sent is None or any(Path(file).name == sent.name for file in context.listFiles):
         return
     context.addPyFile(str(sent))
-    # PySpark has the driver search the archive too, where everything is installed.
+    # PySpark adds the archive to the driver's path too, where everything is installed already.
     sys.path[:] = [entry for entry in sys.path if Path(entry).name != sent.name]
 
 
@@ -120,8 +120,8 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 def remedy(said: str) -> str | None:
-    """What is wrong with the executors' Python, and what to do about it, in one sentence; None where an error of Spark
-    that says this is about something else.
+    """What is wrong with the executors' Python, and what to do about it, in one sentence; None where the error is about
+    something else. said: the text of Spark's error.
     """
     there = _python_there(said)
     if there is not None:

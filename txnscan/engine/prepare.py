@@ -1,4 +1,4 @@
-"""What `txnscan prepare` does: what a local session of Spark needs, had before it is needed.
+"""`txnscan prepare`: fetches and makes in advance what a local Spark session needs.
 
 The class data archive is made by a session that does what a sweep does, in a process of its own:
 `python -m txnscan.engine.prepare` with the options of its JVM.
@@ -17,7 +17,7 @@ from txnscan.findings import Scan
 _TRAINING_S_MAX = 600
 
 
-# A sweep as most of them are: nothing hangs.
+# A sweep like most: nothing hangs.
 _NOTHING = Scan(
     sweep_id="prepare",
     cluster_id="none",
@@ -45,7 +45,7 @@ _NOTHING = Scan(
 
 def prepare_spark(say: Callable[[str], None]) -> Path:
     """Fetches Delta's jars, and makes the archive where it is not there. say: called with a sentence before each.
-    Gives the directory that holds both.
+    Returns the directory that holds both.
 
     Raises JavaError.
     """
@@ -69,7 +69,9 @@ def _train(options: Sequence[str]) -> bool:
 
 
 def work(options: Sequence[str]) -> None:
-    """A session whose JVM has these options, to the JVM's end: it starts Python, and makes, writes and reads tables."""
+    """Runs a session whose JVM has these options, and ends the JVM. The session starts Python workers, and makes,
+    writes and reads tables.
+    """
     import tempfile
 
     from txnscan.engine.jvm import end_jvm

@@ -1,4 +1,4 @@
-"""A Spark session for the command line: the one that is already there, else a local one with `conf/`'s settings."""
+"""A Spark session for the command line: the running one, else a local one with the settings of `conf/`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def spark_defaults() -> dict[str, str]:
 
 
 def local_settings(master: str, say: Callable[[str], None] = lambda _: None) -> dict[str, str]:
-    """What a session needs that no cluster provides for: the settings of conf/, Delta's jars and a quiet log.
+    """What a session needs where no cluster provides it: the settings of conf/, Delta's jars and a quiet log.
 
     Raises JavaError when the jars cannot be had.
     """
@@ -95,12 +95,12 @@ def spark_archive(delta: Sequence[Path]) -> Archive:
 
 
 def _jars_of_spark() -> list[Path]:
-    """Those of PySpark; none where another Spark's are used, with which they must not be mixed."""
+    """The jars of PySpark; none where those of another Spark are used, with which they must not be mixed."""
     return [] if "SPARK_HOME" in os.environ else pyspark_jars()
 
 
 def _in_one_jvm(delta: Sequence[Path]) -> dict[str, str]:
-    """Where the executor is the driver, no jar has to be sent to it, and its Python is this one."""
+    """The settings where the driver's JVM is the executor: no jar has to be sent to it, and its Python is this one."""
     jars = _jars_of_spark()
     first = [jar for name in _SEARCHED_FIRST for jar in jars if jar.name.startswith(name)]
     return {
@@ -110,8 +110,8 @@ def _in_one_jvm(delta: Sequence[Path]) -> dict[str, str]:
 
 
 def _warehouse() -> dict[str, str]:
-    """Spark makes the directory of its default database even where nothing is put there: `spark-warehouse`, in the
-    working directory. A site that has named another means it.
+    """A temporary directory for Spark's default database. Spark makes one even where nothing is put there:
+    `spark-warehouse`, in the working directory. A directory that the site's own settings name is kept.
     """
     home = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "/nonexistent"), "conf")
     with suppress(OSError):
@@ -133,7 +133,7 @@ def spark_session(
     spark-submit's options in SPARK_SUBMIT_OPTS_TXNSCAN over both.
 
     heard: called with each line that Spark's own process writes. Raises SparkUnavailable when PySpark or Java is
-    missing or Spark does not start, and ConfigError for a master that is none.
+    missing or Spark does not start, and ConfigError for an invalid master.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -149,7 +149,7 @@ def spark_session(
         find_java()
         chosen = _master(master)
         if chosen.startswith("local"):
-            # A driver that nobody else talks to listens to nobody else.
+            # No other machine talks to a local driver, so it listens on the loopback address alone.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         _choose_python(chosen)
         return _started(builder, {**local_settings(chosen, say), **(settings or {}), "spark.master": chosen}, heard)
@@ -164,9 +164,11 @@ def spark_session(
 
 
 def _choose_python(master: str) -> None:
-    """The Python of workers, as PySpark looks it up: on other machines their own `python3`, or what the user named."""
+    """Sets the Python of workers where they run on this machine. On others it is their own `python3`, or the one that
+    the user named.
+    """
     if in_one_jvm(master):
-        # They are forked from a process of this package, which is not in every Python that a user may have named.
+        # Workers are forked from `daemon.py`, and not every Python that a user may have named has this package.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     elif master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -185,7 +187,7 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str], heard: 
         start_jvm(heard)
     with same_interrupts():
         spark = builder.getOrCreate()
-    # PySpark leaves this setting to programs that spark-submit starts.
+    # PySpark applies this setting only in programs that spark-submit starts.
     named = spark.sparkContext.getConf().get("spark.pyspark.python")
     if named is not None and not in_one_jvm(spark.sparkContext.master or ""):
         spark.sparkContext.pythonExec = named
@@ -193,8 +195,8 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str], heard: 
 
 
 def launch_arguments(settings: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """The words after `spark-submit` that start a session's JVM. What the user adds comes after the settings: the last
-    one of a name counts.
+    """The words after `spark-submit` that start a session's JVM. The user's options come after the settings: of several
+    with one name the last counts.
     """
     ours = shlex.join(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))
     theirs = environment.get("SPARK_SUBMIT_OPTS_TXNSCAN", "")
@@ -215,7 +217,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def _master(master: str | None) -> str:
-    """The master to start on. Raises ConfigError where it is none, and SparkUnavailable where it does not answer."""
+    """The master to start on. Raises ConfigError where it is invalid, and SparkUnavailable where it does not answer."""
     option, chosen = ("MASTER", os.environ.get("MASTER") or "local[*]") if master is None else ("--master", master)
     if not is_master(chosen):
         masters = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
@@ -243,7 +245,7 @@ def is_of_spark(error: BaseException) -> bool:
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
-# What Spark and Delta say in their own words, and what it means here and what to do.
+# Errors in Spark's and Delta's own words, and what they mean here and what to do.
 _MEANS = (
     (
         r"REQUIRES_SINGLE_PART_NAMESPACE|CATALOG_NOT_FOUND|UnresolvedNamespace",

@@ -2,8 +2,9 @@
 
 A task works through several lanes at once, in threads: reading is mostly waiting, and starting a task costs as much as
 reading a thousand partitions. There are as many tasks as run at once: one that waits for a slow broker must not keep
-others from starting. A lane stays within one task, so that its batches are read one after another. Work travels with
-the task's function and rows come back as Arrow, before the call returns. Spark may run a task twice; reads do not mind.
+others from starting. A lane stays within one task, so that its batches are read one after another. Work is sent with
+the task's function and rows come back as Arrow, before the call returns. Spark may run a task twice, which does not
+harm reads.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from txnscan.offline.model import Replica, ReplicaFiles
     from txnscan.offline.reading import ReadOne, Spread
 
-# Rows that leave an executor in one record batch, at least, unless they are all.
+# The fewest rows that leave an executor in one record batch, except for the last one.
 _ROWS_TOGETHER = 1_000
 _POLL_S = 0.5
-# How long the end of the process waits for Python to have started on the executors.
+# How long the process waits at its end for Python to have started on the executors.
 _START_S = 10
 # Where a Connect session does not say how many tasks run at once.
 _PARALLELISM = 8
@@ -91,18 +92,18 @@ class SparkEngine:
 
     def start_workers(self) -> None:
         """Starts Python on the executors, without waiting for it. It takes seconds the first time, in which the driver
-        has other things to do. A read that does not find it done waits no longer than it would have.
+        has other things to do. A read that comes before it is done waits no longer than without this.
         """
 
         def start() -> None:
-            # What is wrong here is wrong in the first read too, and reported there.
+            # An error here comes again in the first read, and is reported there.
             with suppress(Exception):
                 no_work = dealt([[]] * self._parallelism, self._parallelism)
                 self._spread(_never, no_work, WideRow).toArrow()
             atexit.unregister(starting.join)
 
         starting = threading.Thread(target=start, name="txnscan-start", daemon=True)
-        # A command that fails at once must not stop Spark in the midst of it, which is logged as one more error.
+        # A command that fails at once must not stop Spark during this start, which would be logged as another error.
         atexit.register(starting.join, _START_S)
         starting.start()
 
@@ -164,7 +165,7 @@ class _Files:
 
 @dataclass(frozen=True, slots=True)
 class _ReadFiles:
-    """What they say, pickled, with their place among the files."""
+    """What was read from them, pickled, with their number among the files."""
 
     number: int
     replica: bytes
@@ -172,7 +173,7 @@ class _ReadFiles:
 
 def spread_files(spark: SparkSession, on_progress: OnProgress) -> Spread:
     """Reads the files of replicas on the executors of a session, which must find them at the same paths. See
-    `offline.reading.Spread`. Every result is in the driver before the first is given.
+    `offline.reading.Spread`. Every result is in the driver before the first is returned.
     """
     engine = SparkEngine(spark)
 
@@ -239,7 +240,7 @@ def _judge_batches(context: Context) -> Callable[[Iterator[pa.RecordBatch]], Ite
 
 @contextmanager
 def _with_remedy() -> Iterator[None]:
-    """Where the executors' Python is what is wrong, says so below what Spark says: a trace of a hundred lines."""
+    """Where the executors' Python is the cause, adds a sentence that says so below Spark's trace of a hundred lines."""
     try:
         yield
     except Exception as error:

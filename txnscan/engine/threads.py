@@ -1,4 +1,4 @@
-"""The bounded thread pool in this process: needs no Spark and no Java. An executor's task is one, too."""
+"""The bounded thread pool in this process: needs no Spark and no Java. A task on an executor reads with one, too."""
 
 from __future__ import annotations
 

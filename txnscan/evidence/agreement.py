@@ -1,8 +1,8 @@
 """What all brokers agree on: one round of Metadata from every one of them.
 
-A broker that is cut off from the controller goes on believing what it last heard, and answers for partitions and
+A broker that is cut off from the controller keeps its old view of the cluster, and answers for partitions and
 coordinators that others have taken over. So a leader counts as known only when every broker that any of them names has
-answered and names the same leader at the same leader epoch. A broker that does not answer and that nobody names any
+answered and names the same leader at the same leader epoch. A broker that does not answer and that no other names any
 more has been fenced by the controller; it is not waited for.
 """
 
@@ -39,7 +39,7 @@ class NoSuchTopic(Unagreed):
 
 @dataclass(frozen=True)
 class Agreement:
-    """One round: the views of the brokers that answered, and why those are missing that should have."""
+    """One round: the views of the brokers that answered, and why others that were named did not answer."""
 
     views: tuple[ClusterView, ...]
     errors: tuple[Unobserved, ...]
@@ -52,7 +52,7 @@ class Agreement:
 
     @cached_property
     def _beliefs(self) -> tuple[ClusterView, ...]:
-        """One view for each answer that differs: most brokers say the same, and then share what was decoded."""
+        """One view for each different answer: most brokers give the same answer, and share what was decoded of it."""
         return tuple({id(view.topics): view for view in self.views}.values())
 
     def partition(self, topic: str, index: int) -> Partition:
@@ -94,8 +94,8 @@ class Agreement:
         return next((view for view in self.views if view.answered_by == broker_id), None)
 
     def latest_leader(self, topic: str, index: int) -> int | None:
-        """The leader at the highest leader epoch that any broker names, or None where nobody leads at it. No proof:
-        brokers that were not heard may know of a later one.
+        """The leader at the highest leader epoch that any broker names, or None where there is none at it. This is no
+        proof: brokers that did not answer may know of a later one.
         """
         shown = {entry for belief in self._beliefs for one in _shown(belief, topic) for entry in one.at(index)}
         if not shown:

@@ -1,4 +1,4 @@
-"""Metadata to bounded batches per leader. Pure.
+"""Plans the reads of partitions in bounded batches per leader, from Metadata. Pure.
 
 A **lane** is a queue of batches for one leader that are read one after another; a leader has at most `lanes_per_leader`
 of them, which caps what is in flight per broker whatever the number of executors or threads. Engines run lanes in
@@ -21,7 +21,7 @@ NO_LEADER = Failure("the partition has no leader")
 def plan_wide(
     topics: Iterable[Topic], *, batch_size: int, lanes_per_leader: int
 ) -> tuple[tuple[WideBatch, ...], tuple[Unobserved, ...]]:
-    """The requests of a wide read, and a failure for each partition that nobody leads.
+    """The requests of a wide read, and a failure for each partition without a leader.
 
     Batches are spread evenly: no lane of a leader is longer than another by more than one batch, and lanes of
     different leaders alternate, so that the first lanes to run do not all queue at one broker.
@@ -40,7 +40,7 @@ def plan_wide(
 
 
 def plan_narrow(partitions: Iterable[Partition], *, batch_size: int, lanes_per_leader: int) -> tuple[ReadBatch, ...]:
-    """The batches of a proven read, spread in the same way. Every partition has a leader."""
+    """The batches of a proven read, spread in the same way. Every partition given has a leader."""
     led: dict[int, list[Partition]] = defaultdict(list)
     for partition in sorted(partitions, key=lambda p: p.key):
         led[partition.leader].append(partition)

@@ -1,7 +1,7 @@
-"""The driver's dealings with the cluster as a whole: what brokers there are, what they agree on, the coordinators.
+"""What the driver asks of the cluster as a whole: what brokers there are, what they agree on, the coordinators.
 
-Everything here asks every broker, in parallel, and gives what failed as data. Reading partitions is not done here: that
-is the engines' work (`reads.py`).
+Everything here asks every broker, in parallel, and returns failures as data. Partitions are read elsewhere, by the
+engines (`reads.py`).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 DRIVER_THREADS = 32
-# A coordinator that was just elected loads for a moment; what is not covered after this stays uncovered.
+# A coordinator that was just elected loads for a moment; what is not covered after these tries stays uncovered.
 SNAPSHOT_TRIES = 3
 _RETRY_WAIT_S = 0.5
-# The broker's own default, for when it will not say.
+# The broker's own default, for brokers that do not report theirs.
 _DEFAULT_MAX_TIMEOUT_MS = 900_000
 
 
@@ -60,8 +60,8 @@ class Cluster:
     """A cluster as the driver sees it. Use it as a context manager.
 
     threads: how many brokers to ask at once; with 0 they are asked in order, in the caller's thread.
-    sleep: waits between tries, in seconds. random_token: makes ids that no application has. read_bytes: what was read
-    of producers' states and of `__transaction_state`, wherever that was, in bytes.
+    sleep: waits between tries, in seconds. random_token: makes ids that no application has. read_bytes: bytes of
+    producers' states and of `__transaction_state` that were read, by the driver or by executors.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Cluster:
 
     @property
     def principal(self) -> str:
-        """Who this is to the brokers, for what to grant it."""
+        """The principal that brokers see, for the commands that grant it permissions."""
         return self._clients.settings.principal
 
     def say(self, failure: Failure) -> str:
@@ -105,7 +105,7 @@ class Cluster:
         self._brokers.update((broker.broker_id, broker) for broker in named)
 
     def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """What the call gives for each item, in their order."""
+        """What the call returns for each item, in their order."""
         return list(self._pool.map(call, items) if self._pool is not None else map(call, items))
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
@@ -127,8 +127,8 @@ class Cluster:
     def hidden_topics(self) -> str | None:
         """Why topics may be invisible to this principal, or None. Metadata leaves out what it may not describe.
 
-        A name that no topic has is refused exactly where topics without a rule of their own are (`KafkaApis.
-        handleTopicMetadataRequest`). A topic with a DENY of its own stays invisible.
+        To find out, Metadata is asked for a name that no topic has. It is refused exactly where topics without a rule
+        of their own are (`KafkaApis.handleTopicMetadataRequest`). A topic with a DENY of its own is not found so.
         """
         nowhere = f"txnscan-{self.random_token()}"
         if dict(self.view([nowhere]).topic_errors).get(nowhere) != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
@@ -140,7 +140,9 @@ class Cluster:
         return read_agreement(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn)
 
     def max_timeout_ms(self) -> tuple[int, tuple[ScanError, ...]]:
-        """The longest `transaction.max.timeout.ms` of all brokers; one that will not say counts with the default."""
+        """The longest `transaction.max.timeout.ms` of all brokers; one that does not report its own counts with the
+        default.
+        """
 
         def ask(broker_id: int) -> int | ScanError:
             try:
@@ -154,13 +156,15 @@ class Cluster:
         return max(timeouts), tuple(answer for answer in answers if isinstance(answer, ScanError))
 
     def sieve(self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress) -> Sieve:
-        """What coordinators say they hold of what is open, and what is left to be proven.
+        """Which open transactions coordinators report as theirs, and what is left to be proven.
 
-        suspects: what the wide read saw open. always: partitions that are read with proof, whatever is held there.
+        suspects: what the wide read saw open. always: partitions that are read with proof, even if all that is open
+        there is held.
         """
         producer_ids = {producer.producer_id for row in suspects.values() for producer in row.open_producers}
         answers = self.ask_holders(producer_ids, on_progress)
-        # Nearly always what is left is known before it is known who leads; its leaders are asked for in the same round.
+        # What is left is worked out before it is known who leads `__transaction_state`, so that one round asks for all
+        # leaders. Knowing that rarely changes what is left.
         likely = self.holders(answers, None)
         held, left = sift(suspects, always, likely.holder)
         agreed = self.agreement({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
@@ -170,7 +174,7 @@ class Cluster:
         return Sieve(tuple(held), left, agreed, found.prepared, found.transactional_ids)
 
     def ask_holders(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[HolderAnswers]:
-        """What every broker says of the ids in a transaction."""
+        """What every broker reports about the ids in a transaction."""
         ask = self._counted(lambda broker_id: ask_holders(self.send, broker_id, producer_ids), on_progress)
         return self.in_parallel(ask, sorted(self._brokers))
 
@@ -185,11 +189,10 @@ class Cluster:
         agreed: Agreement,
         on_progress: OnProgress,
     ) -> tuple[Snapshot, Agreement]:
-        """The coordinators' side, with its coverage, and what all brokers agree on after it. Taken anew while coverage
-        may still become complete.
+        """The snapshot of the coordinators, with its coverage, and what all brokers agree on after it. Taken again
+        while coverage may still become complete: not where a broker lacks an API.
 
         agreed: the last round on `__transaction_state` and these topics.
-        What a broker does not support now, it will not support in a moment.
         """
         topics = {TRANSACTION_STATE_TOPIC, *open_topics}
         before = agreed
@@ -238,7 +241,7 @@ class Cluster:
 
     def __exit__(self, *exc_info: object) -> None:
         if exc_info[0] is KeyboardInterrupt:
-            # Threads wait for brokers that may not answer; whoever interrupts does not wait for them.
+            # Threads wait for brokers that may not answer; after Ctrl-C nobody waits for these threads.
             threading.Thread(target=self.close, daemon=True).start()
         else:
             self.close()

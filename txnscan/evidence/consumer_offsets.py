@@ -1,8 +1,8 @@
-"""Which offsets stand in an open transaction on `__consumer_offsets`. Pure but for `send`.
+"""Which committed offsets an open transaction on `__consumer_offsets` holds. Pure but for `send`.
 
 The key of a committed offset is version 0 or 1, group, topic and partition (`OffsetCommitKey.json`); other versions are
-of groups. A coordinator writes the offsets of a transaction with its producer id, always with sequence 0
-(`CoordinatorRuntime`), so that only the end of the log tells that all of them were seen.
+about groups. A coordinator writes the offsets of a transaction with its producer id, always with sequence 0
+(`CoordinatorRuntime`), so that all of them are known to be seen only at the end of the log.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def offset_key(key: bytes) -> tuple[str, Key] | None:
 
 
 def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
-    """The offsets in this transaction, read from its start to the high watermark, or to a bound."""
+    """The offsets in this transaction, read from its start to the high watermark, or up to a limit."""
     partition = Partition(o.topic, o.topic_id, o.partition, o.leader, o.leader_epoch)
     found, offset = PendingOffsets(), o.start_offset
     try:
@@ -76,5 +76,5 @@ def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
 
 
 def _of_producer(producer_id: int) -> Wanted:
-    """Whether a batch is of this producer."""
+    """Finds the batches of this producer."""
     return lambda data, bounds: [HEADER.unpack_from(data, at)[9] == producer_id for at in bounds[:-1]]

@@ -1,14 +1,14 @@
 """What hanging transactions block: groups, and the cleaning of their topics. Pure but for `send`.
 
-Nothing here is part of a proof, and nothing is asked where nothing hangs. What could not be read is a reason beside
+Nothing here is part of a proof, and nothing is asked where nothing hangs. What could not be read is reported beside
 what could, and changes no verdict.
 
 On `__consumer_offsets` the transaction itself names groups and partitions (`consumer_offsets.py`), and the coordinator
-confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. An answer alone does not tell whose transaction it
-is: exactly-once applications get it all the time, for a moment. On any other topic a group is taken to stand before the
-transaction where its committed offset is the last stable offset, or one before it, as a marker is no record to commit.
-Its isolation level is not visible: a read_uncommitted group that stopped right there looks the same. Lag is measured up
-to the high watermark, since a read_committed client measures it to the last stable offset, and sees none.
+confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. That answer alone does not show which transaction
+it is about: exactly-once applications get it all the time, for a moment. On any other topic a group counts as blocked
+where its committed offset is the last stable offset, or one less: a marker may stand between, which is no record to
+commit. Its isolation level is not visible: a read_uncommitted group that stopped right there looks the same. Lag is
+measured up to the high watermark, since a read_committed client measures it to the last stable offset, and sees none.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from txnscan.model import (
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Asked about, of one broker's groups; those with members first.
+# Groups of one broker that are asked about; those with members first.
 GROUPS_MAX = 1_000
-# Kept of one transaction; those with the greatest lag first.
+# Groups that are kept for one transaction; those with the greatest lag first.
 GROUPS_KEPT_MAX = 100
 # Partitions that groups are asked about, those with the most records blocked first.
 PARTITIONS_MAX = 100
 _PARTITIONS_NAMED_MAX = 10
 _REASONS_MAX = 5
-# A consumer that read all there is commits the offset behind its last record: a marker may follow that.
+# A consumer that has read everything commits the offset after its last record, where a marker may stand.
 _MARKER = 1
 _CONNECT = "connect"
 _CONSUMERS = ("", "consumer", "streams")
@@ -73,8 +73,8 @@ class InParallel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The groups that stand before one transaction: the first ones of so many. asked: how many were asked about.
-    unknown: why there may be more.
+    """The groups that one transaction blocks, or may block: the first ones, and how many there are. asked: how many
+    groups were asked about. unknown: why there may be more.
     """
 
     groups: tuple[BlockedGroup, ...] = ()
@@ -86,8 +86,8 @@ class Blocked:
 @dataclass(frozen=True, slots=True)
 class Blockage:
     """What is blocked, by transaction and by topic. connect_groups: the groups of Kafka Connect's workers that were
-    listed. unknown: why groups may be missing, those of one transaction together. cleaning_failure: why it is not known
-    of a topic how it is cleaned, or None.
+    listed. unknown: why groups may be missing, the reasons of one transaction together. cleaning_failure: why it is not
+    known how a topic is cleaned, or None.
     """
 
     groups: Mapping[TransactionKey, Blocked]
@@ -108,8 +108,8 @@ class Blockage:
 
 @dataclass(slots=True)
 class _Answers:
-    """What one broker said of its groups. errors: why groups are missing, each once. of_offsets: what stands before
-    each transaction on a partition of `__consumer_offsets` that it leads.
+    """What one broker reported about its groups. errors: why groups are missing, each reason once. of_offsets: the
+    groups that each transaction on a partition of `__consumer_offsets` blocks, where this broker leads the partition.
     """
 
     listed: tuple[ListedGroup, ...] = ()
@@ -144,7 +144,8 @@ def read_blockage(
         here = [o for o in of_offsets if o.leader == broker_id]
         return _ask_broker(send, broker_id, asked_keys, here, offsets_partitions)
 
-    # Whoever leads a partition of __consumer_offsets coordinates its groups; for other topics any broker may.
+    # The leader of a partition of __consumer_offsets coordinates its groups. Groups that read other topics may be
+    # coordinated by any broker.
     brokers = sorted(broker_ids) if asked_keys else sorted({o.leader for o in of_offsets})
     answers = dict(zip(brokers, in_parallel(ask, brokers), strict=True))
     of_all = [*([hidden] if hidden else []), *(error for one in answers.values() for error in one.errors)]
@@ -229,8 +230,8 @@ def _cut(keys: Sequence[Key]) -> list[Failure]:
 
 
 def hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str) -> Failure | None:
-    """Why groups may be invisible to whoever asks, or None. Whoever may not describe any group is refused one that
-    does not exist.
+    """Why groups may be invisible to this principal, or None. It is asked for a group that does not exist (`nobody`),
+    which is refused unless the principal may describe all groups.
     """
     for broker_id in broker_ids:
         try:
@@ -268,7 +269,7 @@ def _ask_broker(
 def _fetched(
     send: Send, broker_id: int, wanted: Mapping[str, Sequence[Key] | None], *, require_stable: bool
 ) -> tuple[dict[str, GroupOffsets], list[Failure]]:
-    """The offsets of these groups, and what failed: each reason with how many groups it is about."""
+    """The offsets of these groups, and what failed: each reason with the number of groups that it is about."""
     try:
         found = offset_fetch(send, broker_id, wanted, require_stable=require_stable)
     except RequestFailed as failed:
@@ -281,8 +282,8 @@ def _fetched(
 def _ask_unstable(
     send: Send, broker_id: int, o: Observation, consumers: Sequence[ListedGroup], offsets_partitions: int
 ) -> Blocked:
-    """The groups whose offsets this transaction holds: those that it names, and where it could not be read to its end,
-    all of that partition.
+    """The groups whose offsets this transaction holds: those that it names; where it could not be read to its end, also
+    all groups of that partition with unstable offsets.
     """
     pending = pending_offsets(send, o)
     states = {group.group: group.state for group in consumers}
@@ -336,7 +337,7 @@ def _cleaning(
     return {}, failure
 
 
-# --- what it comes to -------------------------------------------------------------------------------------------------
+# --- the groups that are blocked --------------------------------------------------------------------------------------
 
 
 def _committed(answers: Iterable[_Answers]) -> Mapping[Key, Sequence[tuple[ListedGroup, int]]]:
@@ -353,7 +354,9 @@ def _committed(answers: Iterable[_Answers]) -> Mapping[Key, Sequence[tuple[Liste
 def _of_partition(
     committed: Iterable[tuple[ListedGroup, int]], asked: int, o: Observation, why: Iterable[Failure]
 ) -> Blocked:
-    """The groups that stand at its last stable offset. committed: their offsets on it. asked: of how many groups."""
+    """The groups whose committed offset is at the last stable offset. committed: the groups' offsets on the partition.
+    asked: how many groups were asked about.
+    """
     lso, high_watermark = o.second_last_stable_offset, o.second_high_watermark
     if lso is None or high_watermark is None:
         return Blocked(unknown=(_NO_LSO,))
@@ -366,7 +369,7 @@ def _of_partition(
 
 
 def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[Failure]) -> Blocked:
-    """Those with the greatest lag, and how many there are."""
+    """The groups with the greatest lag, and how many groups there are."""
     blocked.sort(key=lambda group: (-(group.lag or 0), group.group))
     return Blocked(tuple(blocked[:GROUPS_KEPT_MAX]), len(blocked), asked, tuple(why))
 
@@ -376,7 +379,7 @@ def _said(failures: Iterable[Failure], say: Say) -> str:
 
 
 def _reasons(why: Iterable[str]) -> str:
-    """The first ones of many."""
+    """The first reasons, each once, and how many more there are."""
     every = list(dict.fromkeys(why))
     more = len(every) - _REASONS_MAX
     return "; ".join(every[:_REASONS_MAX]) + (f"; and {plural(more, 'reason')} more like it" if more > 0 else "")

@@ -13,14 +13,14 @@ from txnscan.kafka.record_batch import HEADER
 
 _COUNT_AT = HEADER.size - 4
 _NULL = 1
-# What is compared of a key, before the whole is.
+# The last bytes of a key, which are compared before the whole key is.
 _TAIL = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Peeks:
-    """odd: what `peeked` tells nothing of. key_at, key_size: where the others have their keys. producer_id: in their
-    values; -1 where they have none.
+    """odd: the batches for which `peeked` returns None. key_at, key_size: where the others have their keys.
+    producer_id: in their values; -1 where they have no value.
     """
 
     odd: NDArray[np.bool_]
@@ -36,7 +36,7 @@ def peeks(data: bytes, bounds: Sequence[int]) -> Peeks:
     buffer = np.frombuffer(data, np.uint8)
 
     def byte(at: NDArray[np.int64]) -> NDArray[np.int64]:
-        # What lies beyond its batch makes it odd in the end.
+        # A position beyond the end of its batch makes the batch odd, below.
         return buffer[np.minimum(at, len(buffer) - 1)].astype(np.int64)
 
     at = begins + HEADER.size
@@ -46,7 +46,7 @@ def peeks(data: bytes, bounds: Sequence[int]) -> Peeks:
     longest = longer & (byte(at + 1) >= 0x80)
     odd |= longest & (byte(at + 2) >= 0x80)
     at = at + longer + longest
-    # How far time and offset are from the batch's: nothing for its first record.
+    # The deltas of timestamp and offset: 0 for the first record of a batch.
     odd |= (byte(at + 2) != 0) | (byte(at + 3) != 0)
     size = byte(at + 4)
     longer = size >= 0x80
@@ -66,7 +66,7 @@ def peeks(data: bytes, bounds: Sequence[int]) -> Peeks:
 
 
 def _wide(data: bytes, at: NDArray[np.int64], kind: str) -> NDArray[np.int64]:
-    """The numbers of this kind at these places; what lies beyond the data is some other."""
+    """The numbers of this kind at these positions; at a position beyond the data, some other number."""
     size = np.dtype(kind).itemsize
     numbers: NDArray[np.int64] = np.ndarray((len(data) - size + 1,), kind, data, strides=(1,))
     return numbers[np.minimum(at, len(data) - size)].astype(np.int64)

@@ -2,8 +2,8 @@
 
 Where the id is known its one partition of the log is read; an orphan's id is looked for in all of them. Each log is
 read from the leader that all brokers name before and after, at its leader epoch, from its start to its high watermark.
-An owner that its coordinator described otherwise than the log ends is described once more, and the log read on: it may
-have gone on in the meantime (`log_check.py`).
+Where a coordinator described the owner otherwise than the last record of the log does, the owner is described once
+more, and the log read on: it may have written more in the meantime (`log_check.py`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from txnscan.model import (
     Say,
 )
 
-# A first batch is given whole however large it is.
+# Fetch returns the first batch whole, however large it is.
 _FIRST_BATCH_BYTES = 1
 
-# How often an owner that goes on all the time is described, to find what is described in its log.
+# How often an owner that begins one transaction after another is described, to find that state in its log.
 _DESCRIBE_TRIES = 3
 
 
@@ -56,7 +56,7 @@ def read_outcomes(
         return []
     topics = {TRANSACTION_STATE_TOPIC, *(judged.observation.topic for judged in hanging)}
     before = cluster.agreement(topics)
-    # Where nobody shows the log, its first partition says why.
+    # Where no broker shows the log, asking for its first partition shows why.
     count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)
     first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged), hanging)
@@ -92,7 +92,7 @@ def _read_logs(
             rows[k] = LogRow(k, log_failure(k, unagreed), unserved=True)
     asked = {led[k]: wanted[k] for k in wanted if k not in rows}
     batches = plan_logs(asked, lanes_per_leader=lanes_per_leader)
-    # A large log takes long, and until one is read nothing else would be said.
+    # A large log takes long, and progress is reported only after a whole one.
     on_progress(0, len(batches))
     read = engine.read(ReadLog(cluster.clients), batches, LogRow, on_progress)
     cluster.read_bytes += sum(row.read_bytes for row in read)
@@ -101,9 +101,9 @@ def _read_logs(
 
 
 def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[str | None]:
-    """How the logs contradict what the coordinators said of each, or None. A log with a failure says nothing.
+    """How the logs contradict what the coordinators reported about each, or None. A log with a failure shows nothing.
 
-    Logs do not wait for one another, and what shares a log is looked at in order.
+    Logs are checked in parallel, and transactions that share a log one after another.
     """
     of_owners: dict[int, list[int]] = defaultdict(list)
     said: list[str | None] = [None] * len(hanging)
@@ -124,7 +124,7 @@ def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[L
 
 
 def _owner_contradiction(judged: Judged, log: Log) -> str | None:
-    """The same for one whose id is known, with the log that serves it."""
+    """The same for one transaction whose id is known, with the log that serves that id."""
     o, first = judged.observation, Described.of(judged.evidence.coordinators[0])
     described, why = first, None
     for _ in range(_DESCRIBE_TRIES if log.failure is None else 0):
@@ -162,7 +162,7 @@ def _evidence(
     o = judged.observation
     logged = [record for log in logs for record in log.logged]
     names = {record.transactional_id for record in logged if record.producer_id == o.producer_id}
-    # Whoever leads a log may load it anew, and find there what the coordinators did not say.
+    # A broker that loads this log may find there what the coordinators did not report.
     unserved = next((say(log.failure) for log in logs if log.unserved and log.failure is not None), None)
     return OutcomeEvidence(
         observation=o,
@@ -193,8 +193,8 @@ def _first_batch(send: Send, before: Agreement, judged: Judged) -> Batch | Failu
 class Log:
     """One partition of `__transaction_state`: what it still holds of ids that ever had a wanted producer id.
 
-    failure: why it is not known, or None; then there is nothing in `logged`. unserved: whether that is because the
-    broker that all name its leader did not serve it.
+    failure: why it is not known, or None; with a failure `logged` is empty. unserved: whether the failure is that the
+    broker which all brokers name as its leader did not serve it.
     """
 
     def __init__(self, cluster: Cluster, partition: Partition, row: LogRow, producer_ids: frozenset[int]) -> None:
@@ -224,7 +224,7 @@ class Log:
             self.unserved = is_unserved(why)
 
     def read_on(self) -> None:
-        """Reads from where it is to the high watermark."""
+        """Reads on, from where reading ended to the high watermark."""
         if self.failure is not None:
             return
         already = len(self._further.kept)
@@ -237,7 +237,7 @@ class Log:
         self._decode(self._further.kept[already:])
 
     def describe(self, before: Described) -> Described:
-        """The id as its coordinator describes it now; as it was described where it cannot be."""
+        """The id as its coordinator describes it now, or `before` where that fails."""
         name, leader = before.transactional_id, self._partition.leader
         try:
             now = describe_transactions(self._cluster.send, leader, [name])[name]
@@ -248,7 +248,7 @@ class Log:
         return Described(name, leader, now.producer_id, now.producer_epoch, now.state)
 
     def confirm(self, after: Agreement) -> None:
-        """Makes it a failure where the leader is not the same as before the log was read."""
+        """Sets `failure` where the leader is not the same as before the log was read."""
         try:
             same = self._partition == after.partition(*self._partition.key)
         except Unagreed as unagreed:

@@ -1,13 +1,12 @@
 """Reading one partition of `__transaction_state`, where reading happens: `(batch, send) -> row`. Pure but for `send`.
 
-A log may be larger than memory, and nearly all of it is about ids that nobody asks for. So it is read for its keys
-first: which ids have ever had a wanted producer id? A batch that has none is passed over, its record not decoded. Only
-where there is such an id the log is looked through once more, and that id's records are kept: all from its first one
-with a wanted producer id on, and the one before. A log that came in one piece is at hand still; a longer one is read
-again.
+A log may be larger than memory, and nearly all of it is about ids that nobody asks for. So first it is searched for the
+ids that have ever had a wanted producer id; batches without one are passed over, and not decoded. Only where there is
+such an id the log is searched once more, and that id's records are kept: all from its first one with a wanted producer
+id on, and the one before. A log that came in one piece is still in memory; a longer one is read again.
 
-Offsets that are missing, between batches or within one, are kept account of: a log proves something only where it is
-whole (`outcome.py`).
+Offsets that are missing, between batches or within one, are recorded: a log proves something only where it is whole
+(`outcome.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import Undecoded, Wanted, are_many, searched
 from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LogBatch, LogRow, Partition, Permission, RawRecord
 
-# Several threads have a piece in hand, and the copies made on its way: with 8 MB, 5,000,000 records took 460 MB.
+# Several threads hold a piece at once, and the copies that are made of it: with 8 MB, 5,000,000 records took 460 MB.
 _PIECE_BYTES = 2 * 1024 * 1024
-# Of the ids that are kept, in one partition of the log. A log that is compacted has a few of each.
+# Records that are kept of one partition of the log. A log that is compacted has a few of each id.
 RECORDS_MAX = 200_000
 
 
@@ -83,8 +82,9 @@ def log_failure(k: int, failed: RequestFailed | Unagreed | UnknownRecord) -> Fai
 
 
 def is_unserved(failed: Exception) -> bool:
-    """Whether a log was not read because the broker that all name its leader did not serve it, or not whole. Then that
-    broker need not have loaded it either. What a principal or this version may not read says nothing of the kind.
+    """Whether a log was not read because the broker which all brokers name as its leader did not serve it, or not
+    whole. Then that broker may not have loaded it either. A log that the principal may not read, or this version
+    cannot, does not suggest that.
     """
     if isinstance(failed, RequestFailed):
         failure = failed.failure
@@ -105,13 +105,13 @@ class Piece:
 
     @property
     def size_bytes(self) -> int:
-        """Of what was read."""
+        """Bytes that were read."""
         return len(self.undecoded.data)
 
 
 def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted) -> Iterator[Piece]:
-    """The log from an offset to its end, or to its high watermark. end: where a batch begins; what was appended since
-    is left out. wanted: see `search.searched`. Raises RequestFailed.
+    """The log from an offset up to `end`, or where that is None to the high watermark. end: where a batch begins; what
+    was appended since is left out. wanted: see `search.searched`. Raises RequestFailed.
     """
     while end is None or offset < end:
         batches, high_watermark = fetch_undecoded(send, partition, offset, _PIECE_BYTES)
@@ -126,12 +126,12 @@ def pieces(send: Send, partition: Partition, offset: int, end: int | None, wante
 
 
 def everything(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
-    """Whatever a batch holds."""
+    """Finds all batches."""
     return [True] * (len(bounds) - 1)
 
 
 def of_producers(wanted: Iterable[int]) -> Wanted:
-    """Whether a batch may have a record with one of these producer ids."""
+    """Finds the batches that may have a record with one of these producer ids."""
     those = frozenset(wanted)
     values = {producer_id_bytes(one) for one in those}
 
@@ -146,7 +146,7 @@ def of_producers(wanted: Iterable[int]) -> Wanted:
 
 
 def of_ids(names: Iterable[str]) -> Wanted:
-    """Whether a batch may have a record of one of these ids."""
+    """Finds the batches that may have a record of one of these ids."""
     keys = {transactional_id_key(name) for name in names}
 
     def search(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
@@ -186,7 +186,7 @@ def names_in(batches: Iterable[Batch], offset: int, wanted: Collection[int]) -> 
 
 @dataclass
 class Records:
-    """What is kept of a log, read in order.
+    """The records that are kept of a log, which is read in order.
 
     whole_from: from there on no offset was missing in what was read so far. expected: the offset that comes next.
     """
@@ -214,7 +214,7 @@ class Records:
                     self._take(record, names)
 
     def _pass_over(self, batch: Batch) -> None:
-        """A batch without anything to keep: whether it is whole is in its header."""
+        """A batch without anything to keep: its header shows whether it is whole."""
         if batch.base_offset != self.expected:
             self.whole_from = batch.base_offset
         self.expected = batch.last_offset + 1
@@ -240,7 +240,7 @@ class Records:
         elif value is not None:
             self._last[name] = raw
         else:
-            # It expired; whoever has the name next begins anew.
+            # The id expired; its next records are of a new use of the name.
             self._last.pop(name, None)
 
     def _keep(self, raw: RawRecord) -> None:
@@ -255,6 +255,6 @@ class Records:
 
     @classmethod
     def following(cls, row: LogRow, producer_ids: frozenset[int]) -> Records:
-        """Goes on where a row ends, and keeps more of its ids."""
+        """Goes on where a row ends, and keeps further records of the row's ids."""
         names = {record.transactional_id for record in row.records}
         return cls(producer_ids, row.whole_from, row.expected, _names=names)

@@ -36,10 +36,10 @@ def observe(
 ) -> list[Observation]:
     """Every transaction that was open at the first read, with what the second read shows of it.
 
-    Where the first read failed, the transactions that the wide read saw, and those that the second read shows, stand
-    in: what could not be read again must come out as indeterminate, not be forgotten. Forgotten, it would pass for
-    over, as the second read is proven. A topic that was created anew since the plan, whose topic ids are given, is a
-    failure of both. say: puts a failure into words.
+    Where the first read failed, the transactions that the wide read and the second read show take its place: they must
+    become indeterminate. If they were left out, they would count as over, because the second read is proven. A topic
+    that was deleted and created again since the plan, whose topic ids are given, is a failure of both reads. say: puts
+    a failure into words.
     """
     observations = []
     for key, one in sorted(first.items()):
@@ -96,14 +96,16 @@ HELD = "its coordinator holds the transaction, so it was not read again"
 
 
 def held_observation(topic_id: str, held: Held, now_ms: int) -> Observation:
-    """A transaction that the sieve kept, as the wide read saw it at about this time: nothing of it is proven."""
+    """A transaction that the sieve took out, as the wide read saw it at about this time, without proof."""
     (topic, index), leader = held.key, held.row.leader
     unread = NarrowRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=Failure(HELD))
     return _observation(topic_id, unread, unread, held.producer, lambda failure: failure.error)
 
 
 def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:
-    """A transaction that the sieve kept, with where its partition stands: what it blocks. No verdict rests on it."""
+    """A transaction that the sieve took out, with the offsets of its partition, which show what it blocks. No verdict
+    rests on them.
+    """
     if row is None:
         return judged
     o = replace(

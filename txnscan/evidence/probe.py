@@ -8,9 +8,9 @@ the answer came from the leader:
     ListOffsets(latest, read_committed, leader epoch)    -> last stable offset, after
 
 Followers answer DescribeProducers without an error, but ListOffsets with a leader epoch succeeds only on the leader at
-that epoch. Standing between two such successes at one epoch, DescribeProducers was answered by the leader (obligation
-L). An open transaction that starts at or above the high watermark may still be truncated; one that the last stable
-offset has passed was ended meanwhile. Neither is counted as proven.
+that epoch. So between two such successes at one epoch, DescribeProducers was answered by the leader (obligation L). An
+open transaction that starts at or above the high watermark may still be truncated; one that the last stable offset has
+passed was ended meanwhile. Neither is counted as proven.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read_narrow(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
 
 
 def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
-    """A row for each partition whose offsets its leader reports: what a transaction that is held blocks."""
+    """A row for each partition whose offsets its leader reports; they show what a held transaction blocks."""
     try:
         high = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
         stable = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
@@ -148,10 +148,10 @@ def _unproven(
 
 
 def of_topic(failure: Failure, operation: str, topic: str) -> Failure:
-    """The failure of a partition, which needs this operation on its topic."""
+    """The failure of a request that needs this operation on a topic."""
     return needing(failure, Permission(operation, "Topic", topic))
 
 
 def failed_partitions(rows: Iterable[NarrowRow]) -> frozenset[Key]:
-    """Which partitions a narrow read did not prove, and so are worth another try."""
+    """The partitions that a narrow read did not prove, which are worth another try."""
     return frozenset(row.key for row in rows if row.failure is not None)

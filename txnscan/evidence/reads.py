@@ -1,4 +1,4 @@
-"""Reading partitions through an engine, with the second tries that a moving cluster needs.
+"""Reading partitions through an engine, with retries, as leaders may move meanwhile.
 
 A partition whose leader moved since the plan answers with an error; fresh metadata and another try settle most of
 that. What still fails is a row with its error.
@@ -35,8 +35,8 @@ from txnscan.model import (
 NARROW_TRIES = 3
 _RETRY_WAIT_S = 0.25
 NARROW_BATCH_SIZE = 100
-# As many partitions are read in the driver in the time that a job of executors takes to begin and end: in 0.14 s, where
-# such a job took 0.25 s. The sieve leaves a handful as a rule.
+# Up to so many partitions are read in the driver: that took 0.14 s, where a job on executors took 0.25 s. The sieve
+# usually leaves a handful.
 DRIVER_READS_MAX = 1_000
 
 
@@ -76,9 +76,9 @@ class Reader:
         self._config = config
 
     def wide(self, topics: Sequence[Topic], on_progress: OnProgress, on_retry: OnProgress) -> Wide:
-        """DescribeProducers over all these partitions; those that failed once more, by fresh metadata.
+        """DescribeProducers over all these partitions; those that failed are read once more, with fresh metadata.
 
-        Both report progress in partitions.
+        on_progress, on_retry: called with progress in partitions.
         """
         rows, errors = self._wide(topics, on_progress)
         if errors:
@@ -150,7 +150,7 @@ class Reader:
         ]
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
-        """Where these partitions stand, as reported by the leaders that one broker names. No verdict rests on it."""
+        """The offsets of these partitions, from the leaders that one broker names. No verdict rests on them."""
         believed = Agreement(views=(view,), errors=())
         known = []
         for key in keys:

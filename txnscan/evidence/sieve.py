@@ -1,23 +1,24 @@
-"""The sieve: which open transactions a coordinator itself says that it holds. What is left is read with proof.
+"""The sieve: takes out the open transactions that a coordinator reports as its own. What is left is read with proof.
 
-On a cluster at work nearly every open transaction has an owner, and evidence *for* an owner needs no obligation. So
-after the wide read every broker is asked once, without any proof:
+On a busy cluster nearly every open transaction has an owner, and evidence *for* an owner needs no obligation (see
+`rules.py`). So after the wide read every broker is asked once, without any proof:
 
     ListTransactions(Ongoing, PrepareCommit, PrepareAbort)
     DescribeTransactions(the listed ids whose producer id is open somewhere, and those in Prepare*)
 
-A transaction that is held stays out of the two proven reads and of the proven snapshot between them. It is `ongoing`,
+A *claim* is a transactional id in one of these states, as a broker describes it; a transaction with a claim that counts
+is *held*. It stays out of the two proven reads and of the proven snapshot between them, and is `ongoing`,
 `late_ongoing` or `pending_marker`, by the same rules as any other (`rules.py`). Being held hides a transaction from the
 proof, so a claim counts only
 - for the partitions that it lists, at the partition's producer epoch or a later one. The same producer may have left
   something open on another partition, and a coordinator that has fallen behind ends nothing;
 - from the broker that leads the id's partition of `__transaction_state`, at the latest leader epoch that any broker
-  names. One that was deposed without hearing of it goes on saying "mine" (a zombie);
-- when no other claim stands on the producer id.
-An id that is Ongoing and lists nothing claims nothing. Whatever fails here is left to the proof: no error comes of it.
+  names. A broker that was deposed and does not know it yet still makes its claims (a zombie);
+- when there is no other claim on the producer id.
+An id that is Ongoing and lists no partitions claims nothing. Whatever fails here is left to the proof, and is no error.
 
-A partition with anything left to prove is read whole, and all its transactions are judged from that. What is only held
-proves nothing about its partition: it closes no incident, and no outcome is taken from it (`rules.outcome`).
+A partition with anything left to prove is read whole, and all its transactions are judged from that. A transaction that
+is only held proves nothing about its partition: it closes no incident, and no outcome is read for it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ _HOLDING = ("Ongoing", *PREPARED)
 
 @dataclass(frozen=True, slots=True)
 class HolderAnswers:
-    """What one broker says of the ids in a transaction: listed, and described where that was asked for. Nothing where
-    it failed.
+    """What one broker reports about the ids in a transaction: those listed, and those described where that was asked
+    for. Empty where a request failed.
     """
 
     broker_id: int
@@ -53,8 +54,8 @@ class HolderAnswers:
 class Holders:
     """The claims that count, by producer id, each with the partitions that it lists.
 
-    prepared: the ids in Prepare* among what the brokers that lead their log say; no verdict rests on these.
-    transactional_ids: how many ids are in a transaction.
+    prepared: the ids in Prepare*, as the leaders of their `__transaction_state` partitions describe them; no verdict
+    rests on these. transactional_ids: how many ids are in a transaction.
     """
 
     claims: Mapping[int, tuple[CoordinatorView, frozenset[str]]]
@@ -86,7 +87,7 @@ class Sieve:
 
 
 def ask_holders(send: Send, broker_id: int, open_producer_ids: Collection[int]) -> HolderAnswers:
-    """What one broker says. Never raises: what fails is left to the proof."""
+    """Asks one broker. Never raises: what fails is left to the proof."""
     try:
         listed = list_transactions(send, broker_id, states=_HOLDING)
         wanted = [n for n, one in listed.items() if one.producer_id in open_producer_ids or one.state in PREPARED]
@@ -96,8 +97,8 @@ def ask_holders(send: Send, broker_id: int, open_producer_ids: Collection[int]) 
 
 
 def holders(answers: Iterable[HolderAnswers], latest: Agreement | None) -> Holders:
-    """The claims that count. Pure. latest: who leads `__transaction_state`, as far as brokers know; where it is not
-    known yet, a claim of any broker counts.
+    """The claims that count. Pure. latest: who leads `__transaction_state`, as far as brokers know; where it is None,
+    claims of any broker count.
     """
     by_producer_id: dict[int, list[CoordinatorView | None]] = defaultdict(list)
     names: set[str] = set()
@@ -139,7 +140,8 @@ def sift(
 ) -> tuple[list[Held], dict[Key, WideRow]]:
     """What is held, and the partitions that are left to be read with proof. Pure.
 
-    always: partitions that are read with proof whatever is held there: those of incidents. holder: `Holders.holder`.
+    always: partitions that are read with proof even if all that is open there is held: those of incidents. holder:
+    `Holders.holder`.
     """
     held: list[Held] = []
     left: dict[Key, WideRow] = {}

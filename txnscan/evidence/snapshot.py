@@ -1,6 +1,6 @@
-"""The coordinators' side of a sweep: what every broker lists and describes, and proof that nothing was missed.
+"""What the coordinators report in a sweep: what every broker lists and describes, and proof that nothing was missed.
 
-ListTransactions gives only what a broker has cached, without a word about what it has not, and leaves out ids that the
+ListTransactions returns only what a broker has cached, and silently leaves out what it has not, and ids that the
 principal may not describe. So each broker is asked in this order, the listing between two probes:
 
     DescribeAcls(all rules on transactional ids)
@@ -15,10 +15,10 @@ TRANSACTIONAL_ID_NOT_FOUND for a random id proves that the broker has that parti
 it has not. Obligation **V** holds for a partition of `__transaction_state` when the broker that all brokers agree leads
 it, at one leader epoch before and after, claims it in both probes and gave its listing, and no other broker claims it.
 Obligation **A** holds when every broker that gave a listing lets an id of each class be described (`visibility.py`).
-A description leaves out, without a word, topics that the principal may not describe; so it is no proof that an id does
-not hold a partition unless the same broker showed the topics with open transactions in both rounds.
+A description silently leaves out topics that the principal may not describe; so it is no proof that an id does not hold
+a partition unless the same broker showed the topics with open transactions in both rounds.
 
-Asking is I/O (`ask_coordinators`), concluding is pure (`conclude`), and says what failed to whoever asked.
+Asking is I/O (`ask_coordinators`). Concluding is pure (`conclude`), and puts what failed into words for the principal.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def ask_coordinators(
     try:
         probed.append(probe(send, broker_id, probes, classes))
         found = list_transactions(send, broker_id, producer_ids=open_producer_ids)
-        # Nobody has to rely on the filter: what else a broker gives is not asked for.
+        # This does not rely on the broker's filter: other producer ids that it returns are dropped here.
         listed = {name: one for name, one in found.items() if one.producer_id in open_producer_ids}
         described = describe_transactions(send, broker_id, sorted(listed))
         probed.append(probe(send, broker_id, probes, classes))
@@ -107,7 +107,7 @@ def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[
             if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
                 refused = needing(Failure(error, error), Permission("Describe", "Topic", topic))
                 return refused.within(f"broker {broker_id} does not show {topic}")
-            # Brokers give any other error only to those who may describe the topic.
+            # Brokers return any other error only to principals that may describe the topic.
             if error is None and topic not in shown:
                 return Failure(f"broker {broker_id} left {topic} out of its answer")
     return None
@@ -122,8 +122,8 @@ def conclude(
 ) -> Snapshot:
     """The snapshot that these answers prove, and what they leave open. Pure.
 
-    before, after: what all brokers agreed on around the answers. open_topics: those of what is open and not held.
-    principal: who asked, which decides which ACLs hide ids, and what there is to grant.
+    before, after: what all brokers agreed on before and after the answers. open_topics: the topics of what is open and
+    not held. principal: who asked, which decides which ACLs hide ids, and what there is to grant.
     """
     say = partial(explained, principal=principal)
     by_broker = {answer.broker_id: answer for answer in answers}
@@ -143,7 +143,7 @@ def conclude(
         for k in range(partition_count)
         if (error := _uncovered(by_broker, why_hidden, before, after, k, split[k])) is not None
     }
-    # What was refused stands there already, once, with what to do about it.
+    # These are reported once already, as the visibility error, with what to do about it.
     refused = {k for k in uncovered if _refused(by_broker, before, k)} if visibility_error is not None else set()
     views = [
         replace(view, coverage_error=uncovered[k].error if k in uncovered else None, split_error=split_errors.get(k))
@@ -171,7 +171,7 @@ def _partition_count(before: Agreement, after: Agreement) -> int:
 def _without_coordinators(
     by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, visibility_error: str | None, say: Say
 ) -> Snapshot:
-    """`__transaction_state` is not there, or not shown: absence of an owner can then not be proven for anything."""
+    """The snapshot where `__transaction_state` does not exist, or is not shown. It proves no absence of an owner."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
         why, absent = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep", False
@@ -189,7 +189,7 @@ def _without_coordinators(
 
 
 def _claimants(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset[int]:
-    """The brokers that say, at either probe, that they coordinate this partition or are about to."""
+    """The brokers that claim, at either probe, to coordinate this partition, or to be loading it."""
     claims = (*_CLAIMS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return frozenset(
         answer.broker_id
@@ -246,10 +246,10 @@ def _error(k: int, error: str, leader: Partition) -> Unobserved:
 def _views(
     answer: CoordinatorAnswers, why_hidden: Sequence[str], hidden_topic: Failure | None, say: Say
 ) -> Iterable[CoordinatorView]:
-    """What this broker says of each listed id.
+    """What this broker reports about each listed id.
 
-    An id that it no longer knows a moment after listing it has expired: it is absent. One that took a new producer id
-    is shown under the new one.
+    An id that it does not know any more right after listing it has expired, and is absent. One that took a new producer
+    id is shown under the new one.
     """
     for name, listing in (answer.listed or {}).items():
         described = answer.described.get(name)
@@ -269,14 +269,14 @@ def _views(
 
 
 def _with_reason(error: str, code: int | None, why_hidden: Sequence[str]) -> str:
-    """The error, and where it is a refusal, what the same broker's other answers say of it."""
+    """The error; where it is a refusal, with the reason that the same broker's other answers show."""
     return ": ".join((error, *why_hidden[:1])) if code == _REFUSED else error
 
 
 def _visibility_error(
     by_broker: Mapping[int, CoordinatorAnswers], why_hidden: Mapping[int, Sequence[str]]
 ) -> str | None:
-    """Why obligation A does not hold, or None. A broker without a listing hides nothing: it covers nothing."""
+    """Why obligation A does not hold, or None. A broker that gave no listing does not count: it covers nothing."""
     reasons = (sentence for b, a in sorted(by_broker.items()) if a.listed is not None for sentence in why_hidden[b])
     return "; ".join(dict.fromkeys(reasons)) or None
 

@@ -1,4 +1,4 @@
-"""What runs where the reading happens, in a driver's thread or on an executor: a process's client, a clock, a read.
+"""The reads as tasks, for a thread of the driver or an executor: with the client of the process, and its clock.
 
 An executor process keeps one client for as long as it works for one sweep, so that its tasks share connections and
 what is known of dead brokers. Nothing is read from disk: connection settings and addresses travel with the task.
@@ -31,7 +31,8 @@ class ClientFactory:
     brokers: tuple[Broker, ...]
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
-    # Of the last few sweeps, oldest first: several may run at once, and an executor does not learn when one ends.
+    # The clients of the last few sweeps, oldest first: several may run at once, and an executor does not learn when one
+    # ends.
     _clients: ClassVar[dict[str, Client]] = {}
     # The sweeps that this process drives (`driven`), and whose clients it closes itself.
     _driven: ClassVar[set[str]] = set()
@@ -50,8 +51,8 @@ class ClientFactory:
 
     @contextmanager
     def driven(self) -> Iterator[None]:
-        """While this lasts no other sweep of this process closes the client, however many there are: a process that
-        watches many clusters drives as many sweeps at once.
+        """While this context lasts, no other sweep of this process closes the client, however many there are: a process
+        that watches many clusters drives as many sweeps at once.
         """
         with ClientFactory._lock:
             ClientFactory._driven.add(self.sweep_id)
@@ -91,7 +92,7 @@ class ReadNarrow:
 
 @dataclass(frozen=True, slots=True)
 class ReadOffsets:
-    """Picklable: where the partitions of one batch stand."""
+    """Picklable: the offsets of the partitions of one batch."""
 
     clients: ClientFactory
 

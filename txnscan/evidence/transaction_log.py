@@ -1,8 +1,8 @@
-"""`__transaction_state`, record by record: what a coordinator has written down of a transactional id. Pure.
+"""`__transaction_state`, record by record: what a coordinator has written about a transactional id. Pure.
 
 Key and value are those of `TransactionLogKey.json` and `TransactionLogValue.json`. Value version 1 (written from
-transaction.version 1 on) is flexible, and carries in a tag which transactions version the client spoke. Prepare* holds
-the whole list of partitions, with an epoch raised already where the end raises it; Complete* holds none.
+transaction.version 1 on) is flexible, and has the client's transactions version in a tagged field. Prepare* holds the
+whole list of partitions, with the epoch already raised where the end raises it; Complete* holds none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FLEXIBLE = 1
 _TAGS = (0, 1, 2)
 _CLIENT_VERSION_TAG, _CLIENT_VERSION_MAX = 2, 2
 _PRODUCER_ID = struct.Struct(">hq")
-# In a record batch of version 2.
+# Positions in a record batch of version 2.
 _COUNT_AT, _RECORDS_AT = 57, 61
 _ONE = (1).to_bytes(4)
 _NULL = 1
@@ -52,26 +52,26 @@ def transactional_id_key(name: str) -> bytes:
 
 
 def producer_id_bytes(one: int) -> bytes:
-    """A producer id as a value holds it."""
+    """The bytes of a producer id in a value."""
     return one.to_bytes(8)
 
 
 def peeked(batch: bytes) -> tuple[bytes, bytes] | None:
-    """The key of the one record of a record batch, and the producer id in its value as it stands there, none where it
-    has no value; in half a microsecond, without decoding it. None where it is not as coordinators write it, or of a
-    version that this one does not know.
+    """The key of the one record of a record batch, and the bytes of the producer id in its value (empty where it has no
+    value): found in half a microsecond, without decoding the batch. None where the batch is not as coordinators write
+    it, or the value is of a version that is not known here.
     """
     try:
         at = _RECORDS_AT
         while batch[at] & 0x80:  # the record's length
             at += 1
-        # Attributes, and how far time and offset are from the batch's: nothing for its first record.
+        # Then its attributes, and the deltas of timestamp and offset: 0 for the first record of a batch.
         if batch[_COUNT_AT:_RECORDS_AT] != _ONE or batch[at + 2] or batch[at + 3]:
             return None
         size, at = batch[at + 4], at + 5
         if size & 0x80:
             size, at = size & 0x7F | batch[at] << 7, at + 1
-        # Lengths are written zigzag: an odd one is below zero. A longer one than this no id has.
+        # Lengths are zigzag-encoded: an odd one is negative. No id is longer than this.
         if size & 1 or size >= 1 << 14:
             return None
         key, at = batch[at : at + (size >> 1)], at + (size >> 1)
@@ -132,8 +132,9 @@ def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTrans
 
 
 def _unknown(tags: Collection[int], client_version: int) -> tuple[str, ...]:
-    """What of a record is not known here. Brokers pass over tags that they do not know (KIP-915), which is safe for who
-    was downgraded; who judges by what a transition may do is not (KIP-939: tag 3, NextProducerEpoch).
+    """The fields of a record that are not known here. Brokers ignore tags that they do not know (KIP-915), which is
+    safe for a broker that was downgraded. It is not safe here, where records are judged by the transitions that they
+    allow (KIP-939: tag 3, NextProducerEpoch).
     """
     fields = [f"a field of tag {tag}" for tag in sorted(tags) if tag not in _TAGS]
     later = [f"transactions version {client_version}"] if client_version > _CLIENT_VERSION_MAX else []
@@ -156,7 +157,7 @@ class _Record(Reader):
         return self.text(self.uvarint() - 1 if flexible else self.int16())
 
     def count(self, flexible: bool) -> int:
-        """The length of an array, nothing for null."""
+        """The length of an array; -1 for null, which counts as empty."""
         return self.uvarint() - 1 if flexible else self.int32()
 
     def partitions(self, flexible: bool) -> frozenset[Key]:

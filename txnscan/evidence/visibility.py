@@ -1,17 +1,16 @@
 """Obligation A: that no transactional id is hidden from this principal.
 
-A listing leaves out, without a word, the ids that its principal may not describe. Which those are is not worked out
-here from the ACLs: brokers may build principals and groups in their own ways, rules may hold for one host alone, super
-users pass by all of them, and with `allow.everyone.if.no.acl.found` an id is hidden by the mere existence of a rule
-that allows it to somebody else. Instead the broker is asked. It decides about an id by the rules on the id's name, on
-prefixes of it and on '*', so all ids to which the same of these apply are decided alike (`StandardAuthorizerData.
-findAclRule`). One id of each such class is described: every literal name, a random continuation of every prefix, and a
-random id to which nothing but '*' applies. Authorisation comes before all else, so an authorization error says that the
-class is hidden, and every other answer of a coordinator that it is not. Each broker has its own copy of the rules; each
-is asked, before its listing and after it.
+A listing silently leaves out the ids that its principal may not describe. The ACLs alone do not show which those are:
+brokers may build principals and groups in their own ways, rules may hold for one host alone, super users pass by all of
+them, and with `allow.everyone.if.no.acl.found` an id is hidden by the mere existence of a rule that allows it to
+somebody else. So the broker is asked. It decides about an id by the rules on the id's name, on prefixes of it and on
+'*', so all ids to which the same of these apply are decided alike (`StandardAuthorizerData.findAclRule`). One id of
+each such class is described: every literal name, a random continuation of every prefix, and a random id to which
+nothing but '*' applies. Authorisation comes before all else, so an authorization error means that the class is hidden,
+and every other answer of a coordinator that it is not. Each broker has its own copy of the rules; each is asked, before
+its listing and after it.
 
-Which of the rules hides a class depends on who asks, and so does what to grant: `hidden` says it to a principal. Asking
-does not.
+What is asked does not depend on the principal. Which rule hides a class, and what to grant, does: `hidden` takes it.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ _REASONS_MAX = 3
 class Classes:
     """The classes of ids that a broker's rules distinguish.
 
-    rules: those on transactional ids, None where the broker did not list them. ids: one id of each class, with what
-    allows that class. unknown: why there may be other classes.
+    rules: those on transactional ids, None where the broker did not list them. ids: one id of each class, with the
+    permission that allows that class. unknown: why there may be other classes.
     """
 
     rules: frozenset[AclRule] | None
@@ -66,7 +65,7 @@ class Classes:
 class Probed:
     """A broker's answers to one round of probes, as error codes.
 
-    partitions: by `__transaction_state` partition. classes: by the id of each class, None where no answer is about it.
+    partitions: by `__transaction_state` partition. classes: by the id of each class, None where the answer left it out.
     any_refused: whether any of all the ids may not be described.
     """
 
@@ -77,9 +76,10 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What a broker showed of what may be described.
+    """What a broker's answers show about which ids may be described.
 
-    probed: each round of probes that it answered. changed: why classes may have come while it was asked (`changes`).
+    probed: each round of probes that it answered. changed: why there may be new classes since the first probe
+    (`changes`).
     """
 
     classes: Classes
@@ -88,7 +88,7 @@ class Visibility:
 
 
 def read_classes(send: Send, broker_id: int, probes: Mapping[str, int]) -> Classes:
-    """Which classes of ids there are. Never raises: what failed is in the answer.
+    """Which classes of ids there are. Never raises: what failed is in the result.
 
     probes: random ids, one for each `__transaction_state` partition.
     """
@@ -114,7 +114,7 @@ def probe(send: Send, broker_id: int, probes: Mapping[str, int], classes: Classe
 
 
 def changes(send: Send, broker_id: int, classes: Classes) -> frozenset[Failure]:
-    """Why classes may have come while the broker was asked: the probes could not show what these hide."""
+    """Why there may be new classes since the first probe, which did not cover them."""
     if classes.rules is None:
         return frozenset()
     rules, unknown = _rules(send, broker_id)
@@ -138,7 +138,7 @@ def hidden(broker_id: int, seen: Visibility, principal: str) -> tuple[str, ...]:
         if code != _REFUSED and code not in _AUTHORISED
     )
     why = (*why_hidden(refused, classes.rules or (), principal), *sorted(unknown))
-    # Every random id is of one of the classes: of one that was hidden for a moment, where none was refused.
+    # Every random id is of one of the classes. Where one was refused and no class was, the rules have changed.
     return why or ((_changed(broker_id),) if any(one.any_refused for one in seen.probed) else ())
 
 
@@ -158,7 +158,7 @@ class Unprobed(Exception):
 
 
 def class_probes(rules: Iterable[AclRule], token: str) -> dict[str, Permission]:
-    """One id for each class of ids that the rules distinguish, with what allows that class. Raises Unprobed.
+    """One id for each class of ids that the rules distinguish, with the permission that allows it. Raises Unprobed.
 
     token: random, so that no application has an id that ends in it.
     """
@@ -174,7 +174,7 @@ def class_probes(rules: Iterable[AclRule], token: str) -> dict[str, Permission]:
 
 
 def _continued(prefix: str, prefixes: set[str], token: str) -> str:
-    """An id that begins with this prefix and with no longer one."""
+    """An id that begins with this prefix, and with no longer one of the prefixes."""
     for lead in ("", *string.ascii_letters):
         name = f"{prefix}{lead}{token}"
         if not any(name[:end] in prefixes for end in range(len(prefix) + 1, len(name) + 1)):
@@ -185,7 +185,7 @@ def _continued(prefix: str, prefixes: set[str], token: str) -> str:
 def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], principal: str) -> tuple[str, ...]:
     """What hides these classes of ids from this principal, in sentences, each with the command that puts it right.
 
-    refused: as `class_probes` gives them. principal: its name, where the settings have it.
+    refused: ids and permissions from `class_probes`. principal: its name, where the settings have it.
     """
     denying = sorted(
         (rule for rule in rules if rule.denies_describe and _may_be_for(principal, rule)),
@@ -198,8 +198,8 @@ def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], prin
             sentences.add(denied(rule))
         else:
             lacking.add(permission)
-    # Only where nothing allows all ids. Where the others are seen because no rule is about them
-    # (`allow.everyone.if.no.acl.found`), a rule on '*' would take them from everybody else.
+    # Advise a rule on '*' only where nothing allows all ids yet. Where other ids are visible because no rule is about
+    # them (`allow.everyone.if.no.acl.found`), a rule on '*' would hide them from everybody else.
     if DESCRIBE_ALL_IDS in lacking:
         lacking = {DESCRIBE_ALL_IDS}
     reasons = sorted(sentences | {lacks(permission, principal) for permission in lacking})
@@ -208,6 +208,6 @@ def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], prin
 
 
 def _may_be_for(principal: str, rule: AclRule) -> bool:
-    """Whether a rule is the likely reason, for advice alone: which rules hold for it, only the broker knows."""
+    """Whether a rule may be for this principal. For advice only: just the broker knows which rules apply."""
     another = rule.principal.startswith("User:") and rule.principal not in (principal, "User:*")
     return principal == UNKNOWN_PRINCIPAL or not another

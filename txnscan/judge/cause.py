@@ -3,10 +3,10 @@
 Four things are told apart, each only where something shows it:
 - **marker_missing**: the transaction was decided, its coordinator counts it as complete, and this partition has no
   marker of it. Whether the marker was skipped or lost cannot be told: Kafka 4.3 skips a partition that has no leader at
-  that moment (KAFKA-20734), and an unclean leader election loses what was acknowledged. Leader epochs do not tell
-  either: OffsetsForLeaderEpoch says where each epoch begins, not what was cut off there.
+  that moment (KAFKA-20734), and an unclean leader election loses what was acknowledged. Leader epochs do not show it
+  either: OffsetsForLeaderEpoch returns where each epoch begins, not what was cut off there.
 - **late_write**: the records are dated after the end of their epoch, or of its last transaction, which had its marker.
-  Dated by the producer's clock, so that it may be wrong where clocks differ by more than `CLOCK_SLACK_MS`.
+  The dates are by the producer's clock, so that this may be wrong where clocks differ by more than `CLOCK_SLACK_MS`.
 - **never_added**: `__transaction_state` is whole for this epoch (`outcome.whole`), and no transaction in it has this
   partition. The broker took the records without asking the coordinator: it is older than Kafka 3.6, verification is
   off, or it failed open (KIP-890).
@@ -23,7 +23,7 @@ from itertools import pairwise
 from txnscan.judge.outcome import chain_of, decisions, whole
 from txnscan.model import Cause, Judged, LoggedTransaction, Observation, Outcome, Reason, State
 
-# What clocks that are kept by NTP differ by.
+# Clocks that are kept by NTP differ by less.
 CLOCK_SLACK_MS = 5_000
 _COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
@@ -39,7 +39,7 @@ def cause_of(
     """The cause of what hangs, and why in a sentence without its full stop.
 
     logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
-    earlier: what an earlier sweep found, which stands where this one finds nothing.
+    earlier: what an earlier sweep found, which is kept where this one finds nothing.
     """
     found = _cause(judged, logged)
     if found[0] is Cause.UNKNOWN and earlier is not None:
@@ -74,7 +74,7 @@ def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation)
     ended_ms = _ended_ms(chain, o)
     had_it = _names_partition(chain, o)
     late = ended_ms is not None and ended_ms + CLOCK_SLACK_MS < o.last_timestamp_ms <= o.second_read_at_ms
-    # With a transaction that had the partition, only one that had its marker leaves what comes later without an owner.
+    # If a transaction had the partition, later records are without an owner only once that one had its marker.
     if late and (not had_it or o.coordinator_epoch >= 0):
         return (
             Cause.LATE_WRITE,
@@ -91,7 +91,7 @@ def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation)
 
 
 def _completed_abort(logged: Sequence[LoggedTransaction], o: Observation) -> str | None:
-    """The id whose abort of this very data is complete: one that raised the epoch, so that no other can be meant."""
+    """The id whose abort of this very data is complete: an abort that raised the epoch can be of no other data."""
     for decision in decisions(logged):
         record = decision.record
         ours = record.producer_id == o.producer_id and decision.epoch == o.producer_epoch
@@ -125,8 +125,8 @@ def _names_partition(chain: Sequence[LoggedTransaction], o: Observation) -> bool
 
 
 def _ended_ms(chain: Sequence[LoggedTransaction], o: Observation) -> int | None:
-    """When the epoch of the open data was over by its coordinator, or its last transaction where it still goes on; None
-    where one is under way, or nothing tells.
+    """When the epoch of the open data was over, by its coordinator's clock; where the epoch still goes on, when its
+    last transaction was. None where a transaction is under way, or nothing shows it.
     """
     for record in chain[1:]:
         past = record.producer_id != o.producer_id or record.producer_epoch > o.producer_epoch

@@ -1,11 +1,11 @@
-"""Whether `__transaction_state` and the coordinators say the same of what hangs. Pure.
+"""Whether `__transaction_state` and the coordinators agree about what hangs. Pure.
 
-A coordinator answers from memory, and its memory should be its log: what it describes of an id is the id's last record
-that was acknowledged. It is not where it could not load all of the log (`TransactionStateManager.
+A coordinator answers from memory, which should match its log: it describes an id as the id's last acknowledged record
+has it. The two differ where the coordinator could not load all of the log (`TransactionStateManager.
 loadTransactionMetadata` catches what goes wrong, and serves what it has), where an id is hidden from the scanner by an
 authorizer that lists no rule for it, or where an epoch was raised in memory and the record refused
-(`hasFailedEpochFence` under transactions v1). In each of these a coordinator that loads the log anew knows better, and
-may own what seems to hang. The last record of an id is never compacted away, so absence from the log counts here.
+(`hasFailedEpochFence` under transactions v1). In each of these cases a coordinator that loads the log anew knows more,
+and may own what seems to hang. The last record of an id is never compacted away, so absence from the log counts here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Described:
 
     @staticmethod
     def of(view: CoordinatorView) -> Described:
-        """What a snapshot has of it."""
+        """The description in a coordinator's view of the id."""
         return Described(view.transactional_id, view.broker_id, view.producer_id, view.producer_epoch, view.state)
 
     def is_of(self, record: LoggedTransaction) -> bool:
-        """Whether this is what that record says."""
+        """Whether this description matches that record."""
         said = (record.transactional_id, record.producer_id, record.producer_epoch, record.state.value)
         return said == (self.transactional_id, self.producer_id, self.producer_epoch, self.state)
 
@@ -46,7 +46,7 @@ def last_records(logged: Iterable[LoggedTransaction]) -> Mapping[str, LoggedTran
 
 
 def orphan_contradiction(o: Observation, logged: Iterable[LoggedTransaction]) -> str | None:
-    """Why the log says that an id has this producer id, which no coordinator shows; or None where it does not."""
+    """How the log contradicts that no transactional id has this producer id, or None where it does not."""
     for name, last in last_records(logged).items():
         if last.producer_id == o.producer_id:
             return f"its last record of '{name}' has producer id {o.producer_id}, and no coordinator shows that id"
@@ -59,7 +59,7 @@ def owner_contradiction(
     logged: Sequence[LoggedTransaction],
     later: Sequence[LoggedTransaction] = (),
 ) -> str | None:
-    """How the log contradicts what the owner's coordinator says of it, or None.
+    """How the log contradicts the description of the owner by its coordinator, or None.
 
     later: what was appended after `logged` had been read and before the description was taken, in which the id may have
     gone on.
@@ -77,22 +77,24 @@ def owner_contradiction(
 
 
 def ended_since(o: Observation, described: Described, logged: Sequence[LoggedTransaction]) -> str | None:
-    """Why the owner may have ended what hung when it was described, or None: it has had the partition since.
+    """Why the owner may since have ended what hung when it was described, or None. It may have, where it has had the
+    partition in a transaction since then.
 
-    logged: all of its records up to now. Where none of them is what was described, nobody knows what came after it.
+    logged: all records up to now. Where none of the owner's matches the description, what came after is not known.
     """
     of_owner = [record for record in logged if record.transactional_id == described.transactional_id]
     name = f"'{described.transactional_id}'"
     then = [number for number, record in enumerate(of_owner) if described.is_of(record)]
     if not then:
         return f"it has gone on with {name}, and holds no record of what was described: {described}"
-    # Under transactions v1 an id comes to rest at one epoch again and again: the last time is when it was described.
+    # Under transactions v1 an id completes many transactions at one epoch, and several records may match the
+    # description: the last of them counts.
     since = next((record for record in of_owner[then[-1] :] if _holds(record, o)), None)
     return f"it has {name} {since.state} with this partition later, and {described}" if since is not None else None
 
 
 def _holds(record: LoggedTransaction, o: Observation) -> bool:
-    """Whether the id is not at rest and has the partition, as a coordinator that loads this would believe."""
+    """Whether, to a coordinator that loads this record, the id is in a transaction that has the partition."""
     under_way = record.state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
     same = (record.producer_id, (o.topic, o.partition) in record.partitions) == (o.producer_id, True)
     return under_way and same

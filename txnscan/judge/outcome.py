@@ -17,28 +17,28 @@ transactions fit between two records of one epoch.
 
 **A record need not count.** An append that times out stands in the log though its coordinator goes on from the state
 before: a PrepareCommit may be followed by a PrepareAbort of the same transaction, an InitProducerId's Empty by a
-transaction of the epoch before. What counts shows in what is built on it. CompleteCommit and CompleteAbort are written
-after their decision alone was acknowledged and its markers were sent. Any other record counts where it is the id's last
-one, or where another than itself follows from it, with no offset missing between them.
+transaction of the epoch before. Whether a record counts shows in what is built on it. CompleteCommit and CompleteAbort
+are written only after their decision was acknowledged and its markers were sent. Any other record counts where it is
+the id's last one, or where another than a repetition of it follows from it, with no offset missing between them.
 
 A chain begins at a record from before the epoch in question (`_first_before`) and ends where that epoch is over
-(`_is_over`). In such a chain every decision at the epoch is there to be seen, and only there does a decision that is
-not there prove something. Where the chain ends before the epoch is over, a commit may still come.
+(`_is_over`). Such a chain shows every decision at the epoch, and only there the absence of a decision proves something.
+Where the chain ends before the epoch is over, a commit may still come.
 
-The data of a hanging transaction was written at one epoch, that of its first batch, or else nothing is said. Under
-transactions v2 an epoch has one transaction, and a commit at it that names the partition is the commit of this data.
-Under v1 an epoch has many: the data may belong to any of them, or be a late record of one whose marker the partition
-has. Then a commit is proven only where it is the one transaction of that epoch with this partition, and the partition
-never had a marker of this producer id; and that nothing was committed, where no commit of that epoch names it and the
-epoch is over. Everything else is unknown, or `maybe_committed` where a commit was seen anywhere that may be of this
-data, be it that only its completion is left: that forbids an abort as much as a commit.
+The data of a hanging transaction must have been written at one epoch, that of its first batch, or else nothing is
+concluded. Under transactions v2 an epoch has one transaction, and a commit at it that names the partition is the commit
+of this data. Under v1 an epoch has many: the data may belong to any of them, or be a late record of one whose marker
+the partition has. Then a commit is proven only where it is the one transaction of that epoch with this partition, and
+the partition never had a marker of this producer id. That nothing was committed is proven where no commit of that epoch
+names the partition and the epoch is over. Everything else is unknown, or `maybe_committed` where a commit was seen
+anywhere that may be of this data, even if only its completion is left: that forbids an abort as much as a commit.
 
 **What a later Kafka writes is not understood.** Where a record of the chain has fields that are not known here, nothing
 is concluded from it. And wherever nothing can be concluded, a commit of this producer id at any later epoch that names
-the partition forbids an abort too: a later version may raise an epoch by more than one (KIP-939). So does one whose
-partitions are missing, where a record has such fields.
+the partition forbids an abort too: a later version may raise an epoch by more than one (KIP-939). So does a commit
+whose partitions are missing, where a record has such fields.
 
-**Decisions never change**, while logs are compacted; so what was proven once stays (`best_known`).
+**Decisions never change**, but logs are compacted; so what was proven once is kept (`best_known`).
 
 Not covered: a producer that goes from v2 to v1 and back to v2 within one epoch, while exactly those records are
 missing; an InitProducerId that first used up a producer id and is repeated after transactions of v1; an id that expired
@@ -118,7 +118,7 @@ class Decision:
 
 
 def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
-    """What became of the transaction that is open. The same evidence always gives the same answer."""
+    """What was decided about the open transaction. The same evidence always gives the same answer."""
     found = _outcome(evidence)
     undecided = evidence.owner_epoch == evidence.observation.producer_epoch
     return replace(
@@ -201,8 +201,8 @@ def _doubt(evidence: OutcomeEvidence, names: Sequence[str]) -> str | None:
 def chain_of(logged: Sequence[LoggedTransaction], o: Observation) -> Sequence[LoggedTransaction]:
     """The records of an id from before the epoch of the open data until that epoch is over, or else to the last one.
 
-    It ends where what is past the epoch counts, so that there is one record more where it takes that to see it. Empty
-    where nothing reaches back.
+    It ends at a record past the epoch that is seen to count, with one record more where only that shows it. Empty where
+    the log does not reach back to before the epoch.
     """
     first = _first_before(logged, o)
     if first is None:
@@ -214,7 +214,7 @@ def chain_of(logged: Sequence[LoggedTransaction], o: Observation) -> Sequence[Lo
 
 
 def _counted_at(logged: Sequence[LoggedTransaction], at: int) -> int:
-    """Where it shows that this record counts: with itself, or with what is built on it. A repetition is not."""
+    """Where this record is seen to count: at its own position, or at the next record that is no repetition of it."""
     if _ends_and_raises(logged[at]):
         return at
     later = range(at + 1, len(logged))
@@ -233,9 +233,9 @@ def _is_over(logged: Sequence[LoggedTransaction], o: Observation) -> bool:
 def _first_before(logged: Sequence[LoggedTransaction], o: Observation) -> int | None:
     """Where a chain begins: at the last record from before the first transaction at the open data's epoch.
 
-    An id never gets a producer id back that it had, and its epochs rise. A Complete* that raised the epoch is of the
-    epoch before. An Empty record at epoch 0 begins a producer id; at a later epoch it proves nothing by
-    itself: Kafka 3 writes it again for an InitProducerId that is repeated after a transaction.
+    An id never gets back a producer id that it had, and its epochs rise. A Complete* that raised the epoch belongs to
+    the epoch before. An Empty record at epoch 0 begins a producer id; at a later epoch it proves nothing by itself:
+    Kafka 3 writes it again for an InitProducerId that is repeated after a transaction.
     """
     ours = next((at for at, record in enumerate(logged) if record.producer_id == o.producer_id), None)
     if ours is None:
@@ -260,12 +260,14 @@ def _is_past(record: LoggedTransaction, o: Observation) -> bool:
 
 
 def _ends_and_raises(record: LoggedTransaction) -> bool:
-    """Whether this is a completed end that raised the epoch. It counts whatever comes after it."""
+    """Whether this is a completed end that raised the epoch. Such a record counts, whatever comes after it."""
     return record.state in _COMPLETE and _is_v2(record)
 
 
 def _is_v2(record: LoggedTransaction) -> bool:
-    """Whether an end raised the epoch: by a client of transactions v2, or by a broker that speaks it, at a fence."""
+    """Whether an end raised the epoch: that of a client of transactions v2, or of a broker that supports it, at a
+    fence.
+    """
     return record.client_version >= _TRANSACTIONS_V2
 
 
@@ -308,7 +310,7 @@ def _raised_by(decision: LoggedTransaction) -> Sequence[int]:
 
 
 def _changes_producer_id(a: LoggedTransaction, b: LoggedTransaction) -> bool:
-    """Whether the id gets its next producer id: the epochs of the one before are used up, or the id had expired."""
+    """Whether the id gets its next producer id here: the epochs of the last one are used up, or the id had expired."""
     if b.producer_epoch != 0:
         return False
     if a.state is State.DEAD:
@@ -321,10 +323,10 @@ def _changes_producer_id(a: LoggedTransaction, b: LoggedTransaction) -> bool:
 
 
 def _would_show(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:
-    """Whether a transaction that is missing between these two would show as a jump of epochs: under v2.
+    """Whether a transaction that is missing between these two would show as a jump of epochs, as under v2.
 
-    Not between a PrepareCommit and its completion, as to what the transaction had: partitions may have been added after
-    a PrepareCommit that timed out, and a second one may have named them.
+    Between a PrepareCommit and its completion it would not, unless the PrepareCommit names this partition: partitions
+    may have been added after a PrepareCommit that timed out, and a second one may have named them.
     """
     if not (_is_v2(a) and _is_v2(b)) or State.EMPTY in (a.state, b.state):
         return False
@@ -343,7 +345,7 @@ def decisions(logged: Iterable[LoggedTransaction]) -> list[Decision]:
 
     A commit by a client of transactions v2 raised the epoch by one, and any other commit did not. An abort may be
     either, so its epoch is that of the record before it, where it follows from that. A decision that was written twice,
-    because its acknowledgement was lost, is one; two that differ are both there.
+    because its acknowledgement was lost, is returned once; two that differ are both returned.
     """
     found: list[Decision] = []
     before: LoggedTransaction | None = None
@@ -360,7 +362,8 @@ def decisions(logged: Iterable[LoggedTransaction]) -> list[Decision]:
 def _commit_without_partitions(logged: Sequence[LoggedTransaction], o: Observation) -> LoggedTransaction | None:
     """A completed commit at the epoch of the open data whose decision, with its partitions, is missing; or None.
 
-    Under v1 an epoch may have many commits. There it counts where what was under way before it had this partition.
+    Under v1 an epoch may have many commits. There one counts only where the transaction in the record before it had
+    this partition.
     """
     before: dict[str, LoggedTransaction] = {}
     for record in logged:
@@ -404,7 +407,7 @@ def _data_epoch(before: LoggedTransaction | None, record: LoggedTransaction) -> 
 
 
 def _alike(one: Decision, two: Decision) -> bool:
-    """Whether these are one decision. Its time is when it was made, so that a repetition has the same start."""
+    """Whether these are one decision, written twice: a repetition has the same start time, too."""
     a, b = one.record, two.record
     return (one.epoch, a.transactional_id, a.state, a.producer_epoch, a.partitions, a.start_time_ms) == (
         two.epoch,
@@ -436,7 +439,7 @@ def _nothing_committed(name: str, ends: Sequence[Decision], o: Observation) -> s
 
 
 def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> Siblings | None:
-    """Where else it may show how the transaction ended: a COMMIT marker there is evidence of a commit."""
+    """The other partitions that may show how the transaction ended: a COMMIT marker there is evidence of a commit."""
     ended = [decision.record for decision in decisions(logged) if decision.may_concern(o)]
     begun = [r for r in logged if (r.state, r.producer_id, r.producer_epoch) == (State.ONGOING, *_identity(o))]
     keys = {key for record in (*begun, *ended) for key in record.partitions} - {(o.topic, o.partition)}
@@ -513,8 +516,8 @@ def best_known(earlier: KnownOutcome | None, found: KnownOutcome) -> KnownOutcom
 
 def _since_another_epoch(earlier: KnownOutcome, found: KnownOutcome) -> KnownOutcome:
     """What is known where the partition showed another epoch before: late records have joined those that the earlier
-    outcome was of, or have taken their place. A COMMIT would show what was aborted, and an ABORT delete what was
-    committed, before them or among them; so of what was known only a commit counts, and only against an ABORT.
+    outcome was about, or have taken their place. Before or among them, a COMMIT would make visible what was aborted,
+    and an ABORT delete what was committed. So of what was known only a commit counts, and only against an ABORT.
     """
     if earlier.outcome in (Outcome.COMMITTED, Outcome.MAYBE_COMMITTED) and found.outcome is not Outcome.COMMITTED:
         outcome, why = Outcome.MAYBE_COMMITTED, f"{earlier.why}, but {found.why}"

@@ -1,22 +1,22 @@
-"""Whose a hanging transaction is, and what its shape suggests of the framework that made it. Pure.
+"""Whose a hanging transaction is, and which framework the shape of its transactional id suggests. Pure.
 
-A shape suggests, and proves nothing: anybody may call a producer so. Looked up in the projects' sources:
+A shape is a hint and no proof: anybody may choose such an id. The shapes, from the projects' sources:
 
 - Kafka Streams, `ActiveTaskCreator`: `<application.id>-<process id, a UUID>-<thread>` (exactly_once_v2); up to 3.x with
   `exactly_once` `<application.id>-<subtopology>_<partition>`, which is a task id.
 - Kafka Connect (KIP-618), `DistributedConfig.transactionalProducerId`: `connect-cluster-<group.id>` for a worker that
   leads; `Worker.taskTransactionalId`: `<group.id>-<connector>-<task>` for the task of a source connector. That shape
-  alone says nothing, so it is told by the groups of protocol "connect" that the cluster has. Debezium runs as a task of
-  Connect, and its ids are Connect's.
+  alone is too common, so it is recognised by the groups of protocol "connect" that the cluster has. Debezium runs as a
+  task of Connect, and its ids are Connect's.
 - Flink, `TransactionalIdFactory`: `<prefix>-<subtask>-<number>`, the number being that of a checkpoint, or with the
   pooling strategy (`TransactionNamingStrategyImpl`) any that is free. Its checkpoints hold producer id and epoch
   (`KafkaCommittable`), with which it resumes and commits (`KafkaTransactionTool`, FLINK-39218).
 - Spring for Apache Kafka before 3.0, `KafkaMessageListenerContainer.zombieFenceTxIdSuffix`:
-  `<prefix><group>.<topic>.<partition>`, which is told by the topics that the cluster has; else `<prefix><number>`
-  (`DefaultKafkaProducerFactory`), which is what many call their own, so that it says nothing.
+  `<prefix><group>.<topic>.<partition>`, which is recognised by the topics that the cluster has; else
+  `<prefix><number>` (`DefaultKafkaProducerFactory`), which many other producers use, so that it suggests nothing.
 
-No framework ends a hanging transaction by starting again: InitProducerId ends what the coordinator holds, and it holds
-nothing of this.
+No framework ends a hanging transaction by starting again: InitProducerId ends the transaction that the coordinator
+holds, and it does not hold this one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def owner_of(
 
     logged: what is left in `__transaction_state` of the ids that ever had its producer id. connect_groups: the groups
     of Kafka Connect's workers. topics: the names of the cluster's topics. earlier_id: what an earlier sweep knew.
-    patterns: the user's own, with the name of whose ids match as a whole.
+    patterns: the user's own: an owner's name, and the pattern that the whole id has to match.
     """
     o = judged.observation
     name = _id_of(judged, logged)
@@ -81,7 +81,7 @@ def _id_of(judged: Judged, logged: Sequence[LoggedTransaction]) -> str | None:
 def _shape(
     name: str, o: Observation, connect_groups: Collection[str], topics: Collection[str]
 ) -> tuple[str | None, str]:
-    """The framework, None where the shape suggests none, and the advice. The sharpest shapes come first."""
+    """The framework, None where the shape suggests none, and the advice. The most specific shapes come first."""
     if found := _STREAMS.fullmatch(name):
         return Framework.STREAMS, _streams(found["application"])
     if name.startswith(_CONNECT_LEADER):
@@ -103,7 +103,7 @@ def _shape(
 
 
 def _topic_at_the_end(text: str, topics: Collection[str]) -> str | None:
-    """The longest name of a topic behind a dot: groups and topics have dots themselves."""
+    """The longest topic name that follows a dot, to the end: groups and topics may contain dots themselves."""
     dots = (at for at, character in enumerate(text) if character == ".")
     return next((text[at + 1 :] for at in dots if text[at + 1 :] in topics), None)
 

@@ -16,20 +16,21 @@ asked. Hence: open at the first read, held by nobody, still open at the second r
 The step "held by nobody" rests on absence, and absence of evidence is not evidence of absence. It counts only when
 - **L** both reads came from the leader, and what they saw is below the high watermark (`probe.py`);
 - **V** every `__transaction_state` partition was covered by the one broker that serves it (`snapshot.py`);
-- **A** no transactional id is hidden from this principal (`snapshot.py`).
+- **A** no transactional id is hidden from this principal (`visibility.py`).
 Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of
 them: a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first. A
 transaction that the sieve took out (`sieve.py`) has such evidence and no other, and never gets past them.
 
-What coordinators say is held against their own log, `__transaction_state`, unless this principal or this version may
-not read it (`log_check.py`): one that could not load all of it claims its partition and lists what it has, an
-authorizer may hide an id without a rule that tells, and an epoch that was raised in memory alone falls back. So a log
-that contradicts them, or that its leader does not serve, makes whatever would hang `indeterminate`.
+What coordinators say is checked against their own log, `__transaction_state`, unless this principal may not or this
+version cannot read it (`log_check.py`): a coordinator that could not load all of the log claims its partition and lists
+what it has, an authorizer may hide an id without listing a rule for it, and an epoch that was raised in memory alone is
+lost at the next load. So a log that contradicts the coordinators, or that its leader does not serve, makes whatever
+would hang `indeterminate`.
 
-One state of a coordinator is no evidence of absence: Prepare*. A partition that was acknowledged leaves the list in the
-coordinator's memory alone; the log keeps the whole list until Complete* is written, and a coordinator that takes over
-before that sends every marker once more, which ends whatever is open there at this epoch. So what a Prepare* does not
-list is `indeterminate`, until it is complete.
+One state at a coordinator is no evidence of absence: Prepare*. A partition that has acknowledged its marker leaves the
+list only in the coordinator's memory; the log keeps the whole list until Complete* is written, and a coordinator that
+takes over before that sends every marker once more, which ends whatever is open there at this epoch. So a partition
+that a Prepare* does not list is `indeterminate`, until the end is complete.
 
 What Kafka's epochs do to the comparison of the coordinator's epoch (cpe) with the partition's (pe): under transactions
 v2 every end of a transaction raises cpe, so in Prepare* the coordinator is at pe + 1 while the marker is owed; fencing
@@ -59,7 +60,7 @@ from txnscan.model import (
     duration,
 )
 
-# A transaction timeout that says: two-phase commit (KIP-939), an outside coordinator will decide.
+# The transaction timeout of two-phase commit (KIP-939): an outside coordinator will decide.
 TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
 # Timed-out transactions are looked for every 10 s (`transaction.abort.timed.out.transaction.cleanup.interval.ms`);
 # the rest is for clocks that differ.
@@ -148,7 +149,7 @@ def behind(e: Evidence) -> tuple[CoordinatorView, ...]:
 
 
 def ongoing_nowhere(e: Evidence) -> tuple[CoordinatorView, ...]:
-    """Views that are Ongoing and show no partition, which no transaction is."""
+    """Views that are Ongoing and show no partition, as no transaction is: its partitions are hidden."""
     return tuple(view for view in e.coordinators if view.state == "Ongoing" and not view.partitions)
 
 
@@ -224,7 +225,7 @@ def uncovered(e: Evidence) -> bool:
 
 
 def hidden(e: Evidence) -> bool:
-    """Only an id that was never seen can be hidden: one that was described is visible."""
+    """Whether the owner may be hidden: only where no id was seen to have this producer id."""
     return not e.coordinators and e.context.visibility_error is not None
 
 
@@ -283,7 +284,7 @@ def partition_doubt(e: Evidence) -> str | None:
 
 
 def _the_view(e: Evidence) -> CoordinatorView:
-    """The only one: more are a split."""
+    """The only view: where there are more, the verdict is a split."""
     (view,) = e.coordinators
     return view
 
@@ -402,7 +403,7 @@ def _explain_live(e: Evidence) -> str:
 
 RULES: tuple[Rule, ...] = (
     Rule(Verdict.GONE, Reason.ENDED, ended, lambda e: "The transaction ended while the sweep was looking."),
-    # Somebody says "mine". Any broker may say it, proven or not: these need no obligation.
+    # A coordinator reports the transaction as its own. Any broker's answer counts, proven or not: no obligation needed.
     Rule(Verdict.PENDING_MARKER, Reason.STUCK, marker_owed_and_late, _explain_stuck),
     Rule(Verdict.PENDING_MARKER, Reason.DECIDED, marker_owed, _explain_decided),
     Rule(Verdict.LATE_ONGOING, Reason.TWO_PHASE_COMMIT, two_phase_commit_and_late, _explain_two_phase),

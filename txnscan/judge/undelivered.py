@@ -1,12 +1,12 @@
-"""Decisions whose markers do not arrive where no open transaction shows it. Pure.
+"""Decisions whose markers do not arrive on partitions where no open transaction shows it. Pure.
 
 A coordinator stays in PrepareCommit or PrepareAbort until every partition has taken its marker, and its transactional
 id cannot begin anything meanwhile. Where such a partition shows the transaction open, its verdict is `pending_marker`.
 Where it has no leader (Kafka 4.3 skips it then), or is closed already and refuses the marker, a sweep finds nothing
 open to judge. So it warns.
 
-A warning is no verdict, and proves nothing: what is in Prepare* may be done a moment later. The age is that of the
-whole transaction, since brokers do not report when it was decided.
+A warning is no verdict, and proves nothing: an id in Prepare* may be done a moment later. The age is that of the whole
+transaction, since brokers do not report when it was decided.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from txnscan.model import Failure, Permission
 
-# Stands for the scanner's principal where nothing tells its name.
+# Stands for the scanner's principal where its name is not known.
 UNKNOWN_PRINCIPAL = "User:<principal>"
 WILDCARD = "*"
 _COMMAND = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.properties"
@@ -33,7 +33,7 @@ DESCRIBE_ALL_GROUPS = Permission("Describe", "Group")
 
 @dataclass(frozen=True, slots=True)
 class AclRule:
-    """A rule on transactional ids as DescribeAcls tells it. operation: the number of its AclOperation."""
+    """A rule on transactional ids as DescribeAcls returns it. operation: the number of its AclOperation."""
 
     name: str
     prefixed: bool
@@ -50,13 +50,13 @@ class AclRule:
 
     @property
     def denies_describe(self) -> bool:
-        """Whether whom it is for may not describe what it is about, whatever else allows it."""
+        """Whether the rule keeps its principal from describing the ids that it covers, whatever other rules allow."""
         return self.deny and self.operation in _DENYING
 
 
 def needing(failure: Failure, permission: Permission) -> Failure:
-    """The failure of a request that needs this permission: where its code is that of a missing ACL, and nothing is
-    known to be missing yet, this is.
+    """The failure of a request that needs this permission. Where its code is that of a missing ACL, and it names no
+    missing permission yet, it names this one.
     """
     return replace(failure, needs=permission) if failure.code in _REFUSED and failure.needs is None else failure
 
@@ -70,7 +70,7 @@ def explained(failure: Failure, principal: str) -> str:
 
 
 def lacks(permission: Permission, principal: str) -> str:
-    """That this permission is missing, and the command that grants it."""
+    """A sentence that this permission is missing, with the command that grants it."""
     return (
         f"this principal needs {permission}, and no DENY rule against it; grant it with "
         f"`{_COMMAND} --add --allow-principal {shlex.quote(principal)} {_options(permission)}`"
@@ -78,7 +78,7 @@ def lacks(permission: Permission, principal: str) -> str:
 
 
 def denied(rule: AclRule) -> str:
-    """That a rule denies Describe on transactional ids, and the command that removes it."""
+    """A sentence that a rule denies Describe on transactional ids, with the command that removes it."""
     forbidden = Permission(_DENYING[rule.operation], "TransactionalId", rule.name, rule.prefixed)
     host = "" if rule.host == WILDCARD else f" --deny-host {shlex.quote(rule.host)}"
     return (
@@ -88,7 +88,7 @@ def denied(rule: AclRule) -> str:
 
 
 def _options(permission: Permission) -> str:
-    """A permission for `kafka-acls.sh`."""
+    """A permission as options of `kafka-acls.sh`."""
     named = "" if permission.resource_type == "Cluster" else f" {shlex.quote(permission.name)}"
     pattern = " --resource-pattern-type prefixed" if permission.prefixed else ""
     return f"--operation {permission.operation} {_OPTIONS[permission.resource_type]}{named}{pattern}"

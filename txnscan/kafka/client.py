@@ -53,10 +53,10 @@ class Send(Protocol):
 
 
 class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
-    """How connections are made: as kafka-python makes them, but a socket that does not connect is closed. Otherwise it
-    stays open until the garbage collector comes by, one more for each time that a broker which is down is asked.
+    """Connects as kafka-python does, but closes a socket that fails to connect. kafka-python leaves it open for the
+    garbage collector, one more at each request to a broker that is down.
 
-    kafka-python knows ways to connect by the scheme of a proxy's URL.
+    kafka-python chooses how to connect by the scheme of the proxy's URL, so this has a URL of its own.
     """
 
     URL = "txnscan://no-proxy"
@@ -71,7 +71,7 @@ class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no typ
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """Makes connections as kafka-python does; what arrives on them is taken as `receiving.py` says."""
+    """Makes connections as kafka-python does, and reads from them with `receiving.py`."""
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         transport = await super()._build_transport(node, timeout_at)
@@ -80,9 +80,9 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
 
 class Client:
-    """Requests to the brokers that it has been told of.
+    """Sends requests to the brokers that it knows (`learn`).
 
-    resends: whether a request may be sent again where a kept connection was lost, as one that only reads may. Safe to
+    resends: whether a request is sent again where a kept connection was lost; only for requests that only read. Safe to
     use from many threads. Close it, or use it as a context manager.
     """
 
@@ -120,7 +120,7 @@ class Client:
                     self._connections[broker.broker_id] = _BrokerConnection(self, broker)
 
     def send(self, broker_id: int, request: Any) -> Any:
-        """The broker's answer to `request`, which must only read where this client sends again.
+        """The broker's answer to `request`, which must only read where this client resends.
 
         Raises RequestFailed when the broker is unknown, cannot be reached, does not answer within the request
         timeout, does not speak this API, or answers something that cannot be decoded.
@@ -251,20 +251,20 @@ class _BrokerConnection:
         )
 
     def _unreached(self, error: kafka_errors.KafkaError) -> str:
-        """Why there is no connection, and what to do. A broker says nothing to who speaks the wrong protocol, so its
-        port is looked at.
+        """Why there is no connection, and what to do. A broker gives no reason to a client that speaks the wrong
+        protocol, so its port is probed (`listener.py`).
         """
         settings, said = self._client.settings, _sentence(error)
         untrusted = _UNTRUSTED.search(said)
         if untrusted is not None:
             return f"has a certificate that {_distrusted(untrusted['why'])}"
         seen = look(self.broker.host, self.broker.port)
-        # Where it answered before, the settings fit.
+        # A broker that answered before accepts these settings.
         differs = mismatch(Listener(seen.trouble) if self._answered else seen, settings)
         if differs is not None:
             return differs
         if settings.sasl_mechanism is not None and not self._answered:
-            # A broker closes the connection right behind its refusal, which kafka-python may then not get to read.
+            # A broker closes the connection right after its refusal, which kafka-python may then not get to read.
             return "closed the connection while authenticating; check the credentials in sasl.jaas.config"
         return f"cannot be reached: {said}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 
-# A text, as it is long and read by nobody but this.
+# One text that is split, because the list is long.
 ADMIN = frozenset(
     """
     bootstrap.controllers bootstrap.servers client.dns.lookup client.id config.providers connections.max.idle.ms
@@ -63,7 +63,7 @@ PRODUCER_AND_CONSUMER = frozenset(
 _OLDER = frozenset({"auto.include.jmx.reporter"})
 KNOWN = ADMIN | PRODUCER_AND_CONSUMER | _OLDER
 
-# As `difflib` measures it: below this, foreign settings of other programs would be taken for mistyped ones.
+# A ratio of `difflib`. A lower one would take other programs' settings for mistyped ones of Kafka.
 _NEAR = 0.8
 
 

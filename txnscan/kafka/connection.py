@@ -39,7 +39,7 @@ class TlsSettings:
         return context
 
     def _load_certificate(self, context: ssl.SSLContext) -> None:
-        # Python loads a client certificate from files only: one that just this user can read, gone at once.
+        # Python loads a client certificate from files only: so from one that only this user can read, removed at once.
         descriptor, name = tempfile.mkstemp(suffix=".pem")
         try:
             with os.fdopen(descriptor, "w") as file:
@@ -52,7 +52,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """OAUTHBEARER with client credentials: where tokens are, and who asks.
+    """OAUTHBEARER with client credentials: the token endpoint, and the client.
 
     urlencoded: whether id and secret are encoded for the header, as some servers want. extensions: what is sent to
     brokers beside the token.
@@ -66,7 +66,7 @@ class OAuthSettings:
     extensions: tuple[tuple[str, str], ...] = ()
 
     def provider(self) -> Any:
-        """What kafka-python asks for tokens."""
+        """The token provider for kafka-python."""
         from txnscan.kafka.oauth import Tokens
 
         return Tokens(self)
@@ -93,13 +93,13 @@ class ConnectionSettings:
 
     @property
     def principal(self) -> str:
-        """Who brokers most likely take this for. Brokers may map names in their own ways, so it is for advice alone."""
+        """The principal that brokers most likely see: for advice only, as brokers may map names in their own ways."""
         return UNKNOWN_PRINCIPAL if self.sasl_username is None else f"User:{self.sasl_username}"
 
     def client_configs(self) -> dict[str, Any]:
         """The same as kafka-python's configuration."""
         if self.kerberos_service is not None:
-            import txnscan.kafka.kerberos  # noqa: F401  it puts its mechanism in the place of kafka-python's
+            import txnscan.kafka.kerberos  # noqa: F401  registers its mechanism in the place of kafka-python's
         return {
             "client_id": self.client_id,
             "client_software_name": "txnscan",

@@ -23,7 +23,7 @@ _DENY = 2
 def transactional_id_rules(send: Send, broker_id: int) -> frozenset[AclRule]:
     """All rules on transactional ids, whoever they are for.
 
-    Raises RequestFailed where the ACLs cannot be described, or hold what this cannot reason about.
+    Raises RequestFailed where the ACLs cannot be described, or hold a rule of a kind that is not known here.
     """
     request = DescribeAclsRequest(
         resource_type_filter=_TRANSACTIONAL_ID,

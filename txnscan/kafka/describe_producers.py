@@ -1,13 +1,13 @@
 """DescribeProducers (api key 61, v0, since Kafka 2.8): the producers that a replica of a partition knows.
 
-ACLs: Read on the topic. There is no leader epoch in it and followers answer without an error, so an answer proves
-nothing about the leader by itself (`probe.py` adds that). Producers without a transaction are answered too, all of
-them, without paging; only open transactions (start offset >= 0) are kept here. Source:
+ACLs: Read on the topic. The request has no leader epoch and followers answer without an error, so an answer by itself
+does not prove that it came from the leader (`probe.py` adds that). All producers are returned, without paging, those
+without a transaction too; only open transactions (start offset >= 0) are kept here. Source:
 `KafkaApis.handleDescribeProducersRequest`, `UnifiedLog.activeProducers`.
 
 The answer is most of what a sweep receives, so it is decoded here, and not producer by producer. A producer takes 37
-bytes as long as it has no tagged field: start offsets stand 37 bytes apart, and one look at the first byte of each of
-them says which have a transaction open. Only partitions with tagged fields or an error are read entry by entry.
+bytes as long as it has no tagged field: start offsets stand 37 bytes apart, and the first byte of each of them shows
+whether the producer has a transaction open. Only partitions with tagged fields or an error are read entry by entry.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ _PRODUCER = struct.Struct(">qiiqiq")
 _START_OFFSET_AT, _TAGS_AT = _PRODUCER.size - 8, _PRODUCER.size
 _WIDTH = _PRODUCER.size + 1
 _PRODUCER_ID_BYTES = 8
-# Of a number's first byte, where the number is not below 0.
+# The highest first byte of a number that is not negative.
 _NOT_NEGATIVE_MAX = 0x7F
-# More than these the length of a list does not say in one byte.
+# The longest list whose length takes one byte.
 _PRODUCERS_MAX = 126
-# By the number of producers. How -1 begins, and no offset does; the tagged fields of entries that have none.
+# By the number of producers: the first bytes of their start offsets where all are -1, and their tagged fields where
+# none has any.
 _NONE_OPEN = tuple(b"\xff" * producers for producers in range(_PRODUCERS_MAX + 1))
 _NONE_TAGGED = tuple(NO_TAGS * producers for producers in range(_PRODUCERS_MAX + 1))
 
@@ -72,8 +73,8 @@ def describe_producers(
 
 @dataclass(frozen=True, slots=True)
 class AllProducers:
-    """One partition's answer: every producer that the broker knows, by its id, or the failure. A start offset of -1
-    says that it has no transaction open.
+    """One partition's answer: every producer that the broker knows, in the order of their ids, or the failure. A start
+    offset of -1 means that the producer has no transaction open.
     """
 
     producers: tuple[OpenProducer, ...] = ()
@@ -83,7 +84,7 @@ class AllProducers:
 def describe_all_producers(
     send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]]
 ) -> dict[Key, AllProducers]:
-    """Each of the partitions, as `describe_producers`, with the producers that have nothing open too."""
+    """The same as `describe_producers`, with the producers that have no transaction open too."""
     body: Body = send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions)))
     answer = Cursor(body.data)
     answer.skip(4)
@@ -117,7 +118,7 @@ def encode(partitions: Mapping[str, Sequence[int]]) -> bytes:
 def decode(body: Body) -> dict[Key, DescribedPartition]:
     """The partitions of an answer. Pure. Raises RequestFailed where the bytes make no sense."""
     answer = Cursor(body.data)
-    answer.skip(4)  # the throttle time, which is the client's to wait out
+    answer.skip(4)  # the throttle time, which the client waits out
     described: dict[Key, DescribedPartition] = {}
     for _ in range(answer.length()):
         topic = answer.string() or ""
@@ -134,7 +135,7 @@ def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[K
     data, at, unpack = answer.data, answer.at, _PARTITION.unpack_from
     size = len(data)
     for _ in range(count):
-        # Its number, no error, no message, how many producers, none of them tagged; no tags of its own.
+        # The fast path: number, no error, no message, count of producers without tagged fields, no tagged fields.
         first = at + _PARTITION.size + 2
         if first < size:
             index, error_code = unpack(data, at)
@@ -161,7 +162,7 @@ def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[K
 
 
 def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:
-    """A partition whose producers, without tagged fields, stand between these places."""
+    """A partition whose producers, without tagged fields, stand between these two positions."""
     begins = range(first, end, _WIDTH)
     if len({data[at : at + _PRODUCER_ID_BYTES] for at in begins}) < len(begins):
         return DescribedPartition(failure=_PRODUCER_TWICE)
@@ -179,7 +180,7 @@ def _decode_partition(answer: Cursor) -> tuple[int, DescribedPartition]:
 
 
 def _decode_all(answer: Cursor) -> tuple[int, Failure | None, tuple[OpenProducer, ...]]:
-    """One partition: its number, its failure, and its producers by their ids."""
+    """One partition: its number, its failure, and its producers in the order of their ids."""
     index = answer.int32()
     error_code = answer.int16()
     answer.string()

@@ -21,7 +21,7 @@ from txnscan.model import CoordinatorView
 
 # Kafka's own admin client sends all ids of a coordinator at once; this only bounds the size of one answer.
 _IDS_PER_REQUEST = 1_000
-# UNKNOWN_SERVER_ERROR: what a broker that contradicts itself has said.
+# UNKNOWN_SERVER_ERROR, for an id that a broker answered twice.
 _DOUBLED = -1
 
 

@@ -11,7 +11,7 @@ from kafka.errors import kafka_errors
 
 from txnscan.model import Failure
 
-# The Kafka version that brought each API which brokers in use may still lack.
+# The Kafka version that introduced each API which brokers in use may still lack.
 API_SINCE: Mapping[str, str] = MappingProxyType(
     {"DescribeProducers": "2.8", "ListTransactions": "3.0", "DescribeTransactions": "3.0"}
 )
@@ -57,7 +57,7 @@ def error_name(code: int) -> str:
 class RequestFailed(Exception):
     """A request that brought no usable answer from a broker.
 
-    failure: why, without secrets; a text is one that has neither code nor API. sent: whether the request may have
+    failure: why, without secrets; a text becomes a Failure without code and API. sent: whether the request may have
     reached the broker, which decides if a request that changes something can be repeated.
     """
 
@@ -91,20 +91,19 @@ class RequestFailed(Exception):
         return cls(Failure(f"{where} answered {api} with {code}", code))
 
 
-# Of a partition that was asked about.
+# The failures of a partition that was asked about.
 LEFT_OUT = Failure("the broker left this partition out of its answer")
 ANSWERED_TWICE = Failure("the broker's answer holds a partition twice")
 
 
 def answered(error_code: int) -> Failure:
-    """An error that a broker answered, by its name alone."""
+    """The failure of an answer with this error code, in words the protocol's name for it."""
     return Failure(error_name(error_code), error_name(error_code))
 
 
 def present(items: Iterable[Any] | None) -> Iterable[Any]:
-    """A list of an answer. Raises RequestFailed for null: it is no empty list, and absence must not follow from it.
-
-    kafka-python reads null from a frame that is damaged; no broker sends it for a list.
+    """A list in an answer. Raises RequestFailed for null, which is not an empty list: nothing must count as absent by
+    it. kafka-python reads null from a damaged frame; no broker sends it for a list.
     """
     if items is None:
         raise RequestFailed("an answer holds null in place of a list")

@@ -26,8 +26,8 @@ _CONSUMER = -1
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The batches from an offset on, as many as fit, and the high watermark: where a reader is done. size_bytes: of all
-    that was sent.
+    """The batches from an offset on, as many as fit, and the high watermark: where a reader is done. size_bytes: of the
+    batches as they were sent.
     """
 
     batches: tuple[Batch, ...]
@@ -35,7 +35,7 @@ class Fetched:
     size_bytes: int = 0
 
     def next_offset(self, offset: int) -> int:
-        """Where to go on, having asked from this offset."""
+        """The offset to fetch from next, after a fetch from this one."""
         return max([offset, *(batch.last_offset + 1 for batch in self.batches)])
 
 

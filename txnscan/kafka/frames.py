@@ -1,10 +1,10 @@
 """Answers as bytes: kafka-python sends the request and takes the answer off the wire; the caller decodes it.
 
-Two answers grow with the cluster, DescribeProducers and Metadata of all topics: as objects, a million producers cost
-kafka-python ten seconds and a gigabyte. `AsBytes` wraps such a request; its answer is a `Body`, which the module of the
-API walks through with a few lines of its own (`Cursor`), taking only what a sweep needs. The request brings its own
-body, too: one that is the same for every broker is encoded once, and one of thousands of partitions without an object
-for each topic.
+Some answers grow with the cluster, above all DescribeProducers and Metadata of all topics: as objects, a million
+producers cost kafka-python ten seconds and a gigabyte. `AsBytes` wraps such a request; its answer is a `Body`, which
+the module of the API walks through with a few lines of its own (`Cursor`), taking only what a sweep needs. The caller
+encodes the request, too: a body that is the same for every broker is encoded once, and one with thousands of
+partitions needs no object for each topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Body:
 
     @property
     def throttle_time_ms(self) -> int:
-        """It stands first in every answer that is asked for so (Metadata since v3, DescribeProducers)."""
+        """It is the first field of every answer that is read as bytes (of Metadata since v3)."""
         return int(_INT32.unpack_from(self.data)[0]) if len(self.data) >= _INT32.size else 0
 
 
@@ -37,7 +37,7 @@ class AsBytes:
     """A request of kafka-python whose answer is to come back as a `Body`.
 
     It stands in for the request wherever kafka-python looks at one: when it negotiates the version, encodes, and finds
-    out how to decode the answer. body: gives the request without its header, in a version.
+    out how to decode the answer. body: encodes the request, without its header, in a version.
     """
 
     def __init__(self, request: Any, body: Callable[[int], bytes]) -> None:
@@ -52,7 +52,7 @@ class AsBytes:
 
     @property
     def header(self) -> Any:
-        """The request's header, which is asked for the class of the answer."""
+        """The request's header, which kafka-python asks for the class of the answer."""
         return _Header(self.request.header)
 
     def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes:
@@ -86,12 +86,12 @@ class _Undecoded:
         return self._response_class.parse_header(received)
 
     def decode(self, received: Any) -> Body:
-        # Its own way to read copies twice.
+        # kafka-python's own read would copy the bytes twice.
         return Body(self._version, bytes(memoryview(received)[received.tell() :]))
 
 
 class Counted:
-    """Sends as another does, and counts the bytes of the answers that came as bytes."""
+    """Sends with another `send`, and counts the bytes of the answers that came as bytes."""
 
     def __init__(self, send: Callable[[int, Any], Any]) -> None:
         self._send = send

@@ -1,9 +1,9 @@
-"""InitProducerId (api key 22) for a transactional id, without a producer id and epoch: whoever has the id is fenced.
+"""InitProducerId (api key 22) for a transactional id, without a producer id and epoch: fences the id's producer.
 
-The coordinator ends what the id has under way, with an abort, at an epoch that is raised; until that is done it
-answers CONCURRENT_TRANSACTIONS, and is asked again. It makes an id that it does not know, so that nobody may ask for
-one that is mistyped. ACLs: Write on the TransactionalId. Source: `FenceProducersHandler`, which is what Kafka's
-`forceTerminateTransaction` sends (KAFKA-19003), and `TransactionCoordinator.handleInitProducerId`.
+The coordinator aborts the id's ongoing transaction at a raised epoch. Until that is done it answers
+CONCURRENT_TRANSACTIONS, and has to be asked again. It creates an id that it does not know, so the caller must make sure
+first that the id exists and is not mistyped. ACLs: Write on the TransactionalId. Source: `FenceProducersHandler`, which
+is what Kafka's `forceTerminateTransaction` sends (KAFKA-19003), and `TransactionCoordinator.handleInitProducerId`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest
 from txnscan.kafka.client import Send
 
 _NOBODY = -1
-# From v6 on a request may keep a prepared transaction (KIP-939), which is not meant here.
+# From v6 on a request may ask to keep a prepared transaction (KIP-939), which this one never does.
 _MAX_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The answer: the producer id and epoch that nobody uses, or the error."""
+    """The answer: the id's new producer id and epoch, which no producer uses, or the error."""
 
     error_code: int
     producer_id: int
@@ -29,8 +29,8 @@ class Fenced:
 
 
 def fence(send: Send, broker_id: int, transactional_id: str, timeout_ms: int) -> Fenced:
-    """Asks the coordinator once. timeout_ms: what the id's transactions may take from now on, until its next owner says
-    otherwise. Raises RequestFailed.
+    """Asks the coordinator once. timeout_ms: the id's transaction timeout from now on, until its next producer sets
+    another. Raises RequestFailed.
     """
     request = InitProducerIdRequest(
         transactional_id=transactional_id,

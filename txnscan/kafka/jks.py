@@ -1,9 +1,9 @@
 """Java's own key stores, type JKS (`sun.security.provider.JavaKeyStore`), from their bytes. Pure.
 
 A store is a list of entries: certificates that are trusted, and private keys with their chains. A digest over all of it
-and the password stands at its end. A key is hidden by a stream of SHA-1 digests of the password, each over the one
-before (`sun.security.provider.KeyProtector`), and a digest of it tells whether the password is right. Java's newer
-stores are PKCS12, and a store of type JCEKS is another matter.
+and the password stands at its end. A key is hidden (encrypted) by a stream of SHA-1 digests of the password, each over
+the one before (`sun.security.provider.KeyProtector`); a digest of the key shows whether the password is right. Stores
+of type PKCS12, Java's newer default, and JCEKS have formats of their own.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _KEY, _CERTIFICATE = 1, 2
 _VERSIONS = (1, 2)
 _DIGEST_BYTES = 20
 _WHITENER = b"Mighty Aphrodite"
-# SEQUENCE of the algorithm's identifier, 1.3.6.1.4.1.42.2.17.1.1, and of nothing.
+# SEQUENCE of the algorithm's identifier, 1.3.6.1.4.1.42.2.17.1.1, and NULL.
 _ALGORITHM = bytes.fromhex("300e060a2b060104012a0211010105 00".replace(" ", ""))
 _SEQUENCE, _OCTETS = 0x30, 0x04
 
 
 class BadStore(ValueError):
-    """What cannot be a store; the message says why, in a clause."""
+    """The bytes are not a store; the message says why, in a clause."""
 
 
 class WrongPassword(ValueError):
@@ -50,8 +50,8 @@ class Entries:
 
 
 def entries(data: bytes, password: str | None) -> Entries:
-    """The entries of a store. Without a password nothing shows whether it was changed, as in Java. Raises BadStore, and
-    WrongPassword.
+    """The entries of a store. Without a password it is not checked whether the store was changed, as in Java. Raises
+    BadStore, and WrongPassword.
     """
     reader = _Reader(data[:-_DIGEST_BYTES])
     magic, version, count = _HEAD.unpack(reader.take(_HEAD.size))
@@ -103,7 +103,7 @@ def _characters(password: str) -> bytes:
 
 
 class _Reader:
-    """Bytes from the front. Nothing is taken that is not there."""
+    """Reads bytes from the front. Raises BadStore where too few are left."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -130,7 +130,7 @@ class _Reader:
         return self.take(self.number(4))
 
     def value(self, tag: int) -> bytes:
-        """What a value of DER holds."""
+        """The contents of a DER value."""
         if self.number(1) != tag:
             raise BadStore("a key is not in DER")
         size = self.number(1)

@@ -1,4 +1,4 @@
-"""GSSAPI by kafka-python and the library `gssapi`, with the ticket of the user's cache; what fails is a sentence."""
+"""GSSAPI by kafka-python and the library `gssapi`, with the ticket in the user's cache; its errors become sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TicketFailed(TokenFailed):
 
 
 class Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]
-    """kafka-python's, whose library's errors are the connection's."""
+    """kafka-python's mechanism, with the errors of `gssapi` raised as TicketFailed."""
 
     def __init__(self, **config: Any) -> None:
         try:

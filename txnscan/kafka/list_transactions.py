@@ -4,9 +4,10 @@ ACLs: Describe on each TransactionalId; ids that the principal may not describe 
 `__transaction_state` partition that the broker has not cached yet, or no longer has, is silently left out too. Both
 gaps are what obligations A and V close. Source: `TransactionStateManager.listTransactionStates`.
 
-Traps of the filters: an empty one means all; one that is not a state's name empties the answer, whatever else it has;
-producer ids are compared with the one that an id has now, so that an id which took a new one is left out. A filter by
-duration came with v1 (Kafka 3.8), one by a regular expression with v2 (4.1), which RE2/J reads.
+Traps of the filters: an empty filter means all; a filter of states with a name that no state has empties the answer,
+whatever other states it names; producer ids are compared with an id's current one, so that an id which took a new
+producer id is left out. The filter by duration came with v1 (Kafka 3.8), the one by a regular expression (RE2/J's
+syntax) with v2 (4.1).
 
 The answer has no pages: a broker with a million ids answers 40 MB. `listing` keeps it as bytes, and makes an object for
 one id at a time.
@@ -34,7 +35,7 @@ _DURATION_SINCE, _PATTERN_SINCE = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
-    """What a listing tells of one transactional id. state: as the broker names it."""
+    """What a listing shows of one transactional id. state: as the broker names it."""
 
     producer_id: int
     state: str
@@ -43,8 +44,8 @@ class ListedTransaction:
 def list_transactions(
     send: Send, broker_id: int, *, states: Collection[str] = (), producer_ids: Collection[int] | None = None
 ) -> dict[str, ListedTransaction]:
-    """Every transactional id that this broker lists, in one of these states, where any are given, and with one of these
-    producer ids, where they are given; with none of them, none. Raises RequestFailed.
+    """The transactional ids that this broker lists: in one of these states, if any are given, and with one of these
+    producer ids, unless that is None; an empty collection of producer ids matches no id. Raises RequestFailed.
     """
     wanted = [] if producer_ids is None else sorted(producer_ids) or [_NOBODY]
     response = send(broker_id, ListTransactionsRequest(state_filters=list(states), producer_id_filters=wanted))
@@ -72,7 +73,7 @@ class ListingFilter:
 
     @property
     def min_version(self) -> int:
-        """Of ListTransactions: below it a broker would pass over a filter in silence."""
+        """The lowest version of ListTransactions that has the filters given: an older one would silently drop them."""
         if self.pattern:
             return _PATTERN_SINCE
         return _DURATION_SINCE if self.longer_than_ms >= 0 else 0
@@ -81,7 +82,7 @@ class ListingFilter:
 def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple[str, ListedTransaction]]:
     """The ids that this broker lists, one at a time, in its order.
 
-    Raises RequestFailed, where the bytes make no sense only when it comes to them.
+    Raises RequestFailed; for bytes that make no sense, only when the iteration reaches them.
     """
     request = ListTransactionsRequest(
         state_filters=list(wanted.states),
@@ -97,12 +98,12 @@ def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple
             raise RequestFailed(_cannot_filter(broker_id, wanted.min_version), sent=False) from None
         raise
     answer = Cursor(body.data)
-    answer.skip(4)  # the throttle time, which is the client's to wait out
+    answer.skip(4)  # the throttle time, which the client waits out
     error_code = answer.int16()
     if error_code != ErrorCode.NONE:
         raise RequestFailed.answered(f"broker {broker_id}", "ListTransactions", error_code)
     for _ in range(answer.length()):
-        answer.string()  # a filter by a state that this broker does not know
+        answer.string()  # a state in the filter that this broker does not know
     for _ in range(answer.length()):
         yield _listed(answer)
     answer.tags()
@@ -110,7 +111,7 @@ def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple
 
 
 def _listed(answer: Cursor) -> tuple[str, ListedTransaction]:
-    """One id. Nearly all have lengths of one byte, a state that is known and no tagged field: three times as fast."""
+    """One id. Nearly all have one-byte lengths, a known state and no tagged field: decoded here three times as fast."""
     data, at = answer.data, answer.at
     try:
         end = at + data[at]

@@ -1,6 +1,6 @@
 """What a port speaks, to say why a connection to it failed: TLS or not, SASL or not, and what to set.
 
-A broker that is spoken to in the wrong protocol closes the connection without a word. So the port is looked at once
+A broker closes the connection without a reason when a client speaks the wrong protocol. So the port is probed once
 more, with nothing that is secret: a connection, a TLS handshake that trusts anybody and is not used for anything else,
 and SaslHandshake (api key 17), which a listener without SASL answers with ILLEGAL_SASL_STATE and one with SASL answers
 with its mechanisms, before any credentials (`SaslServerAuthenticator`, `KafkaApis.handleSaslHandshakeRequest`).
@@ -39,7 +39,7 @@ class Listener:
 
 
 def look(host: str, port: int) -> Listener:
-    """Connects up to three times and sends no credentials. Takes seconds where the port is mute."""
+    """Connects up to three times and sends no credentials. Takes seconds where the port does not answer."""
     try:
         with _connected(host, port):
             pass
@@ -71,8 +71,8 @@ def look(host: str, port: int) -> Listener:
 
 
 def mismatch(seen: Listener, settings: ConnectionSettings) -> str | None:
-    """In what these settings differ from what the port speaks, and what to set, as the predicate of a sentence about
-    it; None where they do not.
+    """How these settings differ from what the port speaks, and what to set, as the predicate of a sentence about the
+    broker; None where they do not differ.
     """
     if seen.trouble is not None:
         return f"cannot be reached: {seen.trouble}"
@@ -105,7 +105,7 @@ def _speaks_tls(host: str, port: int) -> bool:
         with _connected(host, port) as plain, _encrypted(plain):
             return True
     except ssl.SSLError as error:
-        # An alert is TLS, too: of a listener that wants a certificate, under TLS 1.2.
+        # An alert is TLS, too: under TLS 1.2 it is the answer of a listener that wants a certificate.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False
@@ -113,7 +113,7 @@ def _speaks_tls(host: str, port: int) -> bool:
 
 def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Nothing is sent over it that anybody may not see.
+    # Nothing secret is sent over it.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(plain)

@@ -2,10 +2,11 @@
 
 Versions: leader epochs since v7 (Kafka 2.1), topic ids since v10 (2.8). ACLs: Describe on each topic; topics that the
 principal may not describe are left out of a listing of all, and answered with TOPIC_AUTHORIZATION_FAILED when asked
-for by name. The answer is what *that* broker believes; a broker cut off from the controller goes on believing.
+for by name. The answer is what *that* broker believes; a broker that is cut off from the controller keeps its old view.
 
 A million partitions are 40 MB of answer, and every broker gives the same one. So flexible versions are decoded here,
-into columns, and where all brokers are asked the same, it is encoded once and equal answers are decoded once (`Round`).
+into columns, and where all brokers are asked the same, the request is encoded once and equal answers are decoded once
+(`MetadataRound`).
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = Non
 
 
 class MetadataRound:
-    """The same question to several brokers. Encodes it once, and decodes each answer once, however many brokers give
+    """One Metadata request to several brokers. Encodes it once, and decodes each answer once, however many brokers give
     it. Safe to use from many threads.
 
-    Answers are the same when they differ in what no verdict reads alone: the throttle time, and the controller, for
+    Answers count as equal when they differ only in what no verdict reads: the throttle time, and the controller, for
     which brokers in KRaft mode name one of the live brokers at random (`KRaftMetadataCache.getRandomAliveBrokerId`).
     """
 
@@ -59,7 +60,7 @@ class MetadataRound:
         self._lock = threading.Lock()
         self._encoded: dict[int, bytes] = {}
         self._decoded: dict[bytes, Future[ClusterView]] = {}
-        # What stood before the controller, in answers so far: mostly the same brokers.
+        # The bytes before the controller in the answers so far: nearly always the same list of brokers.
         self._before_controller: set[bytes] = set()
 
     def ask(self, send: Send, broker_id: int) -> ClusterView:
@@ -68,7 +69,7 @@ class MetadataRound:
         return _told_by(broker_id, self._decode(send(broker_id, AsBytes(request, partial(self._encode, request)))))
 
     def _encode(self, request: Any, version: int) -> bytes:
-        # On the client's I/O thread, which must not wait for somebody who decodes; twice is the same as once.
+        # Runs on the client's I/O thread, which must not wait for a thread that decodes. Encoding twice does no harm.
         if version not in self._encoded:
             self._encoded[version] = _encoded(request, version)
         return self._encoded[version]
@@ -88,7 +89,7 @@ class MetadataRound:
         return decoding.result()
 
     def _said(self, body: Body) -> bytes:
-        """A digest of all that is read of an answer."""
+        """A digest of the parts of an answer that are read."""
         digest = hashlib.blake2b(body.version.to_bytes(2))
         data = memoryview(body.data)
         if body.version < _FLEXIBLE_SINCE:
@@ -100,7 +101,7 @@ class MetadataRound:
         return digest.digest()
 
     def _controller_at(self, data: bytes) -> int:
-        """Where the controller stands. Raises RequestFailed where the bytes make no sense."""
+        """The position of the controller. Raises RequestFailed where the bytes make no sense."""
         for known in tuple(self._before_controller):
             if data.startswith(known, 4):
                 return 4 + len(known)
@@ -133,11 +134,13 @@ def _told_by(broker_id: int, view: ClusterView) -> ClusterView:
 
 
 def decode(body: Body) -> ClusterView:
-    """An answer, as if by nobody. Pure. Raises RequestFailed where the bytes make no sense."""
+    """The view in an answer, with `answered_by` -1 for the caller to set. Pure. Raises RequestFailed where the bytes
+    make no sense.
+    """
     if body.version < _FLEXIBLE_SINCE:
         return _decode_old(body)
     answer = Cursor(body.data)
-    answer.skip(4)  # the throttle time, which is the client's to wait out
+    answer.skip(4)  # the throttle time, which the client waits out
     brokers = [_broker(answer) for _ in range(answer.length())]
     cluster_id = answer.string()
     answer.skip(4)  # the controller
@@ -186,7 +189,7 @@ def _partitions(answer: Cursor, count: int) -> Columns:
             in_sync = replicas + 4 * data[replicas] - 3
             offline = in_sync + 4 * data[in_sync] - 3
             tags = offline + 4 * data[offline] - 3
-            # Lists of fewer than 127 brokers, and of none is 1; no tagged fields.
+            # Each list is of fewer than 127 brokers, its length in one byte (1 for an empty one); no tagged fields.
             plain = 0 < data[replicas] < 128 and 0 < data[in_sync] < 128 and 0 < data[offline] < 128 and not data[tags]
         except (IndexError, struct.error):
             plain = False
@@ -212,8 +215,8 @@ def _in_order(columns: Columns) -> Columns:
 
 
 def _partition(answer: Cursor) -> tuple[int, int, int]:
-    """One partition, however long its lists are and whatever was added to it."""
-    answer.skip(2)  # its error, which says no more than its leader does
+    """One partition, with lists of any length and any tagged fields."""
+    answer.skip(2)  # its error, which shows no more than its leader does
     columns = answer.int32(), answer.int32(), answer.int32()
     for _ in ("replicas", "in sync", "offline"):
         answer.skip(4 * answer.length())
@@ -222,7 +225,7 @@ def _partition(answer: Cursor) -> tuple[int, int, int]:
 
 
 def _decode_old(body: Body) -> ClusterView:
-    """An answer of a broker before Kafka 2.4, by kafka-python. What it does not tell yet is -1 or ""."""
+    """An answer of a broker before Kafka 2.4, by kafka-python. What such an answer lacks is -1 or ""."""
     answer = MetadataResponse.decode(body.data, version=body.version)
     topics, errors = [], []
     for topic in present(answer.topics):

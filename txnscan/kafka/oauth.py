@@ -1,6 +1,6 @@
-"""OAUTHBEARER with client credentials (RFC 6749, section 4.4; KIP-768): a token for brokers, from its endpoint.
+"""OAUTHBEARER with client credentials (RFC 6749, section 4.4; KIP-768): tokens for brokers, from the token endpoint.
 
-A token is asked for when the first connection needs one, and again when most of its time is over. Source:
+A token is asked for when the first connection needs one, and again when most of its lifetime is over. Source:
 `ClientCredentialsJwtRetriever`, `HttpJwtRetriever`.
 """
 
@@ -18,7 +18,7 @@ from txnscan.kafka.connection import OAuthSettings
 
 _SECONDS_MAX = 10.0
 _ANSWER_BYTES_MAX = 1024 * 1024
-# Of a token's time, after which another one is asked for.
+# The share of a token's lifetime after which another one is asked for.
 _USED_SHARE = 0.8
 _DEFAULT_LIFE_S = 60.0
 
@@ -39,7 +39,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         self._until_s = 0.0
 
     def token(self) -> str:
-        """A token that is not used up. Raises TokenFailed."""
+        """A token, most of whose lifetime is not over yet: the last one, or a new one. Raises TokenFailed."""
         with self._lock:
             if time.monotonic() >= self._until_s:
                 self._token, life_s = _asked_for(self._settings)
@@ -47,13 +47,13 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
             return self._token
 
     def extensions(self) -> dict[str, str]:
-        """What is sent beside it."""
+        """The SASL extensions that are sent with the token."""
         return dict(self._settings.extensions)
 
 
 def _asked_for(settings: OAuthSettings) -> tuple[str, float]:
     """A token, and for how many seconds it is good. Raises TokenFailed."""
-    # They take a while, and most connections need no token.
+    # Imported only here: it takes a while, and most connections need no token.
     import urllib.error
     import urllib.parse
     import urllib.request
@@ -73,9 +73,9 @@ def _asked_for(settings: OAuthSettings) -> tuple[str, float]:
     where = "sasl.oauthbearer.token.endpoint.url"
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS_MAX) as answer:  # noqa: S310
-            told = json.loads(answer.read(_ANSWER_BYTES_MAX))
-        token = told["access_token"]
-        life_s = float(told.get("expires_in", _DEFAULT_LIFE_S))
+            returned = json.loads(answer.read(_ANSWER_BYTES_MAX))
+        token = returned["access_token"]
+        life_s = float(returned.get("expires_in", _DEFAULT_LIFE_S))
     except urllib.error.HTTPError as error:
         raise TokenFailed(
             f"{where} answered with HTTP status {error.code}; check client id, secret and scope"

@@ -1,16 +1,16 @@
 """OffsetFetch (api key 9): the offsets that groups have committed. v8, Kafka 3.0, takes many groups in one request.
 
-ACLs: Describe on each Group, else GROUP_AUTHORIZATION_FAILED for that group, which is looked at before anything else,
-so that any broker answers it for any name; and Describe on the topics, which are silently left out otherwise. Only a
-group's coordinator answers for it.
+ACLs: Describe on each Group, else GROUP_AUTHORIZATION_FAILED for that group. This is checked before anything else, so
+that any broker answers so, for a group that does not exist too. And Describe on the topics, which are silently left out
+otherwise. Apart from that only a group's coordinator answers for it.
 
 With requireStable (v7, Kafka 2.5) a partition whose offset is in a transaction that has not ended is answered with
 UNSTABLE_OFFSET_COMMIT. Where all topics are asked for, a partition is only shown if an offset of it was committed
 before: one that is in the open transaction alone has to be asked for by name. Source: `OffsetMetadataManager.
 fetchOffsets`, `fetchAllOffsets`, `KafkaApis.handleOffsetFetchRequest`. v10 has topic ids in place of names.
 
-Request and answer are read and written here, with a few lines of their own: of a thousand groups and a hundred
-partitions, nearly all without an offset, kafka-python's objects took a second.
+The request is encoded and the answer decoded here, with a few lines: for a thousand groups and a hundred partitions,
+nearly all without an offset, kafka-python's objects took a second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MIN_VERSION, _MAX_VERSION = 8, 9
 _GROUPS_A_REQUEST = 100
 # Kafka's own clients ask for all partitions of a group at once; this only bounds the size of one answer.
 _OFFSETS_A_REQUEST = 10_000
-# v9, KIP-848: no member asks, and so no epoch of one.
+# v9, KIP-848: null for the member id and -1 for its epoch, as no member asks.
 _NO_MEMBER = NULL + struct.pack(">i", -1)
 _PARTITION = struct.Struct(">iqi")
 # What stands behind the partition's number where a group has committed nothing there: an offset and a leader epoch of
@@ -75,7 +75,7 @@ def encode(version: int, wanted: Mapping[str, Collection[Key] | None], require_s
     written: dict[int, bytes] = {}
 
     def topics(keys: Collection[Key] | None) -> bytes:
-        # Nearly always all groups are asked about the same.
+        # Nearly always all groups are asked about the same partitions.
         if id(keys) not in written:
             written[id(keys)] = NULL if keys is None else _topics(keys)
         return written[id(keys)]
@@ -91,9 +91,9 @@ def _topics(keys: Iterable[Key]) -> bytes:
 def decode(body: Body) -> dict[str, GroupOffsets]:
     """The groups of an answer. Pure. Raises RequestFailed where the bytes make no sense."""
     answer = Cursor(body.data)
-    answer.skip(4)  # the throttle time, which is the client's to wait out
+    answer.skip(4)  # the throttle time, which the client waits out
     found: dict[str, GroupOffsets] = {}
-    # What stands where a group has committed nothing at all: the same for all such groups, and most are.
+    # The bytes of a group that has committed nothing at all: the same for all such groups, which most are.
     nothing: bytes | None = None
     for _ in range(answer.length()):
         name = answer.string() or ""

@@ -11,7 +11,7 @@ _INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{form}") for form in "bhiq")
 NO_TAGS = b"\0"
 NULL = b"\0"
 EMPTY = b"\1"
-# What is short, which nearly everything is.
+# The varints of one byte, which nearly all are.
 _ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
 
 
@@ -69,7 +69,7 @@ class Reader(ABC):
             raise self.error("it is cut short")
 
     def take(self, count: int) -> bytes:
-        """So many bytes as they are."""
+        """The next bytes, as they are."""
         at = self.at
         self.skip(count)
         return self.data[at : self.at]
@@ -111,7 +111,7 @@ class Reader(ABC):
                 raise self.error("a number in it is too long")
 
     def text(self, size: int) -> str:
-        """So many bytes of UTF-8."""
+        """The next bytes, as UTF-8."""
         data = self.take(size)
         try:
             return data.decode("utf-8")
@@ -124,7 +124,7 @@ class Reader(ABC):
         return None if length < 0 else self.text(length)
 
     def length(self) -> int:
-        """The length of a compact array. An error for null: absence must not follow from it."""
+        """The length of a compact array. Raises an error for null: nothing must count as absent by it."""
         length = self.uvarint() - 1
         if length < 0:
             raise self.error("it holds null in place of a list")
@@ -135,6 +135,6 @@ class Reader(ABC):
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
 
     def end(self) -> None:
-        """An error where bytes are left over."""
+        """Raises an error where bytes are left over."""
         if self.at != len(self.data):
             raise self.error(f"it has {len(self.data) - self.at} bytes too many")

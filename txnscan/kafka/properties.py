@@ -1,9 +1,9 @@
 """Kafka's own `client.properties`, read as the Java clients read it.
 
-What is not supported and touches security is refused by its name: a setting that is silently ignored here could mean
-a connection that is less safe than its author believes. So could one that is mistyped: what is like a setting of
-Kafka's clients and is none is refused, with the one that was probably meant. Other settings of Kafka's clients (buffer
-sizes and the like) mean nothing to a scanner and are passed over; what is none of theirs is a warning.
+A security setting that is not supported is refused by its name: if it were silently ignored, the connection could be
+less safe than its author believes. So could a mistyped one: a name that is close to a setting of Kafka's clients, and
+is none, is refused with the one that was probably meant. Other settings of Kafka's clients (buffer sizes and the like)
+mean nothing to a scanner and are ignored; other names that Kafka's clients do not know are warnings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOGIN_MODULES = {
     "AWS_MSK_IAM": "software.amazon.msk.auth.iam.IAMLoginModule",
     "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
 }
-# Classes that a mechanism names in Java, and that mean nothing else than what is done here.
+# Callback classes that a mechanism needs in Java, and that do nothing else than what is done here.
 _HANDLERS = {
     "sasl.login.callback.handler.class": (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
@@ -53,13 +53,13 @@ _KERBEROS = "sasl.kerberos."
 _SERVICE_NAME = f"{_KERBEROS}service.name"
 _OF_KERBEROS = {
     _SERVICE_NAME,
-    # How Java's client renews its ticket, which is kinit's to do here.
+    # How Java's client renews its ticket, which is left to kinit here.
     f"{_KERBEROS}kinit.cmd",
     f"{_KERBEROS}min.time.before.relogin",
     f"{_KERBEROS}ticket.renew.jitter",
     f"{_KERBEROS}ticket.renew.window.factor",
 }
-# What a line of Krb5LoginModule may say of the ticket in the user's cache.
+# The options of Krb5LoginModule that are about the ticket in the user's cache.
 _OF_TICKET_CACHE = {"useTicketCache", "renewTGT", "doNotPrompt", "refreshKrb5Config", "isInitiator", "debug"}
 _SUPPORTED = {
     "security.protocol",
@@ -85,9 +85,9 @@ _SECRETS = (
     f"{_OAUTH}client.credentials.client.secret",
 )
 _SECURITY_PREFIXES = ("security.", "ssl.", "sasl.")
-# They have values replaced by what stands elsewhere, passwords above all.
+# Config providers: they replace values, above all passwords, by what is kept elsewhere.
 _PROVIDERS = "config.providers"
-# What can be a setting's name. A line of a key or a password that lost its place is none, and is never told.
+# What can be a setting's name. A misplaced line of a key or a password cannot, and is never shown.
 _NAME = re.compile(r"[A-Za-z]\w*(?:[.-]\w+)+")
 _JAAS = re.compile(
     r"\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\s*(?P<options>.*?)\s*;\s*", re.S
@@ -113,8 +113,8 @@ def read_properties(path: Path) -> ConnectionSettings:
 
 
 def properties_warnings(path: Path) -> list[str]:
-    """What of this file is probably not as its author means it, though it can be used: a sentence each, without any
-    value. Raises PropertiesError where the file cannot be read.
+    """What in this file can be used, but is probably a mistake: a sentence each, without any value. Raises
+    PropertiesError where the file cannot be read.
     """
     entries = _entries(path)
     warnings = []
@@ -297,7 +297,7 @@ def _sasl(properties: Mapping[str, str], protocol: str) -> dict[str, Any]:
 
 
 def _refuse_of_other_mechanisms(properties: Mapping[str, str], mechanism: str) -> None:
-    """Settings of a mechanism that is not the one set, and classes that are not Kafka's own."""
+    """Refuses settings of another mechanism than the one set, and callback classes that are not known here."""
     for key, classes in _HANDLERS.items():
         if key in properties and properties[key].strip() not in classes:
             raise PropertiesError(f"{key} must be {' or '.join(classes)}; other classes cannot be loaded here")
@@ -310,7 +310,7 @@ def _refuse_of_other_mechanisms(properties: Mapping[str, str], mechanism: str) -
 
 
 def _oauth(properties: Mapping[str, str], options: Mapping[str, str]) -> OAuthSettings:
-    """Client credentials: in settings of their own since Kafka 4.1, which count first, or in the JAAS line."""
+    """Client credentials: from settings of their own since Kafka 4.1, which come first, or from the JAAS line."""
     url = properties.get(_TOKEN_URL, "").strip()
     if not url.startswith(("https://", "http://")):
         raise PropertiesError(f"{_TOKEN_URL} must be a URL of http or https; a token from elsewhere is not supported")
@@ -350,7 +350,9 @@ def _msk(options: Mapping[str, str], protocol: str) -> str:
 
 
 def _kerberos(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
-    """The ticket in the user's cache (`KRB5CCNAME`): the library takes no other, and a keytab is kinit's to read."""
+    """Kerberos with the ticket in the user's cache (`KRB5CCNAME`), the only one that the library takes. Keytabs are
+    left to kinit.
+    """
     for name, value in sorted(options.items()):
         if name not in (*_OF_TICKET_CACHE, "serviceName") and value.lower() != "false":
             raise PropertiesError(

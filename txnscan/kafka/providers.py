@@ -1,9 +1,10 @@
 """Kafka's config providers in a client.properties: `${env:NAME}`, `${file:PATH:KEY}`, `${directory:PATH:KEY}`. And
 Databricks' references to secrets, `{{secrets/SCOPE/KEY}}`, which need no provider.
 
-`config.providers` names them, `config.providers.NAME.class` says what each is, and its parameters what it may read. As
-in Kafka (`ConfigTransformer`, `EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`), but for one
-thing: a variable that stands for nothing is an error here, and Kafka would send it to brokers as it is written.
+`config.providers` names the providers, `config.providers.NAME.class` the class of each, and its parameters what it may
+read. As in Kafka (`ConfigTransformer`, `EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`), but
+for one thing: a variable that its provider cannot resolve is an error here, and Kafka would send it to brokers as it is
+written.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Provider = Callable[[str, str], str]
 
 
 def resolved(properties: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The properties with what their variables and secrets stand for. Raises ValueError, whose message names the
-    setting.
+    """The properties, with their variables and references to secrets replaced by values. Raises ValueError, whose
+    message names the setting.
     """
     names = [name.strip() for name in properties.get(SETTING, "").split(",") if name.strip()]
     providers = {name: _provider(name, properties, environment) for name in names}
@@ -61,7 +62,8 @@ def _with_values(key: str, value: str, providers: Mapping[str, Provider]) -> str
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from None
 
-    # A secret that looks like a variable is none: each second piece is a reference, and only the others hold variables.
+    # Each second piece is a reference to a secret. Variables are looked for in the other pieces only, so that a secret
+    # that looks like a variable stays as it is.
     pieces = _SECRET.split(value)
     return "".join(secret(piece) if index % 2 else _VARIABLE.sub(of, piece) for index, piece in enumerate(pieces))
 

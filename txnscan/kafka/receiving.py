@@ -1,4 +1,4 @@
-"""How answers come off a socket: straight into their own buffer.
+"""How answers are read from a socket: straight into their own buffer.
 
 kafka-python takes what has arrived in pieces of 4 KB, joins them, cuts them at the borders of answers, and copies them
 into a buffer that it has made as large as the answer. Of an answer of megabytes that is most of its cost. Where an
@@ -19,8 +19,8 @@ _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWr
 
 
 def received(transport: Any) -> tuple[bytes, KafkaConnectionError | None]:
-    """What has arrived on this transport of kafka-python beyond what is in its answer's buffer, and what went wrong, as
-    `KafkaTCPTransport._sock_recv` gives it.
+    """Replaces `KafkaTCPTransport._sock_recv` of kafka-python, and returns the same: the bytes that have arrived, but
+    for those that went into an answer's buffer, and what went wrong.
     """
     try:
         connection, parser = transport._sock, transport.get_protocol().parser

@@ -11,8 +11,8 @@ MAGIC = 2
 # Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, base timestamp, greatest timestamp,
 # producer id, producer epoch, base sequence, count of records; then the records.
 HEADER = struct.Struct(">qiibIhiqqqhii")
-# The length counts from behind itself. The magic byte stands at the same place in every version. The checksum covers
-# what follows it.
+# The length counts the bytes after itself. The magic byte stands at the same place in every version. The checksum
+# covers what follows it.
 LENGTH_AT, LENGTH_FROM, MAGIC_AT, CRC_AT, CRC_FROM = 8, 12, 16, 17, 21
 ATTRIBUTES_AT = CRC_FROM
 # Bits of the attributes.

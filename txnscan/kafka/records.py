@@ -28,7 +28,7 @@ _DAMAGED = (KafkaError, ValueError, IndexError, TypeError, OSError, EOFError, Ov
 
 
 def decoded(data: bytes, records: bool) -> list[Batch]:
-    """The whole batches in it: the last may be cut off, which is no error of a Fetch answer. Raises RequestFailed."""
+    """The whole batches in the data. The last may be cut off, as Fetch answers may be. Raises RequestFailed."""
     try:
         return [_batch(batch, records) for batch in MemoryRecords(data)]
     except _DAMAGED as damaged:
@@ -36,11 +36,11 @@ def decoded(data: bytes, records: bool) -> list[Batch]:
 
 
 def marker(data: bytes) -> Marker | None:
-    """What a control batch says; None where it ends no transaction. The checksum is not looked at.
+    """The marker in a control batch; None where it ends no transaction. The checksum is not checked.
 
     Raises RequestFailed where it cannot be one (`ControlRecordType.parse`, `EndTransactionMarker.deserialize`).
     """
-    # As a batch of data: kafka-python takes no control record that later versions have put something behind.
+    # Read as a batch of data: kafka-python does not accept control records that later versions have made longer.
     as_data = bytearray(data)
     as_data[ATTRIBUTES_AT + 1] &= ~CONTROL & 0xFF
     try:
@@ -77,7 +77,7 @@ def _batch(batch: Any, records: bool) -> Batch:
         raise CorruptRecordError(f"its format is version {batch.magic}, which knows no producers")
     if not batch.validate_crc():
         raise CorruptRecordError(f"the batch at offset {batch.base_offset} fails its checksum")
-    # Control batches are never compressed, and a batch can be gone through once.
+    # Control batches are never compressed, and a batch can be iterated only once.
     held = tuple((r.offset, r.key, r.value) for r in batch) if records or batch.is_control_batch else ()
     return Batch(
         base_offset=batch.base_offset,

@@ -1,8 +1,9 @@
-"""Record batches of which few are looked for: those are decoded, and the others passed over.
+"""Searching record batches: the few that may hold what is looked for are decoded, and the others passed over.
 
-Of what is passed over nothing is known but that it is undamaged, and which offsets it has. Batches that follow one
-another without a gap are given as one, and of several such between two that are decoded only the last: nothing before
-it can be whole. Where there are many, their headers are read as columns, with numpy where that is installed.
+Of a batch that is passed over only its offsets are known, and that it is undamaged. Such batches that follow one
+another without a gap are given as one. Of several such runs between two batches that are decoded only the last is
+given: there is a gap before it, so that no log can be whole from further back (`LogRow.whole_from`). The headers of
+many batches are read as columns, with numpy where that is installed.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from txnscan.kafka.record_batch import (
 )
 from txnscan.kafka.records import decoded
 
-# Given data and where its batches begin, and where the last of them ends: which may hold what is looked for. Of one
-# that is compressed, or of markers, the answer does not matter: it is decoded.
+# Takes data, and where its batches begin and the last of them ends; returns which batches may hold what is looked for.
+# Compressed batches and control batches are decoded whatever it returns.
 Wanted = Callable[[bytes, Sequence[int]], Sequence[bool]]
 # Batches from one number to another, and whether they are decoded.
 Section = tuple[int, int, bool]
@@ -38,7 +39,7 @@ Section = tuple[int, int, bool]
 _MANY = 2_000
 # The length, the magic byte and the checksum.
 _LENGTH_TO_CRC = struct.Struct(">i4xbI")
-# Base offset, magic byte, attributes, last offset delta and count of records: unpacked in half the time of all.
+# Base offset, magic byte, attributes, last offset delta and count of records: unpacked in half the time of all fields.
 _OFFSETS = struct.Struct(">q8xb4xhi30xi")
 
 
@@ -50,7 +51,7 @@ class Undecoded:
     bounds: Sequence[int]
 
     def next_offset(self, offset: int) -> int:
-        """Where to go on, having asked from this offset."""
+        """The offset to fetch from next, after a fetch from this one."""
         if len(self.bounds) < 2:
             return offset
         base_offset, _, _, last_delta, _ = _OFFSETS.unpack_from(self.data, self.bounds[-2])
@@ -84,7 +85,7 @@ def searched(batches: Undecoded, wanted: Wanted) -> Iterator[Batch]:
 
 
 def are_many(bounds: Sequence[int]) -> bool:
-    """Whether so many batches are worth columns, and there is what makes them."""
+    """Whether there are enough batches to read them as columns, and numpy is installed."""
     return len(bounds) > _MANY and find_spec("numpy") is not None
 
 
@@ -127,7 +128,7 @@ def _sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Ite
 
 
 def _passed_over(data: bytes, bounds: Sequence[int]) -> Batch:
-    """What follows one another without a gap, as one batch."""
+    """Batches that follow one another without a gap, as one batch."""
     base_offset, *_ = _OFFSETS.unpack_from(data, bounds[0])
     of_last, _, _, last_delta, count = _OFFSETS.unpack_from(data, bounds[-2])
     return Batch(

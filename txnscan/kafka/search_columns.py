@@ -8,7 +8,7 @@ import numpy as np
 
 from txnscan.kafka.record_batch import COMPRESSED, CONTROL, HEADER, MAGIC
 
-# Of `HEADER`, what is looked at.
+# The fields of `HEADER` that are needed here.
 _HEADER = np.dtype(
     {
         "names": ("base_offset", "magic", "attributes", "last_delta", "count"),
@@ -19,11 +19,11 @@ _HEADER = np.dtype(
 
 
 def sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iterable[tuple[int, int, bool]]:
-    """The batches that are taken together: those to be decoded, and those that follow one another without a gap, of
-    which the last between two that are decoded.
+    """The batches in groups: those to be decoded, and those to be passed over that follow one another without a gap; of
+    these only the last group between two that are decoded.
 
-    bounds: where they begin, and where the last of them ends; there is at least one. Gives numbers of batches, from and
-    to, and whether they are decoded.
+    bounds: where the batches begin, and where the last of them ends; there is at least one. Returns for each group the
+    number of its first batch, that of the batch after its last, and whether it is decoded.
     """
     headers = np.ndarray((len(data) - HEADER.size + 1,), f"V{HEADER.size}", data, strides=(1,))
     rows = headers[np.array(bounds[:-1], np.int64)].view(_HEADER)

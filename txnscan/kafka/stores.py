@@ -1,7 +1,7 @@
-"""Key stores and trust stores of Java as PEM text. PKCS12 is read by the library `cryptography`, an extra; Java's own
+"""Java's key stores and trust stores as PEM text. PKCS12 is read by the library `cryptography`, an extra; Java's own
 JKS by `jks.py`.
 
-Java takes either for type JKS, which is its default (`keystore.type.compat`), so that the file's first bytes decide.
+By default Java reads either format where the type is JKS (`keystore.type.compat`), so the file's first bytes decide.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (api key 27): one marker that ends a transaction on a partition. The one request that changes data.
+"""WriteTxnMarkers (api key 27): one marker that ends a transaction on a partition. The one request that writes to it.
 
 ACLs: Alter on Cluster, or ClusterAction (3.8 and newer); ClusterAction alone before. The broker checks little: the
 producer epoch must not be below the partition's (INVALID_PRODUCER_EPOCH), the coordinator epoch not below the last
@@ -17,7 +17,7 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
 from txnscan.kafka.errors import RequestFailed, present
 
-# The version of a marker's transaction that Kafka's own tool sends: it may be at the partition's own epoch.
+# The transaction version that Kafka's own tool sends: a marker of version 0 may be at the partition's own epoch.
 _TRANSACTION_VERSION = 0
 
 

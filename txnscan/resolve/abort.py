@@ -1,14 +1,15 @@
 """The expert's command: one ABORT marker for one open transaction, after the same proof as a sweep's, and shown first.
 
-It asks more of its user than `plan` and `apply` do, and less of time: no second sweep is waited for. What it refuses:
-- what is not proven to hang, or is not late yet;
-- what an owner is still at the epoch of, which has to be fenced first;
-- what committed, or may have: an abort deletes its data;
-- what has an unknown outcome, without --accept-unknown-outcome.
+It asks more of its user than `plan` and `apply` do, and takes less time: it waits for no second sweep. It refuses a
+transaction
+- that is not proven to hang, or is not late yet;
+- whose owner is still at its epoch: that has to be fenced first;
+- that committed, or may have: an abort deletes its data;
+- whose outcome is unknown, without --accept-unknown-outcome.
 
-`--force REASON` sends against all of these, and never against one: the partition's leader must be proven to have that
-very transaction open. Brokers before Kafka 2.8 cannot be asked for it; there the user brings producer id and epochs,
-and nothing is sent without a reason. Pure, but for `Unread`.
+`--force REASON` overrides all of these, but not this: the partition's leader must be proven to have that very
+transaction open. Brokers before Kafka 2.8 cannot be asked for it; there the user gives producer id and epochs, and
+nothing is sent without --force. Pure, but for `Unread`.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class Target:
 
 
 class ReadAnyway(NoHistory):
-    """A history by which a partition is read with proof, whatever a coordinator says that it holds there. The first
-    sighting of what is open is not in it.
+    """A history that has a partition read with proof, even if coordinators hold all that is open there. It does not say
+    when what is open was first seen.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -99,8 +100,8 @@ class ReadAnyway(NoHistory):
 
 
 def target_in(target: Target, found: Scan) -> Judged:
-    """The transaction that is meant, as it is open now. Raises NothingOpen, and AbortRefused where it is open at other
-    epochs than were given.
+    """The transaction that the user names, as it is open now. Raises NothingOpen, and AbortRefused where it is open at
+    other epochs than were given.
     """
     still_open = [j for j in found.transactions if j.judgement.verdict is not Verdict.GONE]
     for judged in still_open:
@@ -164,7 +165,7 @@ def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
     known = judged.known
     if known is None or known.log_error is not None:
         why = known.log_error if known is not None else "it was not looked for"
-        return f"the transaction log could not be held against it: {why}"
+        return f"it could not be checked against the transaction log: {why}"
     if known.outcome is Outcome.COMMITTED:
         return (
             f"it committed, and an abort would delete its data: {known.why}; complete it with txnscan plan and "
@@ -183,14 +184,14 @@ def _owner(judged: Judged) -> str:
 
 
 def with_earlier(judged: Judged, earlier: KnownOutcome | None) -> Judged:
-    """The same with what any sweep has known of its outcome: what may have committed stays so for ever."""
+    """The same with what any sweep has known of its outcome: a commit that was seen is never forgotten."""
     if judged.judgement.verdict is not Verdict.HANGING or judged.known is None:
         return judged
     return with_outcome(judged, best_known(earlier, judged.known))
 
 
 def action_for(cluster_id: str, judged: Judged) -> Action:
-    """The marker that ends it."""
+    """The ABORT marker that ends this transaction."""
     o, now = judged.observation, judged.judgement
     views = judged.evidence.coordinators
     return Action(
@@ -213,7 +214,7 @@ def action_for(cluster_id: str, judged: Judged) -> Action:
 
 
 def question(action: Action) -> str:
-    """What to ask before it is sent."""
+    """What to ask the user before the marker is sent."""
     what = f"producer id {action.producer_id} at epoch {action.producer_epoch}"
     since = f", open from offset {action.start_offset}" if action.start_offset >= 0 else ""
     return f"Write an ABORT marker to {printable(action.where)} for {what}{since}?"
@@ -225,7 +226,7 @@ def only(found: Scan, judged: Judged) -> Scan:
 
 
 def plan_of(action: Action, found: Scan, now_ms: int) -> Plan:
-    """A plan of this one marker, as the journal wants one."""
+    """A plan of this one marker, as the journal needs one."""
     return Plan(
         cluster_id=found.cluster_id,
         sweep_id=found.sweep_id,
@@ -289,8 +290,8 @@ def unread_needs(error: str) -> str:
 
 
 class Unread(LiveBrokers):
-    """Brokers before Kafka 2.8, which have no DescribeProducers: what is open is what the user says. That a marker did
-    something shows in the last stable offset alone.
+    """Brokers before Kafka 2.8, which have no DescribeProducers: what is open is known from the user. Whether a marker
+    ended it shows only in the last stable offset.
     """
 
     def __init__(self, brokers: LiveBrokers) -> None:
@@ -363,7 +364,7 @@ def unread_action(target: Target, cluster_id: str) -> Action:
 
 
 def unread(action: Action, partition: Partition, last_stable_offset: int, now_ms: int) -> Judged:
-    """The user's word in the place of an observation. Nothing of it is proven but who leads the partition."""
+    """What the user says, in the place of an observation. Nothing of it is proven but who leads the partition."""
     o = Observation(
         topic=action.topic,
         topic_id=action.topic_id,

@@ -17,8 +17,8 @@ A marker is sent once: where no answer came, the partition is looked at, and wha
 other. An apply that was killed leaves an intent without an outcome; the next one looks at the brokers before anything
 else.
 
-A marker may be forced (`txnscan abort --force REASON`), whatever the verdict: then no guard but one is left. What is
-proven is that the partition's leader has this very transaction open, and the reason is in the journal.
+A marker may be forced (`txnscan abort --force REASON`), whatever the verdict: then only one guard is left. It is proven
+that the partition's leader has this very transaction open, and the reason is in the journal.
 
 Brokers, the journal and the clock are arguments.
 """
@@ -41,9 +41,9 @@ from txnscan.model import Judged, KnownOutcome, Outcome, Permission, Siblings, V
 from txnscan.resolve.plan import Action, Plan
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")
-# Answers that say that the marker was appended, and no more.
+# Answers that mean that the marker was appended, but may not be replicated.
 _APPENDED = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-# Answers of a broker that may have stopped to lead after it had appended the marker (`DelayedProduce.tryComplete`).
+# Answers of a broker that may have stopped leading after it had appended the marker (`DelayedProduce.tryComplete`).
 _MAYBE_APPENDED = (
     *(-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR),
 )
@@ -74,7 +74,7 @@ _FENCE_INTERRUPTED = (
     "a force-terminate was interrupted after it had noted its intent, so that nobody knows whether the id was fenced: "
     "describe it, and sweep again"
 )
-# What leaves nothing to do.
+# After these nothing is left to do.
 DONE = (Status.WOULD_SEND, Status.RESOLVED, Status.GONE)
 # After these nothing was sent, and the same plan may try again.
 UNSENT = (Status.REFUSED, Status.GONE, Status.FAILED, Status.RACED)
@@ -124,12 +124,12 @@ class Brokers(Protocol):
 
     @property
     def principal(self) -> str:
-        """Who this is, for what to grant it."""
+        """The principal that brokers see, for the commands that grant it permissions."""
         ...
 
     def prove(self, action: Action) -> Judged | None:
-        """The transaction of this producer id on the partition, judged anew by the whole protocol, and held against the
-        transaction log; None where there is none. Raises RequestFailed.
+        """The transaction of this producer id on the partition, judged anew by the whole protocol, and checked against
+        the transaction log; None where there is none. Raises RequestFailed.
         """
         ...
 
@@ -142,8 +142,8 @@ class Brokers(Protocol):
         ...
 
     def ready(self, leader: int) -> AbstractContextManager[Callable[[MarkerToWrite], int]]:
-        """A connection to this broker, which sends a marker once, and gives the error code. It raises RequestFailed
-        where the broker cannot be reached, and what sends raises it where no answer came.
+        """A connection to this broker: a context whose function sends a marker once, and returns the error code. The
+        context raises RequestFailed where the broker cannot be reached, and the function where no answer came.
         """
         ...
 
@@ -153,7 +153,7 @@ class Brokers(Protocol):
 
 
 class Journal(Protocol):
-    """What apply writes down."""
+    """Where apply writes down each step."""
 
     def attempts(self, cluster_id: str) -> Sequence[Attempt]:
         """Every attempt on this cluster."""
@@ -168,8 +168,8 @@ class Journal(Protocol):
         ...
 
     def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
-        """Stores that the marker is about to be sent, and gives the attempt's id. forced: why it is to be sent against
-        the guards, None where none of them refuses it.
+        """Stores that the marker is about to be sent, and returns the attempt's id. forced: the reason for sending it
+        against the guards, None where none of them refuses it.
         """
         ...
 
@@ -178,7 +178,7 @@ class Journal(Protocol):
         ...
 
     def hold(self) -> None:
-        """Makes sure that this is still the one apply. Raises JournalLost."""
+        """Makes sure that this is still the only apply on the cluster. Raises JournalLost."""
         ...
 
 
@@ -193,7 +193,7 @@ class ApplyRunning(ConfigError):
 
 
 def _nothing(result: Result) -> None:
-    """Reports to nobody."""
+    """A callback that does nothing."""
 
 
 def settle_interrupted(
@@ -258,10 +258,11 @@ def apply_plan(
 ) -> list[Result]:
     """Does the plan's actions in order; without `execute` everything up to the sending. One result for each.
 
-    options: those given of the ones that actions need. sleep: waits, in seconds. on_step: called before each step.
-    on_result: called with each result as soon as it is known, before it is written down. only: the partitions to act
-    on, as "topic-partition"; empty is all of the plan. forced: why to send against the guards; no plan of a file is
-    done so. A refusal for want of an ACL stops it: the actions that were not tried are refused. Raises JournalLost.
+    options: the options that were given, of those that actions may need. sleep: waits, in seconds. on_step: called
+    before each step. on_result: called with each result as soon as it is known, before it is written down. only: the
+    partitions to act on, as "topic-partition"; empty is all of the plan. forced: the reason for sending against the
+    guards, never given for a plan from a file. A refusal for want of an ACL stops it: the actions that were not tried
+    are refused. Raises JournalLost.
     """
     attempts = journal.attempts(plan.cluster_id)
     results: list[Result] = []
@@ -283,7 +284,7 @@ def apply_plan(
 
 
 def chosen(plan: Plan, only: Collection[str]) -> list[Action]:
-    """The plan's actions on these partitions, or all of them. Raises ConfigError for a partition that it has not."""
+    """The plan's actions on these partitions, or all of them. Raises ConfigError for a partition without any."""
     known = {action.where for action in plan.actions}
     refused = {refusal.where: refusal for refusal in plan.refused}
     for where in only:
@@ -360,7 +361,7 @@ class _Run:
         return result
 
     def _prove(self, action: Action) -> Judged | Result:
-        """The transaction as it is now, where it is what the plan says; else what it is instead."""
+        """The transaction as it is now, where it still is what the plan has; else the result that ends the action."""
         if self.forced is not None:
             return _still_there(action, self.brokers.prove)
         earlier = self.journal.known(action)
@@ -374,12 +375,14 @@ class _Run:
             return Result(action, Status.REFUSED, why)
         if known is None or known.log_error is not None:
             why = known.log_error if known is not None else "it was not looked for"
-            return Result(action, Status.REFUSED, f"the transaction log could not be held against it: {why}")
+            return Result(action, Status.REFUSED, f"it could not be checked against the transaction log: {why}")
         refused = self._committed_elsewhere(action, known)
         return judged if refused is None else refused
 
     def _committed_elsewhere(self, action: Action, known: KnownOutcome) -> Result | None:
-        """The refusal of an ABORT for which nothing but its siblings could show a commit, and one does; or None."""
+        """Where the outcome is unknown, the refusal of an ABORT because of a commit that its owner or a sibling
+        partition shows, or because siblings cannot be read; else None.
+        """
         if known.outcome is not Outcome.UNKNOWN:
             return None
         if known.owner_committed:
@@ -400,7 +403,7 @@ class _Run:
             self.journal.remember(action, learned)
 
     def _send(self, action: Action, leader: int) -> Result:
-        """The last look, and the marker right behind it."""
+        """The last look, and right after it the marker."""
         try:
             with self.brokers.ready(leader) as write:
                 self.on_step("look", action)
@@ -442,7 +445,7 @@ class _Run:
 
 
 def _found(action: Action, prove: Callable[[Action], Judged | None]) -> Judged | Result:
-    """The transaction as it is now, or that it is gone or cannot be proven."""
+    """The transaction as it is now, or the result that it is gone or cannot be proven."""
     try:
         judged = prove(action)
     except RequestFailed as failed:
@@ -473,7 +476,7 @@ def _is_same(action: Action, judged: Judged) -> bool:
 
 
 def changed(action: Action, judged: Judged) -> str | None:
-    """How the transaction, or what is known of its outcome, differs from what the plan says of it, or None. Pure."""
+    """How the transaction, or what is known of its outcome, differs from the plan, or None. Pure."""
     why = moved_on(action, judged)
     now = judged.judgement.outcome
     if why is None and action.outcome != now:
@@ -482,7 +485,7 @@ def changed(action: Action, judged: Judged) -> str | None:
 
 
 def moved_on(action: Action, judged: Judged) -> str | None:
-    """How the transaction differs from what the plan says of it, its outcome apart, or None. Pure."""
+    """How the transaction, but for its outcome, differs from the plan, or None. Pure."""
     o, now = judged.observation, judged.judgement
     if now.verdict is not Verdict.HANGING:
         return f"it is {now.verdict} now ({now.reason}): {now.explanation}"

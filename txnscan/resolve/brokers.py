@@ -37,7 +37,8 @@ from txnscan.scan import scan
 class LiveBrokers:
     """See `apply.Brokers`. Raises ClusterUnreachable from `cluster_id`.
 
-    history: of what is proven; one with an incident on a partition has it read with proof, whatever is held there.
+    history: given to the sweeps that prove. A partition with an incident in it is read with proof, even if coordinators
+    hold all that is open there.
     """
 
     def __init__(self, config: ScanConfig, history: History | None = None) -> None:

@@ -1,11 +1,12 @@
 """What may be resolved, and how: the guards, in order, over what sweeps have stored of a hanging transaction. Pure.
 
-A marker at the wrong time tears the data of a live application, so everything here refuses unless it is sure:
-- only what a sweep has proven to hang, as late by this scanner's own clock: record times are the client's;
-- in two sweeps at least, with a threshold that no live transaction outlives;
+A marker at the wrong time tears apart a transaction of a live application, so everything here refuses unless it is
+sure. A marker is allowed
+- only for what a sweep has proven to hang, and that is late by this scanner's own clock: record times are the client's;
+- only after two sweeps at least, with a threshold that no live transaction outlives;
 - never where the id that owned it is still at its epoch: its producer could write to this partition between the proof
   and the marker, which would then end what it wrote. Fence it first (InitProducerId), then sweep again;
-- never where the transaction log could not be held against what the coordinators say;
+- never where what the coordinators say could not be checked against the transaction log;
 - never an abort where a commit may be of this data, or was ever seen to be.
 """
 
@@ -227,7 +228,7 @@ GUARDS: tuple[Guard, ...] = (
         "log_unread",
         _log_unread,
         lambda s, _: (
-            "the transaction log could not be read, so that what its coordinators say could not be held against it: "
+            "the transaction log could not be read, so that what its coordinators say could not be checked against it: "
             f"{s.log_error}: sweep again"
         ),
     ),

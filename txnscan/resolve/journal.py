@@ -1,6 +1,6 @@
 """The journal of apply in the tables: each intent before its marker, each outcome after.
 
-Rows are only ever appended, each in a transaction of its own that is done before the next step begins.
+Rows are only ever appended, each in a commit of its own that is done before the next step begins.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _Entry:
 
 
 class TablesJournal:
-    """See `apply.Journal`. lock: of the one apply on the cluster, entered by the caller; None where nothing is sent.
-    principal: who applies, to Kafka; None where no broker is asked.
+    """See `apply.Journal`. lock: that of the only apply on the cluster, entered by the caller; None where nothing is
+    sent. principal: the Kafka principal that applies; None where no broker is asked.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class TablesJournal:
         self._tables.append(RESOLUTIONS, entries, once=f"{plan.digest}-planned")
 
     def check_planned(self, plan: Plan) -> None:
-        """That this very plan was made from these tables. Raises PlanRefused."""
+        """Checks that this very plan was made from these tables. Raises PlanRefused."""
         of = (Is("plan_digest", plan.digest), Is("step", "planned"))
         if plan.actions and not self._tables.rows(RESOLUTIONS, *of, limit=1):
             raise PlanRefused("it was not made from the tables at --tables; plan again from these")
@@ -198,7 +198,7 @@ def _stored(row: Row, sweep: Row, incident: Row) -> Stored:
         "swept_at_ms": epoch_ms(sweep["finished_at"]),
         "first_seen_ms": epoch_ms(row["first_seen_at"]),
         "owner_epoch": row["coordinator_producer_epoch"],
-        # What is known best is the incident's, whatever this sweep could still see.
+        # From the incident, which has the best that any sweep has known, whatever this sweep could still see.
         "owner_committed": bool(incident["owner_committed"]),
         **{name: incident[name] for name in _OF_INCIDENT},
     }

@@ -1,8 +1,8 @@
 """One apply at a time on a cluster: a lease in the tables.
 
-It is one row for each cluster, taken with a MERGE, of which Delta lets one of two at the same time succeed, where
-commits are exclusive (`exclusive.py`). Whoever ends without giving it back loses it when it runs out, or at once where
-its process is seen to be gone: on the same machine, in the same space of process ids.
+It is one row for each cluster, taken with a MERGE. Where commits are exclusive (`exclusive.py`), Delta lets only one of
+two at the same time succeed. An apply that ends without giving it back loses it when it runs out, or at once where its
+process is seen to be gone: on the same machine, in the same namespace of process ids.
 
 On a local path Delta looks for the commit and then renames to it (Hadoop's `AbstractFileSystem.renameInternal`), so
 that of two processes both may succeed. There the operating system's lock on a file in the table's directory is held as
@@ -35,7 +35,7 @@ from txnscan.store.tables import Tables
 try:
     import fcntl
 except ImportError:
-    # Windows. There the lease is alone.
+    # Windows. There is only the lease there.
     fcntl = None  # type: ignore[assignment]
 
 LEASE_MS = 300_000
@@ -43,7 +43,7 @@ LEASE_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process: its host, its id, and the space that the id is of, "" where the system does not say."""
+    """A process: its host, its id, and the boot and pid namespace that the id is of, "" where these are not known."""
 
     host: str
     pid: int
@@ -72,7 +72,7 @@ def this_process() -> Process:
 
 
 def parse_process(text: str) -> Process | None:
-    """The process that this is the text of."""
+    """The process that `str` gave this text for; None where it is no such text."""
     match = re.fullmatch(r"(\S+) process (\d+)(?: of (\S+))?", text)
     return Process(match[1], int(match[2]), match[3] or "") if match else None
 
@@ -117,7 +117,7 @@ class Lock:
 
     def __exit__(self, *exc_info: object) -> None:
         row = _Row(self._cluster_id, self._now_ms(), None, str(this_process()), self._now_ms())
-        # Where it broke off, why it did is what counts; a lease that cannot be given back runs out.
+        # After an error, that error is what counts: a lease that cannot be given back then runs out.
         with self._open, contextlib.suppress(*(() if exc_info[0] is None else (Exception,))):
             self._merge(row, over=self._me)
 
@@ -167,9 +167,9 @@ class Lock:
 
 
 def check_exclusive(tables: Tables, location: str) -> None:
-    """That of two applies at this location one fails. Raises ConfigError.
+    """Checks that of two applies at once at this location one fails. Raises ConfigError.
 
-    A location that says its scheme is refused without a look at it; of others, the tables' files show where they are.
+    A location with a scheme is judged by that, without a look at it; for others the tables' files show the scheme.
     """
     said = scheme_of(location) if "://" in location else ""
     for found in [said] if said else [scheme_of(location_of(tables, table)) for table in (RESOLUTIONS, APPLY_LOCKS)]:

@@ -1,8 +1,8 @@
-"""The plan: a file that a person can read and a scheduler can keep. What would be done, and why not. Pure.
+"""The plan: a file that a person can read and a scheduler can keep. What would be done, what not, and why. Pure.
 
 It holds each marker as it would be sent, and each hanging transaction that is left alone with the guard that refused
-it. A digest over all of it shows that nobody has edited it since; apply does exactly this plan, of this cluster, while
-it is fresh, or nothing.
+it. A digest over all of it shows that nobody has edited it since; apply does exactly this plan, on the cluster that it
+is of, while it is fresh, or nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One marker to write. `reason`, `outcome`: what must still hold when it is written. needs: an option of apply."""
+    """One marker to write. `reason`, `outcome`: what must still hold when it is written. needs: the option of apply
+    without which it is not written, or None.
+    """
 
     incident_id: str
     topic: str
@@ -205,7 +207,7 @@ def from_json(text: str) -> Plan:
 
 
 def _whole(found: Mapping[str, Any]) -> Plan:
-    """Every field there, of its type, and none besides."""
+    """The plan in these fields: each of them there, of its type, and no others. Raises PlanRefused."""
     head = {name: value for name, value in found.items() if name != "txnscan_plan"}
     if "warnings" in head:
         if not isinstance(head["warnings"], list) or not all(isinstance(one, str) for one in head["warnings"]):
@@ -242,7 +244,7 @@ def _typed(row_type: Any, row: Any, what: str) -> Any:
 
 
 def _check(plan: Plan) -> None:
-    """Values that no plan has, however its digest came about. Raises PlanRefused."""
+    """Checks for values that no plan has, even with a digest that fits. Raises PlanRefused."""
     seen: set[object] = set()
     for action in plan.actions:
         for name, why in _impossible(action):
@@ -283,7 +285,7 @@ def _impossible(a: Action) -> list[tuple[str, str]]:
 
 
 def check_plan(plan: Plan, *, cluster_id: str, now_ms: int, max_age_ms: int) -> None:
-    """That the plan is of this cluster, and fresh. Raises PlanRefused."""
+    """Checks that the plan is of this cluster, and fresh. Raises PlanRefused."""
     if plan.cluster_id != cluster_id:
         raise PlanRefused(f"it is of cluster {plan.cluster_id}, and the brokers are of {cluster_id}")
     age_ms = now_ms - plan.planned_at_ms

@@ -54,11 +54,11 @@ def plan_sweep(
     max_age_ms: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Plan:
-    """Plans what to do about what the last finished sweep of everything found hanging, or the one named. Asks nothing
-    of the brokers.
+    """Plans what to do about what the last finished sweep of everything, or the sweep named, found hanging. Sends
+    nothing to brokers.
 
-    The plan is noted in the tables, and `apply_to` takes no other. say: called with what to know about the choice of
-    the sweep. Raises ConfigError, and Stale when the sweep is older than this.
+    The plan is noted in the tables, and `apply_to` takes no other. say: called with sentences about the choice of the
+    sweep. Raises ConfigError, and Stale when the sweep is older than `max_age_ms`.
     """
     from txnscan.resolve.journal import TablesJournal, stored_hanging
 
@@ -103,7 +103,7 @@ def apply_to(
 
     options: see `guard.COMPLETE_COMMITS`, `guard.ACCEPT_UNKNOWN`. only: see `apply_plan`. on_step, on_result,
     on_settled: called with each step before it, and with each result as soon as it is known. Raises ConfigError,
-    PlanRefused and ApplyRunning before anything is sent, and JournalLost when its turn ran out or the journal cannot
+    PlanRefused and ApplyRunning before anything is sent, and JournalLost when the lock was lost or the journal cannot
     be written.
     """
     from txnscan.resolve.journal import TablesJournal
@@ -143,11 +143,11 @@ def apply_to(
 
 @contextmanager
 def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str) -> Iterator[TablesJournal]:
-    """The journal of the one apply on the cluster. Raises ApplyRunning."""
+    """The journal, with the lock of the only apply on the cluster. Raises ApplyRunning."""
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import Lock
 
-    # Columns that are new since the tables were made.
+    # Adds columns that are new since the tables were made.
     tables.create()
     with Lock(tables, cluster_id) as lock:
         # Without SASL the brokers make up their own name for a client, and do not report it.
@@ -156,7 +156,7 @@ def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str) -> Iterator[
 
 
 def known_before(spark: SparkSession | None, config: ScanConfig, action: Action) -> KnownOutcome | None:
-    """What any sweep in the tables has known of the outcome of what this is about; None without tables."""
+    """What any sweep in the tables has known of the outcome of what this action is about; None without tables."""
     if config.tables is None:
         return None
     from txnscan.resolve.journal import TablesJournal
@@ -210,7 +210,7 @@ def terminate_now(
     *,
     forced: str | None,
 ) -> Terminated:
-    """Fences an id that a person has just agreed to, with the journal and the lock of apply where there are tables."""
+    """Fences an id, as a person has just agreed, with the journal and the lock of apply where there are tables."""
     (action,) = plan.actions
     timeout_ms = config.connection().request_timeout_ms
     with _kept(spark, config, brokers, plan) as journal:
@@ -234,11 +234,12 @@ def _kept(spark: SparkSession | None, config: ScanConfig, brokers: LiveBrokers, 
 
 
 def check_before_spark(config: ScanConfig, plan: Plan, *, max_age_ms: int, only: Collection[str] = ()) -> None:
-    """What can be known of a plan without its tables: that it is fresh, of this cluster, and has these partitions.
+    """Checks what can be known of a plan without its tables: that it is fresh, of this cluster, and has these
+    partitions.
 
     Raises PlanRefused, ConfigError, and ClusterUnreachable.
     """
-    # What is too old is so whatever the brokers are.
+    # Its age first: that needs no broker.
     check_plan(plan, cluster_id=plan.cluster_id, now_ms=wall_clock_ms(), max_age_ms=max_age_ms)
     chosen(plan, only)
     check_plan(plan, cluster_id=LiveBrokers(config).cluster_id(), now_ms=wall_clock_ms(), max_age_ms=max_age_ms)

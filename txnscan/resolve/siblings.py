@@ -1,7 +1,7 @@
 """What the other partitions of a transaction show of its end: a COMMIT marker is evidence that it committed.
 
-A marker stands in the partition's log, behind everything that its transaction wrote there. So the log is read from what
-was written since the transaction began to the high watermark, headers alone, in pieces, and no further than a bound.
+A marker stands in the partition's log, after everything that its transaction wrote there. So the log is read from what
+was written since the transaction began to the high watermark: headers alone, in pieces, up to a limit (`BYTES_MAX`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CLOCKS_DIFFER_MS = 60_000
 def commit_seen(
     send: Send, siblings: Siblings, producer_id: int, partition_of: Callable[[str, int], Partition]
 ) -> str | None:
-    """Where a COMMIT marker of this producer id and of an epoch that the transaction's marker can have stands, in a
-    clause; None where none does.
+    """Which sibling partition has a COMMIT marker of this producer id, at an epoch that the transaction's marker can
+    have, in a clause; None where none has.
 
     partition_of: the partition with the leader that all brokers name. Raises RequestFailed where one of the partitions
     cannot be read: then nothing is known.

@@ -1,15 +1,15 @@
-"""Fencing: ending the whole transaction of a transactional id at its coordinator, and whoever produces with that id.
+"""Fencing: the coordinator of a transactional id ends its whole transaction, and whoever produces with that id fails.
 
-A marker ends a transaction on one partition, whatever its coordinator says. Fencing is the other thing: the coordinator
-itself aborts what the id has under way, on all its partitions, and raises the epoch, so that a live producer fails with
-an error. It is what has to come before a marker where the owner of what hangs is still at its epoch; what hangs is not
-touched by it, as no coordinator has it. So it ends with: sweep again.
+A marker ends a transaction on one partition, whatever its coordinator says. By fencing, the coordinator itself aborts
+the id's ongoing transaction on all its partitions, and raises the epoch, so that a live producer fails with an error.
+It has to come before a marker where the owner of what hangs is still at its epoch. It does not end what hangs, as no
+coordinator has that. So its result advises to sweep again.
 
-    journal the intent -> describe -> InitProducerId, again while the coordinator says that it is at it -> describe
+    journal the intent -> describe -> InitProducerId, again while the coordinator is ending the transaction -> describe
                        -> journal the outcome
 
-An answer that does not come is not asked for again: meanwhile the application may have the id anew, and would be fenced
-a second time. The id is described instead. Brokers, the journal and the clock are arguments.
+Where no answer comes, the request is not sent again: meanwhile the application may have initialised the id anew, and
+would be fenced a second time. The id is described instead. Brokers, the journal and the clock are arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Outcome, Permission, State, d
 from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
 from txnscan.resolve.plan import Action, Plan
 
-# What the coordinator says while it ends the transaction, loads, or moves: ask again.
+# The coordinator's answers while it ends the transaction, loads, or moves: it is asked again.
 _AGAIN = (
     *(ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -47,7 +47,7 @@ class TerminateRefused(ConfigError):
 
 
 class Undescribed(TxnscanError):
-    """An id that its coordinator does not describe: InitProducerId would make one that is mistyped."""
+    """An id that its coordinator does not describe: it may be mistyped, and InitProducerId would create it."""
 
 
 class Coordinators(Protocol):
@@ -55,7 +55,7 @@ class Coordinators(Protocol):
 
     @property
     def principal(self) -> str:
-        """Who this is, for what to grant it."""
+        """The principal that brokers see, for the commands that grant it permissions."""
         ...
 
     def describe(self, transactional_id: str) -> Transaction:
@@ -63,7 +63,7 @@ class Coordinators(Protocol):
         ...
 
     def fence(self, transactional_id: str, timeout_ms: int) -> Fenced:
-        """Asks its coordinator once. Raises RequestFailed."""
+        """Asks the id's coordinator to fence it, once. Raises RequestFailed."""
         ...
 
 
@@ -87,7 +87,7 @@ def refusal(one: Transaction) -> str | None:
 
 
 def warnings(one: Transaction) -> list[str]:
-    """What to know before it is done, a sentence each. Pure."""
+    """What to know before the id is fenced, a sentence each. Pure."""
     said = [
         "this fences the producer that has the id, alive or not: its next request fails, and its application has to "
         "begin anew with initTransactions"
@@ -102,7 +102,7 @@ def warnings(one: Transaction) -> list[str]:
 
 
 def action_for(one: Transaction, leader_epoch: int) -> Action:
-    """What the journal keeps of it: the partition of `__transaction_state` that is written to."""
+    """The action in the journal for fencing an id: on the partition of `__transaction_state` that is written to."""
     return Action(
         incident_id=f"{FORCE_TERMINATE}-{one.transactional_id}",
         topic=TRANSACTION_STATE_TOPIC,
@@ -123,7 +123,7 @@ def action_for(one: Transaction, leader_epoch: int) -> Action:
 
 
 def plan_of(action: Action, cluster_id: str, now_ms: int) -> Plan:
-    """A plan of this alone, as the journal wants one."""
+    """A plan of this one action, as the journal needs one."""
     return Plan(
         cluster_id=cluster_id,
         sweep_id=f"fence-{uuid.uuid4()}",
@@ -149,7 +149,7 @@ def terminate(
     sleep: Callable[[float], None],
     forced: str | None = None,
 ) -> Terminated:
-    """Fences the id. timeout_ms: for an id that has none of its own. Raises JournalLost."""
+    """Fences the id. timeout_ms: its transaction timeout, where it has none of its own. Raises JournalLost."""
     why = f"fence '{before.transactional_id}'" + (f", forced: {forced}" if forced is not None else "")
     journal.hold()
     attempt_id = journal.intend(plan, action, why)
@@ -177,7 +177,7 @@ def _terminated(
         try:
             fenced = coordinators.fence(name, keeps)
         except RequestFailed as failed:
-            # Once it was asked for, it may be under way whatever comes after.
+            # Once a request was sent, the id may be fenced, whatever later requests bring.
             if failed.sent or attempt:
                 return _unanswered(action, before, coordinators, failed.error)
             return Terminated(Result(action, Status.FAILED, f"it was not fenced: {failed.error}"), before, None)
@@ -207,7 +207,7 @@ def _after(action: Action, before: Transaction, fenced: Fenced, coordinators: Co
 
 
 def _unanswered(action: Action, before: Transaction, coordinators: Coordinators, error: str) -> Terminated:
-    """No answer came: whether it was done shows in the epoch."""
+    """No answer came: whether the id was fenced shows in its epoch."""
     after = _described(before.transactional_id, coordinators)
     said = f"no answer came ({error})"
     if after is None:
