@@ -1,7 +1,7 @@
 """Which partition and which broker serve a transactional id or a consumer group. Pure.
 
-By Metadata and the hash of the name (`TransactionStateManager.partitionFor`, `GroupMetadataManager.partitionFor`: the
-same one). FindCoordinator would say it too, and creates the topic where it is missing.
+It is found by Metadata and the hash of the name, the same for ids and groups (`TransactionStateManager.partitionFor`,
+`GroupMetadataManager.partitionFor`). FindCoordinator would say it too, but creates the topic where it is missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Coordinator:
 
 
 def coordinator_of(kind: str, name: str, agreed: Agreement) -> Coordinator:
-    """The coordinator that all brokers agree on. agreed: a round on the topic that stands for it."""
+    """The coordinator that all brokers agree on. agreed: what they say of the leaders of `topic_of(kind)`."""
     topic = topic_of(kind)
     count = len(agreed.indexes(topic))
     if not count:
@@ -51,7 +51,7 @@ def coordinator_of(kind: str, name: str, agreed: Agreement) -> Coordinator:
 
 
 def coordinator_among(kind: str, name: str, count: int) -> Coordinator:
-    """The partition alone, where its topic has so many: no broker was asked, and none is named."""
+    """The partition alone, of a topic with `count` partitions: no broker was asked, and none is named."""
     return Coordinator(kind, name, topic_of(kind), coordinator_partition(name, count), count)
 
 

@@ -107,8 +107,8 @@ def read_producers(
 ) -> Iterator[PartitionProducers | Unobserved]:
     """The producers of these partitions as brokers answer, with the owners of what is open, and what could not be read.
 
-    broker_id: whom to ask for all of them; without it, each partition's leader. What is little is read first, and then
-    its owners are asked for; of much, the owners are asked for first, so that nothing need be kept.
+    broker_id: whom to ask for all of them; without it, each partition's leader. A few partitions are read first, and
+    then the owners of what is open on them; with many, all owners are read first, so that no partition need be kept.
     """
     shared, unled = shares(topics, broker_id)
     yield from unled

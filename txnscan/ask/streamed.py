@@ -12,15 +12,15 @@ Answer = TypeVar("Answer")
 
 # How many brokers are asked at once: an answer is held as bytes until its rows are gone.
 _THREADS = 8
-# Pieces of answers that wait for whoever takes them. A slow terminal holds the brokers' answers up, and memory stays.
+# How many pieces of answers may wait to be taken. So a slow terminal holds up reading, and memory does not grow.
 _WAITING_MAX = 16
 _LOOK_S = 0.1
 
 
 def streamed(call: Callable[[Item], Iterable[Answer]], items: Iterable[Item]) -> Iterator[Answer]:
-    """What the call gives for each item, in the order in which it comes. What it raises ends it all.
+    """What the call gives for each item, in the order in which it comes. What a call raises ends it all.
 
-    Whoever stops taking early leaves threads that end with the answer that they wait for.
+    A caller that stops early leaves threads behind, which end with the answer that they wait for.
     """
     to_do: queue.SimpleQueue[Item] = queue.SimpleQueue()
     for item in items:

@@ -162,10 +162,10 @@ def describe(
         left = [name for name in left if _may_pass(answers[name])]
         if not left:
             break
-    told = {name: answers[name] for name in wanted}
+    each = {name: answers[name] for name in wanted}
     return (
-        [one for one in told.values() if isinstance(one, Transaction)],
-        [replace(one, failure=_of_id(name, one.failure)) for name, one in told.items() if isinstance(one, Unobserved)],
+        [one for one in each.values() if isinstance(one, Transaction)],
+        [replace(one, failure=_of_id(name, one.failure)) for name, one in each.items() if isinstance(one, Unobserved)],
     )
 
 
@@ -179,7 +179,7 @@ def _described(
     """Each id, asked for once."""
     by_broker, answers = located(names, view)
     found: dict[str, Transaction | Unobserved] = dict(answers)
-    told: set[str] = set()
+    known: set[str] = set()
     for broker_id, mine in by_broker.items():
         try:
             described = describe_transactions(send, broker_id, mine)
@@ -192,12 +192,12 @@ def _described(
                 left_out = Failure("the broker left this id out of its answer")
                 found.setdefault(name, Unobserved("describe", left_out, broker_id))
             elif one.error is None:
-                told.add(name)
+                known.add(name)
                 found[name] = replace(
                     of_description(name, broker_id, one, now_ms()), coordinator_partition=_partition_of(name, view)
                 )
             # Of many that were asked, the one that is its coordinator counts.
-            elif name not in found or (one.error_code != ErrorCode.NOT_COORDINATOR and name not in told):
+            elif name not in found or (one.error_code != ErrorCode.NOT_COORDINATOR and name not in known):
                 found[name] = Unobserved("describe", answered(one.error_code), broker_id)
     return found
 

@@ -1,8 +1,8 @@
 """The command line: parse, call, exit status.
 
 Each module holds a group of commands; `options` declares each option once.
-The statuses are those of `ExitStatus`. A sweep that was found and could not be stored is FAILED, unless --fail-on
-hanging makes it HANGING: what hangs is what somebody has to act on, and the line on stderr says that it was not stored.
+The statuses are those of `ExitStatus`. A sweep whose result could not be stored ends with FAILED, or with HANGING where
+--fail-on hanging gives that: somebody has to act on what hangs, and a line on stderr says that it was not stored.
 JSON goes to stdout alone; progress, warnings and errors go to stderr. A reader of stdout that goes away (`| head -1`)
 changes nothing about the status; a stdout that cannot be written (a full disk) is a failure.
 """
@@ -24,14 +24,14 @@ from txnscan.report.output import discard_stdout
 
 __all__ = ["app", "main"]
 
-# What writing fails with where there is no room.
+# The errors of a write where there is no room.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The `txnscan` command, with the arguments of the command line or these."""
-    # Libraries log what they retry and what fails, PySpark with whole traces; what comes of it is in the command's own
-    # words.
+    # Libraries log retries and failures, PySpark with whole stack traces. The command reports what comes of them in its
+    # own words.
     logging.disable(logging.CRITICAL)
     # A name from outside that this terminal has no characters for is escaped.
     for stream in (sys.stdout, sys.stderr):

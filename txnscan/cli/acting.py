@@ -33,12 +33,14 @@ Force = Annotated[
 ]
 JournalTables = Annotated[
     str | None,
-    typer.Option("--tables", metavar="LOCATION", help="Tables of sweeps: keep the journal there, one apply at a time."),
+    typer.Option(
+        "--tables", metavar="LOCATION", help="Tables of sweeps: keep the journal and the lock of apply there."
+    ),
 ]
 
 
 def _agreed(question: str, yes: bool) -> None:
-    """Returns where the user says yes. Raises ConfigError where nobody can be asked, and ends the command otherwise."""
+    """Returns when the user agrees, and ends the command when not. Raises ConfigError where there is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -99,7 +101,7 @@ def abort(
     tables: JournalTables = None,
     yes: Yes = False,
     accept_unknown_outcome: Annotated[
-        bool, typer.Option("--accept-unknown-outcome", help="Also where nothing tells of a commit or abort.")
+        bool, typer.Option("--accept-unknown-outcome", help="Also where nothing shows a commit or an abort.")
     ] = False,
     force: Force = None,
     master: SparkMaster = None,
@@ -107,9 +109,9 @@ def abort(
 ) -> None:
     """Abort one open transaction on one partition, after the proof of a sweep: shows verdict and outcome, and asks.
 
-    Partition-scoped: one marker, for this partition alone. What committed, may have committed, lives or is not proven
-    to hang is refused without --force. Exit status: 0 done, 1 no such transaction, 2 usage, 5 sent and not known to be
-    done, 6 refused, 7 another apply is under way.
+    Partition-scoped: one marker, for this partition alone. A transaction that committed, may have committed, is alive
+    or is not proven to hang is refused without --force. Exit status: 0 done, 1 no such transaction, 2 usage, 5 sent and
+    not known to be done, 6 refused, 7 another apply is under way.
     """
     with errors_in_one_line():
         from txnscan.resolve.abort import ReadAnyway, Target
@@ -134,7 +136,7 @@ def abort(
 
 
 def _check(target: Target) -> None:
-    """Raises ConfigError for what cannot be meant."""
+    """Raises ConfigError for options that are missing, contradict each other or are out of range."""
     by_producer = (target.producer_id, target.producer_epoch, target.coordinator_epoch)
     if target.start_offset is None and by_producer == (None, None, None):
         raise ConfigError(
@@ -243,9 +245,10 @@ def force_terminate(
 ) -> None:
     """Fence a transactional id and end its whole transaction, with an abort: shows it, and asks.
 
-    Coordinator-scoped: it aborts what the id has open on all partitions, and a live producer of the id fails. What
-    hangs is known to no coordinator and stays: sweep again. Kafka's tool calls it forceTerminateTransaction. Exit
-    status: 0 done, 1 no such id, 2 usage, 5 not known to be done, 6 refused, 7 another apply is under way.
+    Coordinator-scoped: it aborts what the id has open on all partitions, and a live producer of the id fails. A
+    hanging transaction is known to no coordinator and stays open: sweep again. Kafka's tool calls it
+    forceTerminateTransaction. Exit status: 0 done, 1 no such id, 2 usage, 5 not known to be done, 6 refused, 7 another
+    apply is under way.
     """
     _force_terminate(bootstrap_server, transactional_id, command_config, tables, yes, force, master, format)
 

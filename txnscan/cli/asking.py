@@ -21,7 +21,7 @@ _LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
 
 
 def opened_cluster(config: ScanConfig) -> Any:
-    """The cluster, on connections that end with its context."""
+    """The cluster, as a context manager that closes its connections."""
     import uuid
 
     from txnscan.evidence.cluster import Cluster
@@ -34,7 +34,7 @@ def opened_cluster(config: ScanConfig) -> Any:
 
 
 def say_errors(errors: Collection[ScanError], format: RowFormat) -> None:
-    """On stderr, a line for each; in JSON they stand in the object."""
+    """Prints a line for each on stderr; not with JSON, where the object has them."""
     if format is RowFormat.JSON:
         return
     for error in errors:
@@ -43,7 +43,7 @@ def say_errors(errors: Collection[ScanError], format: RowFormat) -> None:
 
 
 def end_by(errors: Collection[ScanError], shown: int) -> None:
-    """Ends the command: what was asked for and not answered is no success."""
+    """Ends the command with a status other than 0 where something that was asked for could not be read."""
     if errors:
         raise typer.Exit(ExitStatus.INCOMPLETE if shown else ExitStatus.FAILED)
 
@@ -246,7 +246,7 @@ def describe_producers(
 def _show_producers(
     cluster: Any, config: ScanConfig, broker_id: int | None, only_open: bool, format: RowFormat
 ) -> tuple[list[ScanError], int]:
-    """What could not be read, and how many partitions were."""
+    """Prints the producers. Gives what could not be read, and how many partitions were read."""
     from txnscan.ask.producers import read_producers
     from txnscan.clock import wall_clock_ms
     from txnscan.evidence.reads import in_scope
@@ -301,7 +301,7 @@ def coordinator(
             metavar="NUMBER",
             min=1,
             max=_INT_MAX,
-            help="Ask no broker: say the partition alone, where its topic has so many.",
+            help="Ask no broker: show the partition alone, of a topic with this many.",
         ),
     ] = None,
     command_config: CommandConfig = None,

@@ -75,14 +75,14 @@ def progress_bar() -> Iterator[TerminalProgress]:
 
 
 def started_spark(master: str | None, progress: TerminalProgress) -> SparkSession:
-    """A session; what Spark's own process says goes above the line of progress."""
+    """A session. What Spark's own process prints goes above the line of progress."""
     from txnscan.engine.session import spark_session
 
     progress("start Spark", 0, 1)
     return spark_session(master, say=progress.say, heard=progress.say)
 
 
-# Whether this process is there for one command, and nobody else's imports are at stake.
+# Whether this process ends with its one command, so that what can be imported in it concerns nobody else.
 _ours = False
 
 
@@ -93,9 +93,11 @@ def process_is_ours() -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Arrow imports pandas where it is installed, to ask whether a value is one of its frames. None is, and the import
-    takes as long as all else that a command does. Whoever imports it later cannot, and Arrow does not ask again: so it
-    is left out of a process of its own alone.
+    """Keeps Arrow from importing pandas.
+
+    Where pandas is installed, Arrow imports it to ask whether a value is one of its frames. None is, and the import
+    takes as long as all else that a command does. Nothing in the process can import pandas afterwards, and Arrow does
+    not try again: so this is for a process that ends with its one command.
     """
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
@@ -170,14 +172,14 @@ def print_object(found: dict[str, Any], format: Format, every: bool) -> None:
 
 
 def warn(config: ScanConfig) -> None:
-    """Of what the settings hold; their errors first. Raises ConfigError."""
+    """Prints the warnings about the settings. Raises ConfigError where something in them is wrong, before that."""
     config.connection()
     for warning in config.warnings():
         complain(f"warning: {warning}")
 
 
 def check_metrics_file(path: Path | None) -> None:
-    """That metrics can be written there, before anything is done for them. Raises ConfigError."""
+    """Checks that metrics can be written there, before anything else is done. Raises ConfigError."""
     if path is None:
         return
     check_writable(path, "--metrics-file")
@@ -185,13 +187,13 @@ def check_metrics_file(path: Path | None) -> None:
 
 
 def need_watch(option: str) -> None:
-    """That what the extra `watch` brings is there. Raises ConfigError."""
+    """Checks that the packages of the extra `watch` are installed. Raises ConfigError."""
     if find_spec("prometheus_client") is None or find_spec("jinja2") is None:
         raise ConfigError(option, "needs prometheus-client and jinja2; pip install '.[watch]' brings them")
 
 
 def need_report() -> None:
-    """That what the extra `report` brings is there. Raises ConfigError."""
+    """Checks that the packages of the extra `report` are installed. Raises ConfigError."""
     if any(find_spec(name) is None for name in ("altair", "jinja2", "vl_convert")):
         raise ConfigError("report", "needs jinja2, altair and vl-convert; pip install '.[report]' brings them")
 
@@ -206,7 +208,7 @@ def write_metrics(path: Path | None, config: ScanConfig, found: Scan) -> None:
 
 
 def advise(engine: str, found: Scan) -> None:
-    """To somebody at a terminal; a scheduler has chosen."""
+    """Says at a terminal which engine would have been quicker. A scheduler has made its choice."""
     from txnscan.engine import advice
 
     said = advice(engine, found.partitions_planned)

@@ -23,14 +23,14 @@ def errors_in_one_line() -> Iterator[None]:
         try:
             yield
             if interrupted:
-                # What was interrupted has swallowed it.
+                # Whatever was interrupted has swallowed the KeyboardInterrupt.
                 raise KeyboardInterrupt
         except TxnscanError as error:
             fail(str(error) if error.option is None else f"{error.option}: {error}", error.exit_status)
         except KeyboardInterrupt:
             fail("interrupted", ExitStatus.INTERRUPTED)
         except Exception as error:
-            # What is torn down while it works may fail in its own way.
+            # Work that is torn down by Ctrl-C may fail with an error of its own.
             if interrupted:
                 fail("interrupted", ExitStatus.INTERRUPTED)
             from txnscan.engine.session import in_one_line, is_of_spark
@@ -42,8 +42,8 @@ def errors_in_one_line() -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Ctrl-C is a KeyboardInterrupt in here, once; the second ends the process. Outside of it the handler of before
-    counts. Gives what becomes true with the first.
+    """In here the first Ctrl-C raises KeyboardInterrupt, and the second ends the process; afterwards the former handler
+    is back. Gives a list that is empty until the first.
     """
     happened: list[int] = []
 
@@ -80,12 +80,12 @@ def fail(message: str, status: int) -> NoReturn:
 
 
 def note(sentence: str) -> None:
-    """A line on stderr that asks for nothing."""
+    """A line on stderr that is for information."""
     complain(f"note: {sentence}")
 
 
 def complain(message: str) -> None:
     """A line on stderr."""
-    # Where nobody can be told, the exit status still tells.
+    # Where stderr cannot be written, there is still the exit status.
     with suppress(OSError):
         typer.echo(printable(message), err=True)

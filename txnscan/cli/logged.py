@@ -50,7 +50,7 @@ def transaction_log(
     producer_id: Annotated[
         list[int] | None,
         typer.Option(
-            "--producer-id", metavar="ID", help="Every record of whoever had this one. Of brokers, may be repeated."
+            "--producer-id", metavar="ID", help="Every record of ids that had this one. From brokers, may be repeated."
         ),
     ] = None,
     producer_epoch: Annotated[
@@ -60,7 +60,7 @@ def transaction_log(
             metavar="NUMBER",
             min=0,
             max=32_767,
-            help="Of files, with --producer-id: tell what was decided of data at this epoch.",
+            help="From files, with --producer-id: show what was decided about data at this epoch.",
         ),
     ] = None,
     command_config: CommandConfig = None,
@@ -68,14 +68,14 @@ def transaction_log(
     stopped: Stopped = False,
     late_after: LateAfterInFiles = None,
     format: RowsFormat = RowFormat.TABLE,
-    every: Annotated[bool, typer.Option("--all", help="Of files, show ids at rest, too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="From files, show ids at rest too.")] = False,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Show what __transaction_state holds, record by record; steps that cannot be are marked.
+    """Show what __transaction_state holds, record by record; steps that no coordinator takes are marked.
 
-    Of brokers, what the log holds of ids or producer ids; exit status 0 when it was read, 4 when not all of it was, 1
-    when none of it was. Of files (PATH), also the latest state of each id; with directories of data partitions besides,
-    what is open there is judged, too.
+    From brokers: what the log holds of ids or producer ids. Exit status: 0 when it was read, 4 when not all of it was,
+    1 when none of it was. From files (PATH): also the latest state of each id; and where directories of data partitions
+    are among them, what is open there is judged too.
     """
     names, producer_ids = tuple(transactional_id or ()), tuple(producer_id or ())
     with errors_in_one_line():
@@ -126,7 +126,7 @@ def _of_files(
     if format is RowFormat.CSV:
         raise ConfigError("--format", "csv is for what brokers are asked; use table or json with files")
     if len(producer_ids) > 1:
-        raise ConfigError("--producer-id", "of files, give one")
+        raise ConfigError("--producer-id", "give one, where files are read")
     if producer_epoch is not None and not producer_ids:
         raise ConfigError("--producer-epoch", "is an epoch of --producer-id; name that, too")
     return show_logged(
@@ -144,7 +144,7 @@ def _of_files(
 def _live_log(
     config: ScanConfig, names: Collection[str], producer_ids: Collection[int], format: RowFormat
 ) -> tuple[list[ScanError], int]:
-    """What of the brokers' log could not be read, and how many of its partitions were."""
+    """Prints the records. Gives what of the brokers' log could not be read, and how many of its partitions were."""
     from txnscan.ask.streamed import streamed
     from txnscan.ask.timeline import timeline, to_read
     from txnscan.model import TRANSACTION_STATE_TOPIC

@@ -19,7 +19,7 @@ from txnscan.report.output import stdout_console
 if TYPE_CHECKING:
     from txnscan.offline.reading import Read, Spread
 
-# `transaction.max.timeout.ms` as brokers have it by default: theirs stands in no file of a data directory.
+# Kafka's default of `transaction.max.timeout.ms`: what the brokers have set is in no file of a data directory.
 _MAX_TIMEOUT_MS = 900_000
 PATHS = "Files, directories of partitions, or log directories of brokers."
 
@@ -108,7 +108,7 @@ def _read(
     )
     from txnscan.offline.reading import read_paths
 
-    # Drawing takes longer to load than most files take to read, and nobody sees it in a pipe.
+    # What draws progress takes longer to load than most files take to read, and nobody sees it in a pipe.
     with progress_bar() if sys.stderr.isatty() or master is not None else nullcontext(_quiet) as progress:
         return read_paths(
             paths,
@@ -123,7 +123,7 @@ def _read(
 
 
 def _on_spark(master: str, progress: Any) -> Spread:
-    """Where replicas are read on executors. Raises SparkUnavailable."""
+    """What reads replicas on executors. Raises SparkUnavailable."""
     spark = started_spark(master, progress)
     from txnscan.engine.nodes import send_packages
     from txnscan.engine.spark import spread_files

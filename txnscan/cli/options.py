@@ -36,7 +36,7 @@ class StateName(StrEnum):
 
 
 class FailOn(StrEnum):
-    """What turns into an exit status of its own."""
+    """What a sweep may find that has an exit status of its own."""
 
     HANGING = "hanging"
     INCOMPLETE = "incomplete"
@@ -63,7 +63,7 @@ LateAfter = Annotated[
         "--late-after",
         metavar="DURATION",
         help="Age from which a transaction is late, such as 20m. "
-        "Default: the brokers' transaction.max.timeout.ms and 5 minutes.",
+        "Default: the brokers' transaction.max.timeout.ms plus 5 minutes.",
     ),
 ]
 LateAfterInFiles = Annotated[
@@ -109,7 +109,7 @@ OwnerPattern = Annotated[
     typer.Option(
         "--owner-pattern",
         metavar="NAME=REGEX",
-        help="Whose transactional ids those are that match as a whole. May be repeated; the first that matches counts.",
+        help="NAME owns the transactional ids that REGEX matches as a whole. May be repeated; the first match counts.",
     ),
 ]
 CheckCrc = Annotated[bool, typer.Option("--check-crc", help="Check the checksum of every batch.")]

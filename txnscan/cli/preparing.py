@@ -9,11 +9,11 @@ from txnscan.report.help import OneCommand, examples
 
 @app.command(cls=OneCommand, epilog=examples("txnscan prepare"))
 def prepare() -> None:
-    """Have what Spark needs before it is needed: Delta's jars, and an archive of the classes that its JVM loads.
+    """Fetch Delta's jars, and archive the classes that Spark's JVM loads, before the first sweep.
 
-    Then sweeps through Spark need no network for themselves, and start sooner. For a scheduler's machine, and for
-    images. Both are kept in the cache directory (XDG_CACHE_HOME); the archive is for this Java and this PySpark, and
-    made anew by the next `prepare` after either was updated.
+    Then sweeps through Spark fetch nothing, and start sooner. For a scheduler's machine, and for images. Both are kept
+    in the cache directory (XDG_CACHE_HOME); the archive is for this Java and this PySpark, and made anew by the next
+    `prepare` after either was updated.
     """
     with errors_in_one_line():
         from txnscan.engine.prepare import prepare_spark

@@ -104,7 +104,7 @@ def apply(
     ] = False,
     accept_unknown_outcome: Annotated[
         bool,
-        typer.Option("--accept-unknown-outcome", help="Write ABORT markers where nothing tells of a commit or abort."),
+        typer.Option("--accept-unknown-outcome", help="Write ABORT markers where nothing shows a commit or an abort."),
     ] = False,
     only: Annotated[
         list[str] | None,

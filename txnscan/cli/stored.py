@@ -49,7 +49,7 @@ def show(
 ) -> None:
     """Show what the last sweep of the whole cluster left in the tables.
 
-    A sweep of some topics is shown where it is named, or where there is no other.
+    A sweep of some topics alone is shown with --sweep-id, or where there is no other.
     """
     with errors_in_one_line():
         parse_location(tables)
@@ -81,7 +81,7 @@ def show(
         too_old = stale(last, max_age_ms, wall_clock_ms())
         if too_old is not None:
             complain(f"txnscan: {too_old}")
-    # What tables of an earlier version call complete may have errors beside it.
+    # Tables of an earlier version may call a sweep complete that has errors.
     complete = found["sweep"]["complete"] and not found["errors"]
     fail_on_findings(found["sweep"]["candidates"], complete, fail_on)
     if too_old is not None:
@@ -103,7 +103,7 @@ def history(
     ] = None,
     cluster_id: ClusterId = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="NUMBER", min=1, max=100_000, help="Of each, show so many at most.")
+        int, typer.Option("--limit", metavar="NUMBER", min=1, max=100_000, help="Show at most this many of each.")
     ] = 20,
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
@@ -142,7 +142,7 @@ def report(
     sweep_id: SweepId = None,
     cluster_id: ClusterId = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="NUMBER", min=1, max=100_000, help="So many sweeps of history, at most.")
+        int, typer.Option("--limit", metavar="NUMBER", min=1, max=100_000, help="Show at most this many sweeps.")
     ] = 2_000,
     master: SparkMaster = None,
 ) -> None:

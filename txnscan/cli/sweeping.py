@@ -218,7 +218,9 @@ def check(
     command_config: CommandConfig = None,
     tables: Annotated[
         str | None,
-        typer.Option("--tables", metavar="LOCATION", help="Also whether the tables can be there, and Spark run."),
+        typer.Option(
+            "--tables", metavar="LOCATION", help="Check also that tables can be kept there, and that Spark runs."
+        ),
     ] = None,
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,

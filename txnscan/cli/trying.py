@@ -31,11 +31,11 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="NUMBER", help="The same seed gives the same history.")] = 0,
     without: Annotated[
-        str | None, typer.Option("--without", metavar="NAME", help="Sweep without this obligation, and be wrong.")
+        str | None, typer.Option("--without", metavar="NAME", help="Sweep without this obligation, to see it go wrong.")
     ] = None,
     list_names: Annotated[bool, typer.Option("--list", help="List the stories, worlds and obligations.")] = False,
     transitions: Annotated[
-        bool, typer.Option("--transitions", help="Show all that can happen, and what of Kafka it models.")
+        bool, typer.Option("--transitions", help="Show all that can happen, and the behaviour of Kafka that it models.")
     ] = False,
     cluster: Annotated[
         str | None,
@@ -88,7 +88,7 @@ def demo(
     ] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Apply nothing, and keep the brokers until Ctrl-C.")] = False,
 ) -> None:
-    """Start three real brokers, make transactions hang on them, sweep, tell of them and resolve them."""
+    """Start three real brokers, make transactions hang on them, sweep, notify of them and resolve them."""
     with errors_in_one_line():
         parse_location(tables)
         from txnscan.demo.story import run_demo

@@ -90,7 +90,7 @@ def watch(
         typer.Option(
             "--notify",
             metavar="URL|@FILE",
-            help="Tell of incidents that open and close, by POST to this URL, or the one in FILE. May be repeated.",
+            help="Notify of incidents that open and close, by POST to this URL, or the one in FILE. May be repeated.",
         ),
     ] = None,
     notify_as: Annotated[
@@ -102,7 +102,7 @@ def watch(
         typer.Option("--notify-template", metavar="FILE", help="A Jinja2 template that gives the JSON to send."),
     ] = None,
 ) -> None:
-    """Sweep clusters for ever, serve what was seen as Prometheus metrics, and tell of incidents. It changes nothing.
+    """Sweep clusters for ever, serve what was seen as Prometheus metrics, notify of incidents. It changes nothing.
 
     Ends with 0 within 10 seconds of SIGTERM, and with 130 on Ctrl-C.
     """
@@ -230,7 +230,7 @@ def _store(location: str, master: str | None) -> Store:
 
 @contextmanager
 def _told_to_end() -> Iterator[threading.Event]:
-    """What is set by SIGTERM, from here on."""
+    """An event that SIGTERM sets, from here on."""
     ending = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield ending

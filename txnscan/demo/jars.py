@@ -22,7 +22,7 @@ def kafka_jars(
     """A directory with the jars of a Kafka broker and its tools, fetched when it is not in the cache yet.
 
     ivy_cache: an Ivy cache to read and fill, instead of one that is thrown away.
-    say: told in one sentence before a fetch, which takes about a minute. Raises DemoError.
+    say: called with a sentence before a fetch, which takes about a minute. Raises DemoError.
     """
     try:
         return jar_directory(_kafka(version), ivy_cache=ivy_cache, say=say)
@@ -46,7 +46,7 @@ def java() -> Path:
 def _kafka(version: str) -> JarSet:
     # kafka-tools alone: what it depends on is Kafka Connect and a web server, which the transactions command does not
     # need. The log4j binding is for slf4j 1.7, which Kafka uses; PySpark's is for 2.0. Before 4.0 Kafka calls log4j 1
-    # besides, and leaves it to its installation to bring that: here it is log4j 2 in the clothes of 1.
+    # besides, and leaves it to its installation to bring that: here log4j 2 takes its place (log4j-1.2-api).
     jars = [
         Jar("org.apache.kafka", "kafka_2.13", version),
         Jar("org.apache.kafka", "kafka-tools", version, alone=True),

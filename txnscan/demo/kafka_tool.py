@@ -1,4 +1,4 @@
-"""Kafka's own opinion: its transactions command, run from the same jars."""
+"""Kafka's own tool: its transactions command, run from the same jars."""
 
 from __future__ import annotations
 
@@ -81,6 +81,6 @@ def find_hanging(cluster: KafkaCluster, broker_id: int, *arguments: str) -> tupl
 
 
 def _table(output: str) -> tuple[dict[str, str], ...]:
-    """The tool's table: a line of column names, then a line for each row, in columns parted by white space."""
+    """The tool's table: a line of column names, then a line for each row, in columns separated by white space."""
     lines = [line.split() for line in output.splitlines() if line.strip()]
     return tuple(dict(zip(lines[0], line, strict=False)) for line in lines[1:]) if lines else ()

@@ -89,7 +89,7 @@ def java_command(
 
 
 def kafka_archive(java: Path, jars: Path) -> Archive:
-    """The class data archive of brokers with these jars. Kafka's tools go without, as at anybody's."""
+    """The class data archive of brokers with these jars. Kafka's tools run without one, as they do anywhere."""
     return Archive(jars.name, java, tuple(sorted(jars.glob("*.jar"))))
 
 

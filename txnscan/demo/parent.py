@@ -3,7 +3,7 @@
 It starts the command in its arguments and obeys single bytes on its standard input, a socket: T, K, S and C send
 SIGTERM, SIGKILL, SIGSTOP and SIGCONT. Once the command has stopped, S is answered with the same byte. When its own
 parent is gone, which the end of that input tells however the parent died, it kills the broker. A signal is only ever
-sent by the process that also reaps, so it cannot reach a stranger to whom the system gave the same id. Its exit status
+sent by the process that also reaps, so it cannot reach another process that has got the same id. Its exit status
 is the command's (128 + n after signal n).
 """
 

@@ -40,13 +40,13 @@ class GuardedProcess:
         self._order(b"T")
 
     def kill(self) -> None:
-        """SIGKILL: it is gone without a word."""
+        """SIGKILL: it ends at once."""
         self._order(b"K")
 
     def pause(self) -> None:
         """SIGSTOP: it holds its connections and answers nothing, from when this returns."""
         self._order(b"S")
-        # Nothing comes where it has ended.
+        # No answer comes where it has ended.
         with contextlib.suppress(OSError):
             self._orders.recv(1)
 

@@ -1,7 +1,7 @@
 """A transactional producer at wire level, for doing what a real client would never do.
 
-It checks nothing: it writes to partitions that were never added, goes on with an epoch that was fenced, or walks away
-from an open transaction, as it is told. Only errors that pass by themselves are waited out.
+It checks nothing: it will write to partitions that were never added, go on with an epoch that was fenced, or abandon an
+open transaction. It only waits until errors that pass by themselves are over.
 
 Transactions v2 (Kafka 4.0): Produce v12 adds the partition to the transaction by itself and EndTxn v5 raises the
 epoch at every end. With v1, Produce is at most v11, partitions are added by `add_partitions`, and epochs stay.

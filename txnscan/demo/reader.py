@@ -70,7 +70,7 @@ class _Aborted:
         self._open: set[int] = set()
 
     def admits(self, batch: Any) -> bool:
-        """Whether a consumer is given this batch. Asked in the order of offsets."""
+        """Whether a consumer is given this batch. To be called in the order of offsets."""
         while self._starts and self._starts[0][0] <= batch.last_offset:
             self._open.add(self._starts.pop(0)[1])
         if batch.is_control_batch:

@@ -1,8 +1,8 @@
 """Requests to brokers that come and go.
 
-The sweep's `Client` is made for one sweep: it asks a broker that it could not reach no more, and where a broker ended
-while a connection to it lay idle, kafka-python backs off for up to half a minute. The demo stops and starts brokers, so
-here each broker has a client of its own, and it gets a new one after a failure or a pause.
+The sweep's `Client` is made for one sweep: it never asks a broker again that it could not reach, and where a broker
+ended while a connection to it lay idle, kafka-python backs off for up to half a minute. The demo stops and starts
+brokers, so here each broker has a client of its own, and it gets a new one after a failure or a pause.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TIMEOUT_MS_MAX = 900_000
 class Wire:
     """`send(broker_id, request)` to the given brokers. For one thread at a time.
 
-    transactions_v2: whether the brokers run transactions v2, for who writes through this. transaction_timeout_ms: the
-    longest that they allow.
+    transactions_v2: whether the brokers run transactions v2, for producers that write through this.
+    transaction_timeout_ms: the longest that the brokers allow.
     Close it, or use it as a context manager.
     """
 

@@ -23,7 +23,7 @@ from txnscan.resolve.run import apply_to, plan_sweep
 _WATCHED_S_MAX = 180
 # Each of these sweeps is stored.
 _SWEEP_EVERY_S = 2.0
-# One outcome is a commit, and of others nothing is known.
+# One of the outcomes is a commit, and others are unknown.
 OPTIONS = ("--complete-commits", "--accept-unknown-outcome")
 
 

@@ -42,10 +42,11 @@ from txnscan.report.table import headline, where
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The longest transaction of the brokers: a sweep finds live ones alive, and the demo watches for longer than any lives.
+# The longest transaction that the brokers allow: long enough that a sweep still finds live ones alive, and short enough
+# that the demo can watch for longer.
 _TIMEOUT_S_MIN, _TIMEOUT_S_MAX = 45, 240
 # The first sweep through Spark takes up to four times as long as Spark takes to start, on any machine. As much again is
-# for one that has become busier since.
+# for a machine that has become busier since.
 _STARTS = 8
 
 
@@ -79,7 +80,7 @@ def timeout_s(spark_start_s: float) -> int:
 
 
 def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console, progress: Any) -> None:
-    """Starts brokers, plants, sweeps, plans, tells and resolves; ends all that it started, also when interrupted.
+    """Starts brokers, plants, sweeps, plans, notifies and resolves; ends all that it started, also when interrupted.
 
     hold: keep the brokers until Ctrl-C, and what hangs as it is. Raises DemoError, SparkUnavailable and what a sweep
     raises.

@@ -1,4 +1,4 @@
-"""The demo's end: a real `txnscan watch` beside the brokers, what it tells, the page, and the end of what hangs."""
+"""The demo's end: a real `txnscan watch` beside the brokers, its notifications, the page, and the end of what hangs."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from txnscan.resolve.run import apply_to
 
 _LOOPBACK = "127.0.0.1"
 _TELL_S_MAX = 180
-# Of all that /metrics has, what the story is about.
+# The metrics of /metrics that the story is about.
 _SHOWN = ("txnscan_candidates", "txnscan_open_incidents", "txnscan_blocked_records")
 
 
 @dataclass
 class Hook:
-    """Somebody's webhook: keeps what each POST told, in one sentence each."""
+    """Somebody's webhook: keeps the summary of each event that is posted."""
 
     url: str
     told: list[str] = field(default_factory=list)
 
     def of(self, kind: str) -> list[str]:
-        """What was told of incidents that opened, or that closed."""
+        """The summaries of incidents that opened, or of those that closed."""
         return [one for one in self.told if one.startswith(kind)]
 
 
@@ -57,7 +57,7 @@ def listening() -> Iterator[Hook]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Says nothing of its own."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer((_LOOPBACK, 0), Posted)
     hook = Hook(f"http://{_LOOPBACK}:{server.server_port}/hook")
@@ -99,19 +99,20 @@ def tell_and_resolve(
     *,
     resolve: bool,
 ) -> None:
-    """Shows what hangs in the metrics, in a webhook and on a page; and with `resolve` applies the plan, until each
-    incident of it is told to be over. What needs an extra that is not installed is left out, with a line.
+    """Shows what hangs in the metrics, in a webhook and on a page; and with `resolve` applies the plan, until the
+    webhook is notified that each of its incidents is over. What needs an extra that is not installed is left out, with
+    a line.
     """
     if find_spec("prometheus_client") is None or find_spec("jinja2") is None:
         console.print(Text("Metrics and notifications are left out: pip install '.[watch]' brings what they need."))
         return
     with listening() as hook, watching(config, hook) as (arguments, url):
         console.print()
-        console.rule("Watching for ever, and telling", align="left")
+        console.rule("Watching for ever, and notifying", align="left")
         console.print()
         console.print(Text(f"  {sys.argv[0]} {' '.join(arguments)}"), soft_wrap=True)
         say("Waiting for its first sweeps")
-        wait_until(lambda: len(hook.of("opened")) >= len(plan.actions), "the webhook was told", _TELL_S_MAX)
+        wait_until(lambda: len(hook.of("opened")) >= len(plan.actions), "the webhook was notified", _TELL_S_MAX)
         _show(console, "What the webhook got:", hook.of("opened"))
         _show(console, f"{url} says:", _metrics(url))
         _write_page(config, console, say)
@@ -122,7 +123,7 @@ def tell_and_resolve(
         console.print()
         print_applied(console, apply_to(None, config, plan, execute=True, options=OPTIONS))
         say("Waiting for the sweep that sees it")
-        wait_until(lambda: len(hook.of("closed")) >= len(plan.actions), "the webhook was told", _TELL_S_MAX)
+        wait_until(lambda: len(hook.of("closed")) >= len(plan.actions), "the webhook was notified", _TELL_S_MAX)
         _show(console, "What the webhook got:", hook.of("closed"))
         _show(console, f"{url} says:", _metrics(url))
         read = read_both(wire, torn)

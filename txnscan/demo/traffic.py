@@ -18,7 +18,7 @@ _TIMEOUT_MS = 60_000
 _ABORT_EVERY = 4
 _PARTITIONS_EACH = 2
 # How long each transaction stays open between its writes, and how long its producer rests before the next one: some are
-# always open, and the machine is not theirs.
+# always open, and most of the machine is left to others.
 _OPEN_S, _PAUSE_S = 0.05, 0.01
 
 

@@ -1,4 +1,4 @@
-"""Awaiting conditions, never durations."""
+"""Waiting for conditions, never for durations."""
 
 from __future__ import annotations
 

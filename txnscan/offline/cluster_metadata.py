@@ -1,6 +1,6 @@
 """`__cluster_metadata`: which topics and replicas a KRaft cluster has, as a controller wrote it down. Pure.
 
-Of its records those are decoded that say so: TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord and
+Only these records are decoded: TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord and
 RegisterBrokerRecord (`metadata/src/main/resources/common/metadata`), each behind a frame version, a key and a version.
 All are flexible. Fields that later versions add stand behind the ones that are read, or in tags.
 """

@@ -43,10 +43,10 @@ from txnscan.offline.walk import (
 
 # Batches that are looked at together: some megabytes of memory, whatever the size of the file.
 _CHUNK = 1 << 15
-# Of so many batches one at most is out of the ordinary; where more are, the chunk is walked one by one.
+# Where more than one in so many batches is out of the ordinary, the chunk is walked one by one.
 _ORDINARY = 32
 _LENGTH = struct.Struct(">i")
-# Copied with what follows them, up to a size that is copied quickly.
+# How much of each batch is copied: its header, and what follows up to a size that is copied quickly.
 _TAKEN_BYTES = 64
 _BATCH = np.dtype(
     [
@@ -70,8 +70,8 @@ _OFFSETS_SANE = 2**62
 def fold(
     data: Data, state: LogState, base_offset: int, *, until: Callable[[], tuple[int, Callable[[], None]] | None]
 ) -> Damage | None:
-    """As `walk.fold`, without checksums. until: the offset at which something is to be done before the batch there
-    counts, and what; None once nothing is left to do.
+    """As `walk.fold`, without checksums. until: gives an offset, and what is to be done before the batch there counts;
+    None once nothing is left to do.
     """
     end, at = len(data), 0
     while True:

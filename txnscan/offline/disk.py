@@ -156,7 +156,7 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
 
 
 def _age(path: Path, found: Found) -> int:
-    """When a file was last written, which is taken into account."""
+    """When a file was last written; `newest_ms` takes it in."""
     try:
         written_ms = path.stat().st_mtime_ns // 1_000_000
     except OSError as error:

@@ -25,7 +25,7 @@ _ABORTED = struct.Struct(">hqqqq")
 _EPOCH_MIN = -1
 _OFFSET = re.compile(r"\d{20}")
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
-# What brokers name directories and files that are on their way out or in (`LogFileUtils`, `LocalLog`).
+# How brokers name directories and files that are about to be deleted, or not in use yet (`LogFileUtils`, `LocalLog`).
 GOING = ("-delete", "-future", "-stray", ".deleted", ".cleaned", ".swap")
 _INT_MAX = 2**31 - 1
 

@@ -1,4 +1,4 @@
-"""Verdicts from files: the same rules as live, with what files leave open said in place of a proof. Pure.
+"""Verdicts from files, by the same rules as live; where files leave something open, the verdict says what. Pure.
 
 A sweep of live brokers reads the partition, then the coordinators, then the partition again. Files that were copied
 while the brokers did not run are all three at once: nothing changed in between. So what is open in the files of a
@@ -11,8 +11,8 @@ partition, and held by no coordinator's log, hangs, provided that
   written later, and the partition and its owner had been left alone for longer than these times are apart;
 - every partition of `__transaction_state` is there, with all its replicas, and can be read to its end.
 
-Who copied the files may vouch for which brokers there are and that none ran, where the files do not show it; what they
-show counts more. What is not shown is `indeterminate`. Evidence *for* an owner needs none of this.
+Whoever copied the files may vouch for which brokers there are and that none ran, where the files do not show it; what
+the files show counts more. What is not shown is `indeterminate`. Evidence *for* an owner needs none of this.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _CLOCKS_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The files as a whole. metadata: `__cluster_metadata` by broker. vouched: who copied them says that they are of
-    all brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written.
+    """The files as a whole. metadata: `__cluster_metadata` by broker. vouched: whoever copied them says that they are
+    of all brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written.
     """
 
     replicas: Mapping[Key, Sequence[Replica]]
@@ -255,7 +255,7 @@ def judge_files(
 
 
 def _disagreement(replica: Replica, replicas: Iterable[Replica], one: ProducerState) -> str | None:
-    """Why the replicas do not tell the same of it, or None. One that ends earlier may not have its end yet."""
+    """Why the replicas do not agree on it, or None. A replica whose log ends before it begins cannot have it."""
     for other in replicas:
         if other.unproven is not None:
             return f"the replica on broker {other.broker_id} is damaged, and may hold its marker: {other.unproven}"
@@ -276,7 +276,7 @@ def _observation(
     why: str | None,
     now_ms: int,
 ) -> Observation:
-    """What live is two reads of the leader, is here one: nothing changed meanwhile, or else `why` says what is open."""
+    """One read stands for the two of a live leader: nothing changed in between, or else `why` says what may have."""
     # What is on every replica is committed, whatever the checkpoints say, which are written every few seconds.
     on_all = min(r.log_end_offset for r in replicas) if missing_error(copies, key) is None else -1
     high_watermark = max(on_all, *(r.high_watermark for r in replicas))
@@ -313,7 +313,7 @@ def _outcome_evidence(
     o = judged.observation
     begun = replica.begun.get(o.producer_id)
     seen = begun is not None and begun.start_offset == o.start_offset and begun.first_epoch is not None
-    # What was deleted before the beginning of the log may have been of it.
+    # Records before the beginning of the log, which were deleted, may have been of it.
     seen = seen and replica.start_unknown is None
     held = logged(logs, o.producer_id)
     return OutcomeEvidence(
@@ -378,7 +378,7 @@ def outcomes(
 
 
 def _anywhere(topic: str, index: int, producer_id: int, producer_epoch: int) -> Observation:
-    """Data of which nothing is known but whose it is. A marker of its producer may have been there before."""
+    """Data of which only the producer is known. A marker of its producer may have been there before."""
     return Observation(
         topic=topic,
         topic_id="",

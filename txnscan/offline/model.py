@@ -73,7 +73,7 @@ class Replica:
     log_start_offset: below it everything was deleted, or moved to tiered storage where `moved_until` says so.
     log_end_offset: the offset behind the last one that was read. high_watermark: as the broker last wrote it down, a
     lower bound; -1 where it is not known, as with the other checkpoints. producers: all, as DescribeProducers
-    tells them. start_unknown: why transactions may be open that are not seen here, or None. unproven: why nothing is
+    reports them. start_unknown: why transactions may be open that are not seen here, or None. unproven: why nothing is
     known from `log_end_offset` on, or None. gap_until: up to there something is missing within the log, -1 for nothing.
     unread_at: of the last control batch that is none of a broker's, and may have ended something, -1 for none.
     snapshot_offset: of the snapshot that the state rests on, -1 for none. aborted_rows: of the transaction indexes.

@@ -3,7 +3,7 @@
 The fold is that of `ProducerStateManager` and `ProducerAppendInfo` as replicas run it: nothing is refused, what looks
 wrong is counted. A transaction opens with the first transactional batch of a producer id that has none open, and any
 marker of that producer id ends it, at whatever epoch: under transactions v2 the marker is one ahead of the data. A
-change of epoch clears the last sequence. A marker of nothing leaves an entry all the same.
+change of epoch clears the last sequence. A marker that ends nothing leaves an entry all the same.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def read_paths(
     spread: Spread | None = None,
 ) -> Read:
     """Reads the files below the paths, and judges what is open in them. names: ids whose every step is kept. producer:
-    a producer id, of whose ids the same is kept, and an epoch, of which the outcomes are told.
+    a producer id, of whose ids every step is kept too, and an epoch, for which outcomes are given.
 
     vouched, check_crc: see `Copies` and `read_replica`. spread: where the replicas are read, such as
     `engine.spark.spread_files`; on all cores of this machine where it is None. Raises PathError and ReadingEnded.
@@ -89,11 +89,11 @@ def read_paths(
     progress("judge", 0, 1)
     by_key: dict[Key, list[Replica]] = {}
     for replica in replicas:
-        # What is in a directory with another name is of no partition that anybody knows.
+        # A directory with another name is of no known partition.
         by_key.setdefault(replica.key or (replica.directory, NO_PARTITION), []).append(replica)
     of_data = any(replica.open for replica in replicas)
     if not of_data and not any(topic == TRANSACTION_STATE_TOPIC for topic, _ in by_key):
-        # Nothing to judge: what judges need not be loaded.
+        # There is nothing to judge, so the modules that judge are not loaded.
         return Read(found, tuple(replicas), {}, (), {}, None, found.newest_ms, late_after_ms, tuple(errors))
     from txnscan.offline import judging
 
@@ -199,7 +199,7 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
             if after >= 0:
                 with mapped(files.checkpoints[after]) as data:
                     for batch in decoded(bytes(data), records=True):
-                        # At some offset before it, which the snapshot does not have.
+                        # A snapshot does not have the offsets of its records, only that they are before its own.
                         _take(own, batch, after - 1)
                 own.next_offset = after
             base = max((one for one in files.segments if one <= after), default=None)
@@ -214,7 +214,7 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
         errors += bad
         if not bad:
             broker_id = -1 if replica.broker_id is None else replica.broker_id
-            # Of two copies of one broker the older one says what may be missing.
+            # Of two copies of one broker the older one counts: it says what may be missing.
             if broker_id not in found or own.next_offset < found[broker_id].next_offset:
                 found[broker_id] = own
     return found

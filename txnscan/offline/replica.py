@@ -52,7 +52,7 @@ class _Snapshots:
         self._state.restart(self._states[self.used])
 
     def skip(self, below: int) -> None:
-        """What is older than the log."""
+        """Leaves out those that are older than the log."""
         while self._due and self._due[-1] < below:
             self._due.pop()
 

@@ -1,4 +1,4 @@
-"""One partition of `__transaction_state` from its batches: the latest state of each id, and what cannot be. Pure.
+"""One partition of `__transaction_state` from its batches: the latest state of each id, and impossible steps. Pure.
 
 A broker that loads this log skips what it does not know; here it is counted, because an id may be hidden in it. A
 record that makes no sense ends what is known of the partition: an id may have gone on behind it.
@@ -67,7 +67,7 @@ class StateLog:
         return {name: last for name, last in self.last.items() if last.state is not State.DEAD}
 
     def misplaced(self, count: int) -> list[str]:
-        """The ids that another partition of the log would serve, where it has so many."""
+        """The ids that another partition of the log would serve, where it has `count` of them."""
         return sorted(name for name in self.ids if coordinator_partition(name, count) != self.partition)
 
 

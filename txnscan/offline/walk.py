@@ -31,7 +31,7 @@ from txnscan.kafka.record_batch import (
 from txnscan.offline.producers import LogState
 
 Data = bytes | mmap
-# Lengths that no batch is below: of the formats before producers, and of this one (`LegacyRecord.RECORD_OVERHEAD_V0`).
+# The least lengths of a batch: of the formats before producers, and of this one (`LegacyRecord.RECORD_OVERHEAD_V0`).
 LENGTH_MIN, LENGTH_MIN_V2 = 14, HEADER.size - LENGTH_FROM
 _OFFSET_MAX = 2**63 - 1
 _LOOK_BYTES = 1 << 20
@@ -42,7 +42,7 @@ RELEASE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a file stops to make sense, and why. cut: it ends within a batch, as one does that was being written."""
+    """Where a file stops making sense, and why. cut: it ends within a batch, as one does that was being written."""
 
     position: int
     why: str
@@ -65,7 +65,7 @@ def fold(
     crc32c: Callable[[memoryview], int] | None = None,
     before: Callable[[int], None] = lambda _: None,
 ) -> Damage | None:
-    """Reads a segment into the state of its log. base_offset: that its name says. crc32c: checks each batch with it.
+    """Reads a segment into the state of its log. base_offset: the one in its name. crc32c: checks each batch with it.
 
     before: called with the base offset of each batch, before it counts. Gives where and why it could not be read to its
     end, or None.
@@ -87,8 +87,8 @@ def fold(
 
 
 def end_of(data: Data, at: int, end: int) -> Damage | bool | None:
-    """Whether there is no whole batch here: True at the end of the file, zeros that were only reserved included; else
-    what is wrong. None where there is one.
+    """None where there is a whole batch here. True at the end of the file, also where only reserved zeros follow; else
+    what is wrong.
     """
     left = end - at
     if left == 0:

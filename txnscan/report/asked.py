@@ -59,7 +59,7 @@ def listed_row(one: Transaction) -> dict[str, Any]:
 
 
 def described_row(one: Transaction) -> dict[str, Any]:
-    """A transactional id with all there is."""
+    """A transactional id with all that is known of it."""
     partitions = [
         {
             "topic": topic,

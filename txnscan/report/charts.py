@@ -43,7 +43,7 @@ def sweeps_chart(sweeps: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _time_format(sweeps: Sequence[Mapping[str, Any]]) -> str:
-    """Of the ticks, in UTC: times of day, or dates where there are days between the first sweep and the last."""
+    """How ticks show a time, in UTC: as time of day, or as date where days lie between the first sweep and the last."""
     lasted = sweeps[-1]["started_at"] - sweeps[0]["started_at"]
     if lasted > timedelta(days=2):
         return "%Y-%m-%d"
@@ -51,5 +51,5 @@ def _time_format(sweeps: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _responsive(svg: str) -> str:
-    """The same at whatever width there is: the size stays in the viewBox."""
+    """The same chart for any width: its size stays in the viewBox."""
     return re.sub(r'(<svg[^>]*?) width="[\d.]+" height="[\d.]+"', r"\1", svg, count=1)

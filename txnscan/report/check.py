@@ -16,7 +16,7 @@ from txnscan.config import printable
 _STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.INCOMPLETE: "yellow", Level.FAILED: "bold red"}
 _CONCLUSIONS = {
     Level.OK: "A sweep can observe everything.",
-    Level.NOTE: "A sweep can observe everything; what is noted concerns the rest.",
+    Level.NOTE: "A sweep can observe everything; the notes are about other things.",
     Level.INCOMPLETE: "A sweep would not observe everything, and call indeterminate what it could not.",
     Level.FAILED: "A sweep is not possible like this.",
 }

@@ -29,8 +29,8 @@ _OF_KIP_664 = ("list", "find-hanging", "describe", "describe-producers", "abort"
 
 
 def as_txnscan_writes(arguments: Sequence[str]) -> list[str]:
-    """A command line of kafka-transactions.sh, as its documentation or KIP-664 writes it, in the order of this one; any
-    other as it is. Pure.
+    """A command line of kafka-transactions.sh, as its documentation or KIP-664 writes it, as txnscan takes it; any
+    other command line unchanged. Pure.
     """
     at = 0
     before: list[str] = []
@@ -80,7 +80,7 @@ class OneGroup(TyperGroup):
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any
     ) -> Any:
-        """Runs a command; see click's `BaseCommand.main`."""
+        """Runs a command; see click's `Command.main`."""
         try:
             written = as_txnscan_writes(sys.argv[1:] if args is None else args)
             status = super().main(written, standalone_mode=False, **extra)

@@ -30,7 +30,9 @@ def print_life(console: Console, incident: Row, seen: Sequence[Row], journal: Se
     """One incident: what it is, how each sweep saw it, what was done."""
     print_text(console, Text(_incident(incident), style="bold"))
     if incident["outcome"] is not None:
-        said = f"Outcome {str(incident['outcome']).replace('_', ' ')}: {incident['outcome_reason'] or 'no reason told'}"
+        said = (
+            f"Outcome {str(incident['outcome']).replace('_', ' ')}: {incident['outcome_reason'] or 'no reason given'}"
+        )
         print_text(console, Text(printable(said)), indent=2)
     _section(console, "Seen by", [_seen(row) for row in seen])
     _section(console, "Journal of apply", [_step(row) for row in journal])

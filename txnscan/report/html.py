@@ -23,7 +23,7 @@ from txnscan.report.plain import utc
 from txnscan.store.schema import epoch_ms, timestamp
 
 Row = Mapping[str, Any]
-# Most urgent first; what is healthy is counted alone.
+# Most urgent first; healthy transactions are only counted.
 _TOLD = (Verdict.HANGING, Verdict.INDETERMINATE, Verdict.LATE_ONGOING, Verdict.PENDING_MARKER)
 STORIES_MAX = 100
 ERRORS_MAX = 50
@@ -59,8 +59,8 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
     )
     environment.filters |= {"utc": utc, "shown": _shown, "words": lambda text: str(text).replace("_", " ")}
     sweep = stored.sweep
-    told = [t for t in stored.transactions if t["verdict"] in {verdict.value for verdict in _TOLD}]
-    told.sort(key=_urgency)
+    shown = [t for t in stored.transactions if t["verdict"] in {verdict.value for verdict in _TOLD}]
+    shown.sort(key=_urgency)
     incidents = {row["incident_id"]: row for row in stored.incidents}
     in_order = sorted(stored.sweeps, key=lambda row: row["started_at"])
     page = environment.get_template("report.html.j2").render(
@@ -71,9 +71,9 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
         counts=[(verdict.value, sweep[verdict.value]) for verdict in Verdict if sweep[verdict.value]],
         stories=[
             _story(row, incidents.get(TransactionKey.of(row).incident_id(row["cluster_id"])), location)
-            for row in told[:STORIES_MAX]
+            for row in shown[:STORIES_MAX]
         ],
-        stories_left=max(len(told) - STORIES_MAX, 0),
+        stories_left=max(len(shown) - STORIES_MAX, 0),
         errors=stored.errors[:ERRORS_MAX],
         errors_left=max(len(stored.errors) - ERRORS_MAX, 0),
         sweeps=in_order,
@@ -87,7 +87,7 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
 
 
 def _shown(text: object) -> str:
-    """What came from a cluster, without what would change how the rest is shown."""
+    """Text from a cluster, without characters that would change how the rest of the page is shown."""
     return printable(str(text))
 
 

@@ -11,9 +11,9 @@ from txnscan.model import Cause, Standing, duration, plural
 Row = Mapping[str, Any]
 GROUPS_SHOWN = 5
 _PARTITIONS_SHOWN = 3
-# Less is what lies between two sweeps of any partition.
+# A shorter time says nothing: as much lies between two sweeps.
 _UNMOVED_MIN_MS = 60_000
-# Retention is worth a word when what is blocked has come so near to it.
+# Retention is mentioned once the age of what is blocked has come so near to it.
 _RETENTION_NEAR = 0.5
 
 

@@ -75,13 +75,13 @@ def stored_object(
 
 
 def _stored(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the tables; those of an earlier version have no impact."""
+    """A row of the tables; rows of an earlier version have no columns of impact."""
     found = {column.name: row[column.name] for column in TRANSACTION}
     return {**found, **{column.name: row.get(column.name) for column in IMPACT}}
 
 
 def dumps(value: Any) -> str:
-    """One line per nothing: indented JSON, ASCII only, so that no terminal or log can be written to by an id."""
+    """Indented JSON in ASCII only, so that no id can write control characters to a terminal or a log."""
     return json.dumps(value, indent=2, default=_plain)
 
 

@@ -1,8 +1,8 @@
 """Sweeps as Prometheus metrics: pure functions from what is known of a cluster to families, and a collector of them.
 
-A scrape shows the last finished sweep. `NAMES` is the one list of what there is, and the page docs/monitoring has
-it too. No producer id and no transactional id is a label: they come and go without end. Topics are labels, the
-worst `TOPICS_MAX` of them; the others are together as `OTHERS`, which is no legal name of a topic.
+A scrape shows the last finished sweep. `NAMES` is the one list of metrics, which docs/monitoring/README.md repeats. No
+producer id and no transactional id is a label: they come and go without end. Topics are labels, the worst `TOPICS_MAX`
+of them; the others are together as `OTHERS`, which is no legal name of a topic.
 """
 
 from __future__ import annotations
@@ -130,12 +130,12 @@ class Notified:
 
 
 def watched_once(name: str, scan: Scan) -> Watched:
-    """A sweep of which no earlier one is known."""
+    """A sweep without any knowledge of earlier ones."""
     return Watched(name, scan, up=True, last_complete_ms=scan.finished_at_ms if scan.complete else None)
 
 
 def families(clusters: Iterable[Watched], notified: Iterable[Notified] = ()) -> list[Metric]:
-    """The families of `NAMES` that have something to tell, in that order."""
+    """The families of `NAMES` that have samples, in that order."""
     found: dict[str, Metric] = {
         name: (CounterMetricFamily if name in _COUNTERS else GaugeMetricFamily)(name, meaning, labels=labels)
         for name, (meaning, labels) in NAMES.items()
@@ -156,7 +156,7 @@ def families(clusters: Iterable[Watched], notified: Iterable[Notified] = ()) -> 
 
 
 class SweepCollector(Collector):
-    """Gives a registry the families of what `now` gives when it is scraped."""
+    """Gives a registry, at each scrape, the families of what `now` returns then."""
 
     def __init__(self, now: Callable[[], tuple[Iterable[Watched], Iterable[Notified]]]) -> None:
         self._now = now
@@ -280,8 +280,8 @@ def _blocking(scan: Scan) -> dict[Key, Judged]:
 
 
 def _topic_labels(still_open: Iterable[Judged], others: Iterable[str]) -> Callable[[str], str]:
-    """What a topic is called. Where there are too many, those with candidates and with the oldest come first, and those
-    of which nothing is seen now last.
+    """The label of a topic. Where there are too many topics, those with candidates come first, then those with other
+    transactions that are not healthy, then those with the oldest; those with nothing open now come last.
     """
     worst = dict.fromkeys(others, (False, False, -1))
     for judged in still_open:

@@ -1,4 +1,4 @@
-"""What incidents are told as: sentences for logs and people, and the bodies that Slack, PagerDuty and others take.
+"""How incidents are reported: sentences for logs and people, and the bodies that Slack, PagerDuty and others take.
 
 Pure: a batch of news becomes bodies, each for one POST. What comes from the cluster (names of topics and ids) is data
 in JSON, and in Slack's text is escaped as Slack asks for it.
@@ -16,11 +16,11 @@ from txnscan.config import ConfigError, printable
 from txnscan.findings import Details, Kind, News, Scan
 from txnscan.model import TransactionKey, duration, plural
 
-# What one message of a chat holds; the rest is counted.
+# How many lines one chat message has; the rest is only counted.
 _LINES_MAX = 20
 # PagerDuty's own limit.
 _SUMMARY_MAX = 1_024
-# Alertmanager ends an alert by itself unless it is told when: until then its closing is to come.
+# Alertmanager ends an alert by itself unless the alert has an end: an opening gets one that far ahead.
 _ALERT_LASTS = timedelta(days=365)
 
 
@@ -182,7 +182,7 @@ def template(text: str) -> Shape:
     from jinja2.sandbox import SandboxedEnvironment
 
     def shape(batch: Sequence[News], _: str | None) -> list[Any]:
-        # What the template is made of was tried below.
+        # Below, the template is tried with examples first.
         return [json.loads(made.render(events=[fields(one) for one in batch]))]
 
     try:

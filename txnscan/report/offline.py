@@ -34,7 +34,7 @@ _STAGE = "read files"
 _ERRORS_SHOWN = 20
 _IDS_SHOWN = 50
 _BYTES = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
-# What has an owner, or a decision that an abort may contradict.
+# The reasons of what has an owner, or a decision that an abort may contradict.
 _NOT_BY_HAND = ("maybe_committed", "live_epoch", "decided")
 _AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
@@ -133,7 +133,7 @@ def _seen(one: OpenInFiles) -> dict[str, Any]:
 
 def commands(row: Mapping[str, Any]) -> list[str]:
     """How Kafka's own tool aborts this transaction: by start offset (brokers from 3.0 on), and for older brokers by
-    producer. None where the log shows that it was committed, or may have been, or where an abort meets an owner.
+    producer. None where the log shows that it was committed, or may have been, or where it has an owner.
     """
     if row["partition"] < 0 or row["verdict"] not in ("hanging", "indeterminate"):
         return []
@@ -292,7 +292,7 @@ def print_impossible(console: Console, impossible: Sequence[Impossible]) -> None
 
 
 def print_overdue(console: Console, prepared: Sequence[LoggedTransaction], now_ms: int) -> None:
-    """Ids that are in Prepare* for long."""
+    """Ids that have been in Prepare* for long."""
     if not prepared:
         return
     print_text(console, Text())

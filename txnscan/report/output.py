@@ -1,7 +1,7 @@
-"""stdout, as a command writes to it: whatever becomes of it, no trace, and the exit status stays the command's own.
+"""stdout, as a command writes to it. Whatever happens to it, no stack trace is printed.
 
-A reader that goes away (`| head -1`) is no failure: what is left is not written, and the command goes on to its exit
-status. A full disk is one: nobody may take half an answer for a whole one.
+A reader that goes away (`| head -1`) is no failure: what is left is not written, and the command goes on to its own
+exit status. A full disk is a failure: nobody may take half an answer for a whole one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Stdout:
 
 def stdout_console() -> Console:
     """What is printed for people."""
-    # Not every command needs it, and it takes as long to load as many a command's answer.
+    # Not every command needs it, and loading it takes as long as many a command takes to answer.
     from rich.console import Console
 
     return Console(file=cast(IO[str], _Stdout()), highlight=False)

@@ -1,4 +1,4 @@
-"""Times and errors as JSON has them; apart, as not every command needs the tables' columns."""
+"""Times and errors as JSON has them; in a module of their own, as not every command needs the tables' columns."""
 
 from __future__ import annotations
 

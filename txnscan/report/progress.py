@@ -1,4 +1,4 @@
-"""Progress on stderr while a command runs: one line that says what is being done. Nothing where it is no terminal."""
+"""Progress on stderr while a command runs: one line that says what is being done. Only where stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from txnscan.model import duration
 
-# A stage as it is called where it runs: what to say while it does, and what is done between it and the next.
+# By the name of a stage: what to say while it runs, and what to say between it and the next one.
 _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "start Spark": ("Starting Spark", "Starting Spark"),
@@ -62,7 +62,7 @@ class TerminalProgress:
         if stage != self._stage:
             self._stage = stage
             self._progress.reset(self._task, start=True, visible=True)
-        # A stage that is complete takes no time any more: what does is what comes between it and the next.
+        # Once a stage is complete, what takes time is what comes between it and the next one.
         complete = total > 0 and done >= total
         self._progress.update(
             self._task,
@@ -76,7 +76,7 @@ class TerminalProgress:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The line is away meanwhile, so that stdout can be written to the same terminal."""
+        """The line is hidden meanwhile, so that stdout can be written to the same terminal."""
         self._progress.stop()
         try:
             yield

@@ -139,8 +139,8 @@ _STEPS = {
 
 
 class LiveReport:
-    """What an apply does while it does it: the step under way as progress, each result as it is known, and where it is
-    ended early, what was done so far.
+    """Reports an apply while it runs: the step under way as progress, each result as it is known, and what was done so
+    far where it ends early.
 
     progress: of the terminal. console: where results are printed; None where they are written as a whole, at the end.
     """

@@ -149,7 +149,7 @@ def headers(columns: Sequence[Column]) -> str:
 
 @cache
 def _form(columns: Sequence[Column]) -> str:
-    """How a line is put together, of texts."""
+    """The format of a line, for `%` with the texts of its columns."""
     return "  ".join(f"%{'' if column.right else '-'}{column.width or ''}s" for column in columns)
 
 

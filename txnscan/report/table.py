@@ -26,15 +26,15 @@ _STYLES = {
 }
 # Verdicts worth a reader's time, most urgent first; the rest is counted.
 _SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
-# What each outcome means for whoever would act on it. None of them is called as the reason maybe_committed is: that one
-# says what the coordinator shows, this one what its log proves.
+# What each outcome means for whoever would act on it. "May be committed" is worded unlike the reason maybe_committed:
+# the reason says what the coordinator shows, the outcome what its log proves.
 _OUTCOMES: Mapping[str, str] = {
     "committed": "Outcome committed, proven: {}. A COMMIT marker completes it; an abort would delete data.",
     "not_committed": "Outcome not committed, proven: {}. An ABORT marker deletes nothing committed.",
     "maybe_committed": "Outcome: it may be committed, so that no marker may ever be written: {}.",
     "unknown": "Outcome unknown: {}. An ABORT marker would end it, and needs --accept-unknown-outcome.",
 }
-# A sweep reads for so long after it began that what it first saw is no age.
+# A sweep may first see a transaction some time after it began: a difference as small as these is no age.
 _AT_ONCE_MS, _SWEEP_MS_MAX = 1_000, 60_000
 _ERRORS_SHOWN = 10
 _PARTITIONS_SHOWN = 8
@@ -70,15 +70,15 @@ def print_transactions(
     more: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _: (),
 ) -> None:
     """Prints those worth a reader's time, or with `every` all, the most urgent first. started_at: of the sweep. more:
-    sentences on one of them that follow it; what has any is told by itself.
+    sentences to print below a transaction; where one of a group has any, each of the group is printed by itself.
     """
     shown = sorted((t for t in transactions if every or t["verdict"] in _SHOWN), key=_urgency)
     for group in _grouped(shown):
         said = [(one, more(one)) for one in group]
-        for told in [[one] for one in said] if any(lines for _, lines in said) else [said]:
+        for together in [[one] for one in said] if any(lines for _, lines in said) else [said]:
             print_text(console, Text())
-            _print_transaction(console, [one for one, _ in told], started_at)
-            for line in told[0][1]:
+            _print_transaction(console, [one for one, _ in together], started_at)
+            for line in together[0][1]:
                 print_text(console, Text(printable(line)), indent=2)
 
 
@@ -149,12 +149,12 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
 
 
 def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """A producer's transaction on many partitions is one story, in the order of its first."""
+    """Groups that are printed as one, such as a producer's transaction on many partitions; each where its first is."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for t in transactions:
-        told = ("verdict", "reason", "producer_id", "producer_epoch", "explanation", "outcome_reason")
+        of_verdict = ("verdict", "reason", "producer_id", "producer_epoch", "explanation", "outcome_reason")
         of_impact = ("cause_reason", "owner_id", "advice")
-        which = (*(t[name] for name in told), *(t.get(name) for name in of_impact))
+        which = (*(t[name] for name in of_verdict), *(t.get(name) for name in of_impact))
         groups.setdefault(which, []).append(t)
     return list(groups.values())
 
@@ -167,7 +167,7 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
     )
     print_text(console, title)
     print_text(console, Text(printable(first["explanation"])), indent=2)
-    # Whom to ask comes before any word of a marker.
+    # Whom to ask comes before anything about markers.
     for sentence in (cause_sentence(first), owner_sentence(first)):
         if sentence is not None:
             print_text(console, Text(printable(sentence)), indent=2)
@@ -198,7 +198,7 @@ def where(t: Mapping[str, Any], started_at: Any) -> Text:
 
 
 def _since(t: Mapping[str, Any], started_at: Any) -> str:
-    """For how long it is open, and how that is known: an age that only a record's own time tells is said to be one."""
+    """For how long it is open, and how that is known: an age that was not watched says by whose time it is."""
     watched_ms = int((_time(started_at) - _time(t["first_seen_at"])).total_seconds() * 1_000)
     first_seen = "first seen now" if watched_ms < _AT_ONCE_MS else f"first seen {duration(watched_ms)} ago"
     if t["age_ms"] > watched_ms + _SWEEP_MS_MAX:

@@ -129,7 +129,7 @@ def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level:
         code = ErrorCode.OFFSET_NOT_AVAILABLE
     offset = mark
     if asked.timestamp == -2 or asked.timestamp >= 0:
-        # Times mean nothing here: everything may be as young as what is asked for.
+        # Times mean nothing here: any record may be as young as what is asked for.
         offset = 0
     elif isolation_level == 1 and code is ErrorCode.NONE:
         shown = producer_state(world.logs[key, broker_id]).values()

@@ -1,8 +1,8 @@
 """Resolving on a simulated cluster: sweeps, a plan, and the real `apply` with every option, while anything may happen.
 
 What a marker has done is held against the truth: no record that was committed is ever made invisible by it, no record
-that was not is made visible, and no producer that is alive is disturbed. A commit of which nothing is left, which
-`--accept-unknown-outcome` was given for, is counted apart. Age is left out, as all time is here: whatever
+that was not is made visible, and no producer that is alive is disturbed. A commit of which nothing is left, and whose
+unknown outcome `--accept-unknown-outcome` accepts, is counted apart. Age is left out, as all time is here: whatever
 hangs counts as watched for long enough.
 """
 
@@ -95,8 +95,8 @@ def _incident(judged: Judged) -> str:
 @dataclass(frozen=True)
 class Written:
     """A marker that apply has written. accepted: whether nothing was known of the outcome, and the option said to abort
-    all the same. described: the world from when each coordinator answered last. world: the moment before the marker was
-    appended.
+    all the same. described: by broker, the world when it last answered as a coordinator. world: the moment before the
+    marker was appended.
     """
 
     key: Key
@@ -109,7 +109,7 @@ class Written:
 
 
 class SimulatedBrokers(LiveBrokers):
-    """The real proofs and looks, of simulated brokers."""
+    """`LiveBrokers` with its real proofs and looks, on a simulated cluster."""
 
     def __init__(self, simulation: Simulation, cluster_class: type[SimulatedCluster] = SimulatedCluster) -> None:
         super().__init__(CONFIG)
@@ -163,7 +163,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class Apply:
-    """The ways in which sweeps and an apply work, of which one can be left out to see that it is needed.
+    """How sweeps and an apply work. A part can be left out, by a class of its own, to see that it is needed.
 
     lacks: what is left out.
     """
@@ -180,9 +180,10 @@ class Apply:
         between: Callable[[World, str], None],
         simulated: Callable[[World], Simulation] = Simulation,
     ) -> tuple[Applied, World]:
-        """Two sweeps, a plan and an apply with every option, with whatever `between` makes happen before each, given
-        its name; and the world in the end. simulated: the simulation of a world, in which more may happen between
-        answers.
+        """Runs two sweeps, a plan and an apply with every option. Gives what was done, and the world in the end.
+
+        between: called with the world and the name of each step before it, to make something happen. simulated: the
+        simulation of a world, in which more may happen between answers.
         """
         memory, done = self.memory_class(), Applied()
         hanging: list[Judged] = []
@@ -283,7 +284,7 @@ def harm(written: Written, end: World) -> Harm | None:
 
 def _disturbed(written: Written) -> str | None:
     """Which owner of the producer id was in the middle of a transaction when its coordinator was asked last, and still
-    when the marker came. One that began between the two is in nobody's sight.
+    when the marker came. A transaction that began between the two could not be seen.
     """
     producer_id = written.marker.producer_id
     for broker_id, described in written.described.items():

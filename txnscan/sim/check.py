@@ -103,7 +103,7 @@ class Scripted:
     def __call__(self, simulation: Simulation, point: int, broker_id: int, request: Any) -> None:
         while self.schedule and self.schedule[0][0] <= point:
             _, event = self.schedule.pop(0)
-            # Where a history is made shorter, what led to an event may be gone.
+            # Where a history is made shorter, the events that made this one possible may be gone.
             if can_happen(simulation.world, event):
                 happen(simulation.world, event)
 

@@ -2,10 +2,10 @@
 
 Brokers that are asked in parallel answer one after the other here; `wander.py` mixes their answers.
 
-First every world that up to so many events lead to from the opening; then, from each in which a transaction stands open
-somewhere, a sweep with up to so many events between its answers, in every way that its answers can tell apart. An event
-that would not change the next answer may as well happen after it, so only histories are run in which the last event
-before an answer changes that answer; every other is equivalent to one of these.
+First every world is made that up to so many events lead to from the opening. Then each of these in which a transaction
+stands open somewhere is swept, with up to so many events between the answers, in every way that answers can tell apart.
+An event that would not change the next answer may as well happen after it, so only histories are run in which the last
+event before an answer changes that answer; every other is equivalent to one of these.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _sweeps(
 
 
 class _Known(Exception):
-    """From here on everything was seen already: same world, same answers so far."""
+    """From here on everything was seen before: same world, same answers so far."""
 
 
 class _Explorer(Scripted):

@@ -60,12 +60,12 @@ def nothing_happens(simulation: Simulation, point: int, broker_id: int, request:
 
 @dataclass
 class Simulation:
-    """A world that is asked by a sweep.
+    """A world that answers the requests of a sweep.
 
     turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
-    asked_worlds: copies of the world from while coordinators were asked, if kept; holder_worlds: from while they were
-    asked what they hold, without proof, which is by a listing of what is in a transaction and a description of that;
-    last_asked: from when each coordinator answered last.
+    Copies of the world, if they are kept: asked_worlds, when coordinators were asked; holder_worlds, when the sieve
+    asked them what they hold, by listing the ids in a transaction and describing these; last_asked, when each
+    coordinator answered last.
     """
 
     world: World
@@ -94,7 +94,7 @@ class Simulation:
         return answer(self.world, asked, request)
 
     def _asks_holders(self, broker_id: int, request: Any) -> bool:
-        """Whether this is the sieve's question to a broker, or the second half of it."""
+        """Whether this is a question of the sieve: a listing of ids in a transaction, or the description after it."""
         if api_name(request) == "ListTransactions":
             self._have_listed.discard(broker_id)
             if request.state_filters:
@@ -118,7 +118,7 @@ def _is_probe(transactional_id: str) -> bool:
 
 @dataclass(frozen=True)
 class SimulatedConnect:
-    """Stands in for `remote.Connect`."""
+    """Stands in for `ClientFactory`."""
 
     simulation: Simulation
     brokers: tuple[Broker, ...] = ()
@@ -190,7 +190,7 @@ class SimulatedCluster(Cluster):
     def _ask_coordinators(
         self, before: Agreement, open_producer_ids: frozenset[int], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
-        # The answers to an earlier try count no more.
+        # The answers to an earlier try do not count any more.
         self._simulation.asked_worlds.clear()
         return super()._ask_coordinators(before, open_producer_ids, on_progress)
 
@@ -206,7 +206,7 @@ class SimulatedCluster(Cluster):
 
 
 class _Watching(NoHistory):
-    """Incidents of long ago on these partitions."""
+    """A history with old incidents open on these partitions."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._incidents = {TransactionKey(topic, "", index, -1, -1): Incident(NOW_MS, None) for topic, index in keys}
@@ -326,14 +326,14 @@ def something_open(world: World) -> bool:
 
 
 def overlooked(end: World) -> list[Wrong]:
-    """What hangs in this world and a sweep does not say so, once the cluster is at rest: every broker is back, and
-    every coordinator has done what it owes. Nothing but what hangs is open then, and one sweep must find all of it.
+    """What hangs in this world without a sweep saying so, once the cluster is at rest: every broker is back, and every
+    coordinator has done what it owes. Nothing but what hangs is open then, and one sweep must find all of it.
 
-    A coordinator whose marker is refused for good stays in Prepare* for ever. A sweep cannot know that: of what it does
-    not list it says that it is decided, and what to do.
+    A coordinator whose marker is refused for good stays in Prepare* for ever. A sweep cannot know that: where such a
+    coordinator does not list a partition any more, it calls what is open there decided, and says what to do.
     """
-    # Where an id is hidden, obligation A does not hold, and nothing is promised. Nor is it where a coordinator has
-    # loaded a part of its log: what it writes then may be at an epoch that is over.
+    # Where an id is hidden, obligation A does not hold, and nothing is promised. Nothing is promised either where a
+    # coordinator has loaded a part of its log: what it writes then may be at an epoch that is over.
     if end.scenario.hidden or "partial load" in end.scenario.faults or not something_open(end):
         return []
     calm = settled(end)
@@ -351,20 +351,20 @@ def overlooked(end: World) -> list[Wrong]:
 
 
 def _is_left_to_a_decision(judged: Judged, calm: World) -> bool:
-    """Whether a sweep says so, and some coordinator stays in Prepare* with this producer id."""
+    """Whether a sweep calls it decided, and some coordinator stays in Prepare* with this producer id."""
     held = (held.metadata for held in calm.held.values() if held.metadata.state in ("PrepareCommit", "PrepareAbort"))
     said = (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.DECIDED)
     return said and judged.observation.producer_id in {metadata.producer_id for metadata in held}
 
 
 def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> list[Wrong]:
-    """What hung when every broker was asked what it holds, and was kept from the proof by a claim of somebody who will
-    not end it.
+    """What hung when every broker was asked what it holds, and was kept from the proof by a broker that claimed it and
+    will not end it.
 
-    Late data that comes between a marker and its acknowledgement hangs, and its coordinator still claims it: for a
-    moment only, and in good faith. So does a coordinator that the controller has deposed, until any broker hears of it,
-    and one that was elected anew, until it hears of that and loads its log. A broker that knows of no broker alive is
-    not heard: like every client, a sweep takes its Metadata for a failure.
+    Some such claims do not count. Late data that comes between a marker and its acknowledgement hangs, and its
+    coordinator claims it for another moment. So does a coordinator that the controller has deposed, until any broker
+    hears of it, and one that was elected anew, until it hears of that and loads its log. A broker that knows of no
+    broker alive is not heard: like every client, a sweep takes its Metadata for a failure.
     """
     held = [judged for judged in found.transactions if judged.observation.first_error == HELD]
     now = hanging(end) if held else frozenset()

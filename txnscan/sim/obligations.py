@@ -62,7 +62,7 @@ WITHOUT_LOG = Protocol("log", "the transaction log is held against the coordinat
 
 
 class _OneBrokersWord(SimulatedCluster):
-    """L dropped: one broker's metadata says who leads partitions, if not who coordinates."""
+    """L dropped: one broker's metadata says who leads partitions; who coordinates is still agreed on by all."""
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
         """See Cluster."""
@@ -229,7 +229,7 @@ class _OfTheProducer(Holders):
 
 
 class _ClaimOnTheProducer(SimulatedCluster):
-    """Part of the sieve dropped: who holds a producer id is taken to hold all that it has open."""
+    """Part of the sieve dropped: a coordinator that holds a producer id is taken to hold all that it has open."""
 
     def holders(self, answers: Sequence[HolderAnswers], latest: Agreement | None) -> Holders:
         """See Cluster."""
@@ -237,7 +237,7 @@ class _ClaimOnTheProducer(SimulatedCluster):
         return _OfTheProducer(found.claims, found.prepared, found.transactional_ids)
 
     def sieve(self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress) -> Sieve:
-        """See Cluster. What the rules do not take for held either is said to be."""
+        """See Cluster. The holder is made to list the partition too: the rules would not take it for held otherwise."""
         sieve = super().sieve(suspects, always, on_progress)
         return replace(sieve, held=tuple(_listing(held) for held in sieve.held))
 

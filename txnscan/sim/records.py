@@ -178,7 +178,7 @@ class Open(NamedTuple):
 
 
 def common_prefix(one: Log, two: Log) -> int:
-    """How many entries two logs begin with alike.
+    """How many entries two logs have in common at their beginning.
 
     Entries of one offset and one leader epoch are the same record, which one replica's cleaner may have dropped.
     """

@@ -20,8 +20,9 @@ LOG = (TRANSACTION_STATE_TOPIC, 0)
 class Small:
     """A world to search exhaustively.
 
-    opening: what happens first, each event with what follows of itself. bounds: pairs of how many events then happen
-    before the sweep, and how many between its answers. brief: the pair for a search of seconds.
+    opening: what happens first; after each event replicas catch up and appends are acknowledged (`rest`). bounds: pairs
+    of how many events then happen before the sweep, and how many between its answers. brief: the pair for a search of
+    seconds.
     """
 
     scenario: Scenario
@@ -311,14 +312,14 @@ _WIDE = (
     ),
 )
 WIDE = {scenario.name: scenario for scenario in _WIDE}
-# What happens first in those where what they are there for would hardly ever come about by chance.
+# What happens first in worlds whose purpose would hardly ever come about by chance.
 OPENINGS: dict[str, tuple[Event, ...]] = {f"holes-in-the-log-v{version}": away(version) for version in (1, 2)}
-# What follows of itself while nothing goes wrong and no client asks.
+# What happens by itself while nothing goes wrong and no client asks.
 _OF_ITSELF = ("fetch", "complete transition")
 
 
 def opened(scenario: Scenario, opening: tuple[Event, ...] = ()) -> World:
-    """The world after these events, each with what follows of itself."""
+    """The world after these events, at rest after each."""
     world = World(scenario)
     for event in opening:
         happen(world, event)

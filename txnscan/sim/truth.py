@@ -75,7 +75,7 @@ def _elect_anew(world: World, numbers: Iterable[int]) -> None:
 
 
 def _withdraw_unacknowledged_adds(world: World) -> None:
-    """Puts the state before it in the place of each record of an AddPartitionsToTxn that nobody was answered to."""
+    """Replaces each record of an AddPartitionsToTxn whose client got no answer by the state before it."""
     for (broker_id, name), held in list(world.held.items()):
         adds = held.unanswered
         if held.pending is not None and held.pending.state == "Ongoing":

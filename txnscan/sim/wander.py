@@ -37,9 +37,9 @@ _PICKS = 20
 _CALM = 0.5
 # How often every partition is read with proof, whatever is held there.
 _WATCHED = 0.5
-# How far on, at most, for a transaction that stands open.
+# How many further events, at most, until a transaction stands open.
 _FURTHER = 25
-# A load is over soon, and an append is acknowledged soon: else they would hardly ever fail.
+# The same of faults. A load is over soon, and an append acknowledged soon: with weight 1 they would hardly ever fail.
 _FAULT_WEIGHTS = {
     "start broker": 8.0,
     "resume broker": 8.0,

@@ -135,7 +135,7 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str]) -> Scan
                 continue
             if key == "command-config":
                 value = str(folder / Path(value).expanduser())
-            # Each by itself, so that all complaints are heard.
+            # Each by itself, so that all complaints are reported.
             alone = {"bootstrap_servers": "unknown:1", field: value}
             _heard(partial(ScanConfig, **alone), at, complaints)
             values[field] = value
@@ -200,13 +200,13 @@ def _unknown(table: Mapping[str, Any], known: tuple[str, ...], at: str) -> Itera
 
 
 def _twice(tables: Mapping[str, Any]) -> Iterator[str]:
-    """Two names of one cluster, as far as addresses show it; the rest is found when they are swept."""
+    """Complaints about clusters that have two names, as far as addresses show it; sweeps find the others."""
     owners: dict[str, str] = {}
     for name, table in tables.items():
         try:
             brokers = parse_bootstrap_servers(table["bootstrap-server"])
         except (ConfigError, KeyError, TypeError, AttributeError):
-            # Which is a complaint of its own.
+            # That is reported elsewhere.
             continue
         for broker in brokers:
             owner = owners.setdefault(broker.address, name)

@@ -1,7 +1,7 @@
 """The HTTP endpoint: /metrics for Prometheus, /healthz and /readyz for whoever runs the process.
 
-/healthz and /readyz need no password: they hold nothing, and what probes them has none. A broker or a cluster that is
-down changes neither: where one cluster cannot be swept, the metrics of the others must still be scraped.
+/healthz and /readyz need no password: they reveal nothing, and probes have none. A broker or a cluster that is down
+changes neither: where one cluster cannot be swept, the metrics of the others must still be scraped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from txnscan.config import ConfigError, printable
 
 REQUESTS_MAX = 32
-# A client that says nothing for so long is left.
+# A client that sends nothing for so long is disconnected.
 REQUEST_S_MAX = 10
 _USER = re.compile(r"[^:\s]+:\S.*")
 
@@ -173,13 +173,13 @@ def _is_known(authorization: str, users: Mapping[str, str]) -> bool:
     except (binascii.Error, UnicodeDecodeError):
         return False
     expected = users.get(name)
-    # Compared in any case, so that the time reveals nothing of names.
+    # Compared also where the name is unknown, so that the time reveals nothing about names.
     same = hmac.compare_digest(password.encode(), (expected or "").encode())
     return scheme.lower() == "basic" and expected is not None and same
 
 
 class _Handler(WSGIRequestHandler):
-    """Says nothing of requests, and leaves clients that say nothing."""
+    """Logs no requests, and disconnects clients that send nothing."""
 
     timeout = REQUEST_S_MAX
 
@@ -227,4 +227,4 @@ class _Server(ThreadingWSGIServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that breaks off, or that speaks no TLS, is none of this process's business."""
+        """Does nothing: that a client breaks off, or speaks no TLS, is not an error of this process."""

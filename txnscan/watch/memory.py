@@ -1,8 +1,8 @@
 """What a sweep leaves for the next one in the same process, and what of it is news. Pure.
 
-Incidents open and close by the rules of the tables (`store/tables.py`): what hangs has one; it is closed by a sweep
-that proves its partition's leader to say that it is no longer open, and by nothing else. An opening is news once the
-transaction is a candidate (hanging, and late); its closing is news where the opening was.
+Incidents open and close by the rules of the tables (`store/tables.py`): each hanging transaction has an incident, and
+only a sweep that proves that the partition's leader no longer has it open closes the incident. An opening is news once
+the transaction is a candidate (hanging, and late); its closing is news where the opening was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txnscan.model import Judged, Key, KnownOutcome, TransactionKey, Verdict
 
 Item = TypeVar("Item")
 
-# More than these would be another trouble than the one that incidents are for; the oldest are kept.
+# At most so many are remembered, the oldest; more of them would be trouble of another kind than incidents are for.
 INCIDENTS_MAX = 10_000
 SIGHTINGS_MAX = 100_000
 
@@ -26,8 +26,8 @@ SIGHTINGS_MAX = 100_000
 class OpenIncident:
     """A hanging transaction that is not proven to be over.
 
-    notified: its opening was news. closing_is_news: so is its end; whether an earlier process
-    notified of the opening of what it left nobody knows, so its end always is.
+    notified: whether its opening was news. closing_is_news: whether its closing will be. It will where the opening was,
+    and for every incident that an earlier process left, as nobody knows whether that one has notified of the opening.
     """
 
     first_seen_ms: int
@@ -40,7 +40,7 @@ class OpenIncident:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered of a cluster. Of another cluster than this id it says nothing."""
+    """What is remembered of the cluster with this id. It says nothing about any other cluster."""
 
     cluster_id: str | None = None
     sightings: Sightings = field(default_factory=dict)
@@ -107,7 +107,7 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
 
 
 def together(remembered: Incidents, stored: Incidents) -> Incidents:
-    """What two histories know of a cluster's incidents: since the earlier of both, and the best known outcome."""
+    """What two histories know of a cluster's incidents: of each the earlier sighting and the best known outcome."""
     found = dict(remembered)
     for which, one in stored.items():
         other = found.get(which)
@@ -159,8 +159,8 @@ def _news(kind: Kind, name: str, scan: Scan, which: TransactionKey, one: OpenInc
 
 
 def _sightings(before: Sightings, scan: Scan) -> Sightings:
-    """Since when everything is open that this sweep saw, or that earlier ones saw where this one could not look: the
-    key of a transaction is never another's, so that no age can pass to one that is younger.
+    """Since when each transaction is open that this sweep saw, or that earlier ones saw where this one could not look.
+    No two transactions have the same key, so that no age can pass to a younger one.
     """
     not_seen = {(error.topic, error.partition) for error in scan.errors}
     found = {which: seen for which, seen in before.items() if _key(which) in not_seen}

@@ -1,4 +1,4 @@
-"""Sends notifications: each target has a bounded queue and a thread, so that a sweep never waits, nor one for another.
+"""Sends notifications: each target has a bounded queue and a thread, so that neither a sweep nor another target waits.
 
 Nothing that is secret (a URL's path, query and credentials, a routing key) is in what this says of a target.
 """
@@ -24,9 +24,9 @@ from txnscan.report.notifications import Shape, bodies
 
 QUEUE_MAX = 1_000
 TIMEOUT_S = 10.0
-# For so long a notification is tried again; what waits behind it is delivered in order.
+# For how long a notification is tried again; those that wait behind it are delivered in order.
 TRIES, TRY_FOR_S, WAIT_S_MAX = 50, 900.0, 60.0
-# "Try again", whatever else a 4xx means.
+# The 4xx statuses that mean "try again".
 _PASSING = (408, 425, 429)
 
 
@@ -47,7 +47,7 @@ class Target:
 
 
 class NotSent(Exception):
-    """A try that failed, in words without anything secret. passing: whether another may succeed."""
+    """A try that failed, in words without anything secret. passing: whether another try may succeed."""
 
     def __init__(self, why: str, passing: bool) -> None:
         super().__init__(why)
@@ -91,7 +91,7 @@ class Notifier:
         return [lane.notified for lane in self._lanes]
 
     def close(self, wait_s: float) -> None:
-        """Tries no more than once what is left, for at most so long, and says how many were not sent."""
+        """Tries what is left at most once more, within `wait_s`, and says how many were not sent."""
         for lane in self._lanes:
             lane.end()
         for lane in self._lanes:
@@ -217,7 +217,7 @@ def post_json(target: Target, body: bytes) -> None:
 
 
 def _why(error: Exception) -> str:
-    """In the words of the operating system, which knows no URL."""
+    """The reason in the words of the operating system, which has not seen the URL."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
         return f"no answer within {TIMEOUT_S:.0f} s"

@@ -1,4 +1,4 @@
-"""The process: a thread a cluster, the endpoint, the notifier; and how all of it ends."""
+"""The process: a thread for each cluster, the endpoint, the notifier; and how all of it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from txnscan.watch.endpoint import Access, Endpoint
 from txnscan.watch.notifier import Notifier, Target
 from txnscan.watch.sweeping import Claims, ClusterWatch, Store, Sweep
 
-# From the order to end on. A sweep that takes longer is left: it only reads, and a store shows it whole or not at all.
+# Counted from the order to end. A sweep that takes longer is abandoned: it only reads, and a store has it whole or not
+# at all.
 SWEEPS_END_S_MAX = 5.0
 NOTIFICATIONS_END_S_MAX = 2.0
 
@@ -57,7 +58,7 @@ class Watch:
             thread.start()
 
     def stop(self) -> bool:
-        """Ends it within 10 seconds. Whether every sweep under way came to its end."""
+        """Ends it within 10 seconds. Gives whether every sweep under way was finished."""
         self._stop.set()
         until_s = time.monotonic() + SWEEPS_END_S_MAX
         for thread in self._threads:

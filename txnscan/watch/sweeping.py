@@ -49,7 +49,7 @@ class Claims:
             owner = self._names.setdefault(cluster_id, name)
             if owner != name:
                 raise NotSwept(f"this is the cluster that '{owner}' watches already; keep one of the two")
-            # A name has one cluster: where it was led to another, the one before is free.
+            # A name has one cluster: where it leads to another one now, the former cluster is free again.
             for other in [one for one, by in self._names.items() if by == name and one != cluster_id]:
                 del self._names[other]
 
@@ -210,7 +210,7 @@ class ClusterWatch:
         self._to_say(f"{self.name}: {said}")
 
     def _say_once(self, about: str, said: str, unless_as: object = None) -> None:
-        """Says it, unless the last that was said about this was the same."""
+        """Says it, unless the same was said last about this. unless_as: what is compared instead of the sentence."""
         what = said if unless_as is None else unless_as
         if self._said.get(about) != what:
             self._said[about] = what
@@ -218,6 +218,6 @@ class ClusterWatch:
 
 
 def in_one_line(error: Exception) -> str:
-    """An error for a log. Of what was not foreseen, its kind too."""
+    """An error for a log; with its type where it was not foreseen."""
     said = " ".join(str(error).split())
     return printable(said if isinstance(error, TxnscanError) else f"{type(error).__name__}: {said}")

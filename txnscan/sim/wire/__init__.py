@@ -7,9 +7,9 @@
 ids in every state, `__transaction_state` has a history (`state_log.py`), and consumer groups wait behind what is open
 (`groups.py`).
 
-All that the brokers say follows from the shape by arithmetic (`shape.py`), is put together from bytes and kept, but for
-logs (`answers.py`, `server.py`), in processes of their own (`cluster.py`, `child.py`): so it is the client that a
-benchmark measures. txnscan, kafka-python and Kafka's Java tools work against it unchanged.
+All that the brokers say follows from the shape by arithmetic (`shape.py`). Answers are put together from bytes and,
+logs apart, kept (`answers.py`, `server.py`), in processes of their own (`cluster.py`, `child.py`), so that a benchmark
+measures the client. txnscan, kafka-python and Kafka's Java tools work against it unchanged.
 `tests/brokers/test_wire_real.py` holds the bytes of its answers against those of real brokers. Apart from markers,
 which end the transaction they name, and from the controller, which is another broker in each answer, nothing ever
 changes in it.

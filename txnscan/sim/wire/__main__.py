@@ -58,12 +58,12 @@ def parsed(arguments: Sequence[str] | None = None) -> tuple[ClusterShape, int]:
     parser.add_argument(
         "--processes", type=int, default=_PROCESSES, metavar="N", help="of the brokers (default: %(default)s)"
     )
-    told = vars(parser.parse_args(arguments))
-    processes, quiet = told.pop("processes"), told.pop("quiet")
-    if quiet and "live_share" in told:
+    given = vars(parser.parse_args(arguments))
+    processes, quiet = given.pop("processes"), given.pop("quiet")
+    if quiet and "live_share" in given:
         parser.error("--quiet leaves no transaction live: leave out --live-share, or --quiet")
     try:
-        return (ClusterShape(**told) if quiet else ClusterShape.busy(**told)), processes
+        return (ClusterShape(**given) if quiet else ClusterShape.busy(**given)), processes
     except ValueError as error:
         parser.error(str(error))
 

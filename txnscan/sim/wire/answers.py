@@ -42,7 +42,7 @@ class Api(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The versions of an API. by_broker: whether brokers differ in their answers. kept: whether these may be kept."""
+    """The versions of an API. by_broker: whether brokers differ in their answers. kept: whether answers may be kept."""
 
     first: int
     last: int
@@ -127,7 +127,7 @@ class Answers:
 
 
 def api_versions(version: int) -> bytes:
-    """What is offered, in any version; in version 0 where the version asked for is none."""
+    """What is offered, in any version; in version 0 where the version asked for does not exist."""
     known = version <= OFFERED[Api.ApiVersions].last
     error = bytes(2) if known else _UNSUPPORTED_VERSION.to_bytes(2)
     offers = [

@@ -1,4 +1,4 @@
-"""A process with a share of the brokers. It is told what to do in lines of JSON and answers in such lines.
+"""A process with a share of the brokers. It takes orders in lines of JSON and answers in such lines.
 
     {"shape", "started_at_ms", "broker_ids"}  ->  {port by broker}     it listens
     {port by broker, of all}                  ->  {}                   it serves

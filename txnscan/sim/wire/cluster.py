@@ -78,7 +78,7 @@ class WireCluster:
 
     def stats(self) -> dict[int, BrokerStats]:
         """What each broker has been asked."""
-        answers = {int(broker_id): counts for told in self._ask("stats") for broker_id, counts in told.items()}
+        answers = {int(broker_id): counts for child in self._ask("stats") for broker_id, counts in child.items()}
         return {broker_id: BrokerStats(**answers[broker_id]) for broker_id in sorted(answers)}
 
     def reset_stats(self) -> None:

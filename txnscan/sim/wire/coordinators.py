@@ -53,7 +53,7 @@ def list_transactions(world: World, broker_id: int, version: int, request: Reade
     except re.error:
         return _NO_THROTTLE + _INVALID_REGULAR_EXPRESSION.to_bytes(2) + EMPTY + EMPTY + NO_TAGS
     listed = _of_producers(world, broker_id, producer_ids) if producer_ids else _of_broker(world, broker_id)
-    # A state that nobody knows is a filter too, which nothing passes.
+    # An unknown state is a filter too, which nothing passes.
     wanted = frozenset(states)
     passed = [
         _listed(one)

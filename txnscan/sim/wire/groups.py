@@ -56,14 +56,14 @@ def offset_fetch(world: World, broker_id: int, version: int, request: Reader) ->
 
     def topic() -> _Topic:
         if version >= _WITH_TOPIC_IDS:
-            told = request.take(16)
-            name = world.topic_names.get(told)
+            named = request.take(16)
+            name = world.topic_names.get(named)
         else:
             name = request.name()
-            told = string(name)
+            named = string(name)
         indexes = request.numbers("i")
         request.tags()
-        return told, name, indexes
+        return named, name, indexes
 
     def group() -> bytes:
         name = request.name()
@@ -99,7 +99,7 @@ def _all(world: World, group: Group | None, version: int) -> list[_Topic]:
 
 def _committed(world: World, group: Group | None, asked: _Topic) -> bytes:
     """A topic: offset -1 for what was never committed, whether or not there is such a partition."""
-    told, name, indexes = asked
+    named, name, indexes = asked
     shape = world.shape
     number = shape.topic_number(name) if name is not None else None
     ordinals = (
@@ -115,4 +115,4 @@ def _committed(world: World, group: Group | None, asked: _Topic) -> bytes:
         offset = world.committed_offset(group, ordinal)
         return _COMMITTED.pack(index, offset, shape.leader_epoch(ordinal), _NO_METADATA, 0, 0)
 
-    return told + items(map(partition, indexes)) + NO_TAGS
+    return named + items(map(partition, indexes)) + NO_TAGS

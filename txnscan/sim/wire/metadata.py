@@ -96,10 +96,10 @@ def as_in_a_java_set(names: Sequence[str]) -> list[str]:
 
 def as_in_a_scala_set(names: Iterable[str]) -> list[str]:
     """The same of an immutable `Set` of Scala's: what a broker answers topics in that it was asked for by name."""
-    told = list(dict.fromkeys(names))
-    if len(told) <= _SMALL_SET:
-        return told
-    return _as_in_a_trie(told)
+    once = list(dict.fromkeys(names))
+    if len(once) <= _SMALL_SET:
+        return once
+    return _as_in_a_trie(once)
 
 
 def _as_in_a_trie(names: Iterable[str]) -> list[str]:
@@ -127,7 +127,7 @@ def _improved(code: int) -> int:
 
 
 def metadata(world: World, topics: Topics, version: int, request: Reader) -> bytes:
-    """Versions 10 to 13, without the controller. Topics that are asked for by their ids are told to be unknown."""
+    """Versions 10 to 13, without the controller. Topics that are asked for by their ids are answered as unknown."""
 
     def wanted() -> tuple[bytes, str | None]:
         asked = request.take(16), request.string()
@@ -181,8 +181,8 @@ def describe_configs(topics: Topics, broker_id: int, request: Reader) -> bytes:
         else:
             error = _INVALID_REQUEST
             why = f"Unexpected broker id, expected {broker_id} or empty string, but received {name}"
-        told = items(setting for key, setting in settings.items() if not keys or key in keys)
-        return error.to_bytes(2) + string(why) + bytes([kind]) + string(name) + told + NO_TAGS
+        shown = items(setting for key, setting in settings.items() if not keys or key in keys)
+        return error.to_bytes(2) + string(why) + bytes([kind]) + string(name) + shown + NO_TAGS
 
     return _NO_THROTTLE + items(request.items(result) or []) + NO_TAGS
 

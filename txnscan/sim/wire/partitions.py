@@ -145,7 +145,7 @@ def list_offsets(world: World, broker_id: int, request: Reader) -> bytes:
 def fetch(world: World, broker_id: int, request: Reader) -> bytes:
     """Version 10: batches from an offset on, by the leader alone, as clients before version 11 are answered (KIP-392).
 
-    It is of before flexible versions: a list's length is a number, a string's too, and there are no tags.
+    This is no flexible version: a list's length is a number, a string's too, and there are no tags.
     """
     request.take(4 + 4 + 4)
     left = min(request.number("i"), _FETCH_BYTES_MAX)
@@ -247,7 +247,7 @@ def write_txn_markers(world: World, broker_id: int, version: int, request: Reade
 
 
 def _write(world: World, broker_id: int, key: tuple[str, int], written: Written) -> int:
-    """Writes a marker, or says why not: as `ProducerAppendInfo` checks it, and nobody asks for the start offset."""
+    """Writes a marker, or says why not, by the checks of `ProducerAppendInfo`, none of which is of the start offset."""
     held = world.held(*key)
     error = _leadership_error(world, broker_id, held, -1)
     if error or held is None:

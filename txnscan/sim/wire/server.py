@@ -104,8 +104,8 @@ class Broker:
         """An answer left, of so many bytes, or never will: 0."""
         self._in_flight[0] -= 1
         self._in_flight[1] -= api is Api.DescribeProducers
-        told = self.counts.bytes_by_api
-        told[api.name] = told.get(api.name, 0) + sent
+        sent_by_api = self.counts.bytes_by_api
+        sent_by_api[api.name] = sent_by_api.get(api.name, 0) + sent
 
     def reset_counts(self) -> None:
         """Counts from 0 again. What is in flight stays so."""
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
     def _answer(self, api: Api, frame: bytes) -> None:
         _, version, correlation_id = _HEADER.unpack_from(frame)
         body = self._broker.body(api, version, frame)
-        # The answer to ApiVersions has the header of old in all versions, because clients cannot know better yet.
+        # The answer to ApiVersions has the old header in all versions, because clients cannot know better yet.
         tags = b"" if api is Api.ApiVersions or not OFFERED[api].flexible else NO_TAGS
         self._later((_FRAME.pack(4 + len(tags) + len(body), correlation_id) + tags, body))
 
@@ -244,7 +244,7 @@ class Refused(Exception):
 
 
 async def listen(broker: Broker) -> tuple[asyncio.Server, int]:
-    """Opens a broker's port, any free one. It accepts nothing before it is told to serve."""
+    """Opens a broker's port, any free one. It accepts nothing before `start_serving` is called."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
         lambda: Connection(broker), HOST, 0, backlog=_BACKLOG, start_serving=False, reuse_address=True

@@ -169,7 +169,7 @@ class ClusterShape:
         live = partitions if "ongoing" in others else round(partitions * live_share)
         width = max(1, min(partitions_per_transaction, live))
         ongoing = others.pop("ongoing", live // width)
-        told = {
+        made = {
             "replication_factor": min(3, brokers),
             "prepared": -(-ongoing // 50),
             # The history is of the ids at rest.
@@ -182,7 +182,7 @@ class ClusterShape:
             partitions_per_transaction=width,
             transactional_ids=transactional_ids,
             groups=groups,
-            **{**told, **others},
+            **{**made, **others},
         )
 
     def __post_init__(self) -> None:

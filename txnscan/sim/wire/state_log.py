@@ -66,7 +66,7 @@ def _topics(state: str, held: Iterable[Key]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A batch with one record, and where in it that stands which differs from id to id, or from round to round."""
+    """A batch with one record, and the places in it that differ from id to id, or from round to round."""
 
     data: bytes
     name_at: int  # its digits, and the lower halves of producer ids
