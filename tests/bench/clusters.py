@@ -79,7 +79,7 @@ def wide_plan(view: ClusterView, batch_size: int | None = None) -> tuple[WideBat
 
 
 def connect_to(view: ClusterView) -> ClientFactory:
-    """How a process reaches the brokers. Connections are kept for as long as one Connect is used, as in one sweep."""
+    """How a process reaches the brokers. Connections are kept for as long as one of these is used, as in one sweep."""
     return ClientFactory(str(uuid.uuid4()), ConnectionSettings(), view.brokers)
 
 

@@ -100,7 +100,7 @@ def _on_spark(spark: SparkSession, cluster: WireCluster, view: ClusterView, batc
     tasks = spark.sparkContext.defaultParallelism * _TASKS_PER_CORE
 
     def ours() -> Work:
-        # A Connect of its own, as each sweep has.
+        # A ClientFactory of its own, as each sweep has.
         rows = SparkEngine(spark).read(ReadWide(connect_to(view)), batches, WideRow, lambda done, total: None)
         return tally(rows)
 

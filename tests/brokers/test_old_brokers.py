@@ -195,7 +195,7 @@ class FakeOld(FakeCluster):
 
 @dataclass(frozen=True)
 class ConnectToFake:
-    """Stands in for Connect."""
+    """Stands in for ClientFactory."""
 
     fake: FakeOld
     brokers: tuple[Broker, ...] = (broker(1),)

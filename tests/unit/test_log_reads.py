@@ -38,7 +38,7 @@ Record = tuple[bytes | None, bytes | None]
 
 @dataclass(frozen=True)
 class ConnectToFake:
-    """Stands in for Connect."""
+    """Stands in for ClientFactory."""
 
     fake: FakeCluster
     brokers: tuple[Broker, ...] = (broker(1),)
