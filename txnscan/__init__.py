@@ -21,8 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    __version__: str
-    from txnscan.api import NotStored, SweepResult, create_views, find_hanging, register, sweep, table
+    from txnscan.api import NotStored, SweepResult, create_views, find_hanging, sweep, table
     from txnscan.config import ConfigError, ScanConfig
     from txnscan.engine.session import SparkUnavailable
     from txnscan.errors import TxnscanError
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
     from txnscan.resolve.run import apply_to as apply
     from txnscan.resolve.run import plan_sweep as plan
     from txnscan.sim.predict import Planned, Prediction, predict
+    from txnscan.spark_source import register
     from txnscan.store.selection import Stale
+    from txnscan.version import __version__
 
 _HOMES = {
     "Applied": "txnscan.resolve.run",
@@ -53,12 +54,13 @@ _HOMES = {
     "Stale": "txnscan.store.selection",
     "SweepResult": "txnscan.api",
     "TxnscanError": "txnscan.errors",
+    "__version__": "txnscan.version",
     "apply": "txnscan.resolve.run",
     "create_views": "txnscan.api",
     "find_hanging": "txnscan.api",
     "plan": "txnscan.resolve.run",
     "predict": "txnscan.sim.predict",
-    "register": "txnscan.api",
+    "register": "txnscan.spark_source",
     "sweep": "txnscan.api",
     "table": "txnscan.api",
 }
@@ -95,21 +97,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when first used: executors and `--help` need none of them."""
-    if name == "__version__":
-        return _version()
+    """The public names, imported when first used: executors and `--help` need none of them, and looking up the version
+    takes a fifth of a second, in which Ctrl-C would leave a traceback.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module 'txnscan' has no attribute '{name}'")
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), _CALLED.get(name, name))
-
-
-def _version() -> str:
-    # Looked up only when asked for: it takes a fifth of a second, in which Ctrl-C would leave a traceback.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("txnscan")
-    except PackageNotFoundError:  # a checkout or a zip shipped to executors, not an installed package
-        return "0+unknown"

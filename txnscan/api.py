@@ -168,15 +168,6 @@ def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
     return {view.name: view_name(view, location, in_catalog) for view in VIEWS}
 
 
-def register(spark: SparkSession) -> None:
-    """Makes a sweep a data source of this session: `spark.read.format("kafka_transactions")`, and `readStream`, whose
-    micro-batches are a sweep each. Its options and columns are in `txnscan.spark_source`.
-    """
-    from txnscan.spark_source import KafkaTransactions
-
-    spark.dataSource.register(KafkaTransactions)
-
-
 def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: History | None = None) -> Scan:
     """A sweep with the same proof, read in threads of this process: no Spark, no tables. history: what earlier sweeps
     left. Raises as `sweep` does.

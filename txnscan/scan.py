@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from txnscan import __version__
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_owner_pattern, printable
 from txnscan.engine import Engine
 from txnscan.evidence.cluster import Cluster
@@ -45,6 +44,7 @@ from txnscan.model import (
     Verdict,
     duration,
 )
+from txnscan.version import __version__
 
 
 def scan(

@@ -23,6 +23,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from txnscan.api import new_sweep_id, sweep_once
@@ -185,3 +186,10 @@ def _new_id() -> str:
 def _begun_ms(sweep_id: str) -> int:
     """The time in the id of a sweep (RFC 9562, version 7)."""
     return int(sweep_id.replace("-", "")[:12], 16)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes a sweep a data source of this session: `spark.read.format("kafka_transactions")`, and `readStream`, whose
+    micro-batches are a sweep each. See the module for its options and columns.
+    """
+    spark.dataSource.register(KafkaTransactions)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 Work = Mapping[str, int]
 _WIDTH = 140
 # What Python's workers are forked from, on this machine and elsewhere.
-_DAEMONS = (["-m", "txnscan.engine.daemon"], ["-m", "pyspark.daemon"])
+_DAEMONS = (["-m", "txnscan.evidence.daemon"], ["-m", "pyspark.daemon"])
 
 
 @dataclass(frozen=True)

@@ -48,11 +48,26 @@ IMPURE_HOMES = (
     *("evidence.cluster", "evidence.log_reads", "evidence.reads", "evidence.tasks"),
     *("offline.disk", "offline.reading", "offline.replica"),
 )
+# From the top down: what imports only what stands below it. Those of one line do not import each other.
+FLOORS = (
+    ("__main__",),
+    ("__init__", "cli"),
+    ("demo", "spark_source"),
+    ("api", "watch"),
+    ("report", "sim"),
+    ("resolve",),
+    ("ask", "check", "offline", "scan"),
+    ("evidence", "store"),
+    ("engine", "files"),
+    ("config",),
+    ("findings", "judge", "kafka"),
+    ("clock", "errors", "model", "version"),
+)
 # What listens, for Prometheus.
 WATCHED = "watch/endpoint.py"
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (
-    *("engine/spark.py", "engine/daemon.py", "engine/nodes.py", "engine/session.py", "engine/jvm.py"),
+    *("engine/spark.py", "evidence/daemon.py", "engine/nodes.py", "engine/session.py", "engine/jvm.py"),
     *("store/spark.py", "spark_source.py"),
 )
 # What is worth numpy, and done without where it is not installed.
@@ -62,6 +77,7 @@ ARROW_HOMES = (
     *(
         "engine/",
         "spark_source.py",
+        "evidence/daemon.py",
         "store/delta.py",
         "store/delta_rs.py",
         "store/history.py",
@@ -167,6 +183,25 @@ def test_what_reads_gives_failures_as_data_and_does_not_know_who_asks() -> None:
         if file.startswith(("evidence/", "ask/", "engine/", "judge/", "scan.py"))
     }
     assert {file: functions for file, functions in taking.items() if functions} == ASKED_BY_SOMEBODY
+
+
+def test_no_import_runs_up() -> None:
+    """Whenever it is made, for types too: what stands above is about what stands below, and never the reverse."""
+    floors = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+    assert floors.keys() == {room_of(file) for file in files()}
+
+    def imported(one: Import) -> str:
+        _, _, below = one.module.partition(".")
+        room = below.partition(".")[0]
+        return room if room in floors else "__init__"
+
+    ours = [(one, room_of(one.file), imported(one)) for one in imports() if one.is_of("txnscan")]
+    assert [one for one, room, below in ours if room != below and floors[room] >= floors[below]] == []
+
+
+def room_of(file: str) -> str:
+    """The folder or the module at the top of the package."""
+    return file.partition("/")[0].removesuffix(".py")
 
 
 def test_only_the_kafka_folder_the_demo_and_the_simulators_encoder_import_the_kafka_library() -> None:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from txnscan.engine.java import DELTA, jar_directory
-from txnscan.engine.prepare import prepare_spark
 from txnscan.engine.session import _SEARCHED_FIRST, launch_arguments, local_settings, spark_archive
+from txnscan.store.prepare import prepare_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,10 +103,10 @@ def test_workers_of_this_machine_are_forked_from_a_process_of_this_package(spark
             yield pa.record_batch([pa.array([command] * batch.num_rows)], names=["command"])
 
     rows = spark.range(0, 2, 1, 2).mapInArrow(parents, "command string").collect()
-    assert [row["command"].split("\0")[1:3] for row in rows] == [["-m", "txnscan.engine.daemon"]] * 2
+    assert [row["command"].split("\0")[1:3] for row in rows] == [["-m", "txnscan.evidence.daemon"]] * 2
 
 
 def test_that_process_has_imported_what_a_worker_would() -> None:
-    code = "import txnscan.engine.daemon, sys; print(*sys.modules)"
+    code = "import txnscan.evidence.daemon, sys; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"txnscan.evidence.tasks", "txnscan.judge.rules", "kafka", "pyarrow", "pandas"} <= set(imported)

@@ -33,6 +33,7 @@ from txnscan.demo.jars import kafka_jars
 from txnscan.engine.java import find_java
 from txnscan.kafka import jks
 from txnscan.kafka.client_configs import ADMIN, KNOWN, PRODUCER_AND_CONSUMER, nearest
+from txnscan.kafka.configuration import configuration
 from txnscan.kafka.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.oauth import TokenFailed
 from txnscan.kafka.properties import (
@@ -198,7 +199,7 @@ def test_user_and_password_are_read_from_the_jaas_configuration(
 ) -> None:
     found = connection_settings({**SASL, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas})
     assert (found.sasl_username, found.sasl_password) == ("alice", password), why
-    assert found.client_configs()["sasl_plain_password"] == password
+    assert configuration(found)["sasl_plain_password"] == password
 
 
 def test_a_password_whose_quote_does_not_end_is_refused() -> None:
@@ -620,7 +621,7 @@ def gssapi(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_gssapi_asks_for_a_ticket_of_the_brokers_service(gssapi: Any, more: dict[str, str]) -> None:
     settings = connection_settings({**KERBEROS, **more})
     assert (settings.sasl_mechanism, settings.kerberos_service) == ("GSSAPI", "kafka")
-    configs = settings.client_configs()
+    configs = configuration(settings)
     mechanism = get_sasl_mechanism("GSSAPI")(host="broker-1.test", **configs)
     assert gssapi.asked == ["kafka@broker-1.test"] and mechanism.auth_bytes() == b"ticket"
     gssapi.error = "No Kerberos credentials available"

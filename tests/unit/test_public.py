@@ -11,7 +11,7 @@ import txnscan
 
 
 def test_every_public_name_is_there() -> None:
-    assert sorted(txnscan.__all__) == sorted({*txnscan._HOMES, "__version__"})
+    assert sorted(txnscan.__all__) == sorted(txnscan._HOMES)
     assert all(getattr(txnscan, name) is not None for name in txnscan.__all__)
 
 

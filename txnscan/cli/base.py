@@ -44,7 +44,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from txnscan import __version__
+        from txnscan.version import __version__
 
         typer.echo(f"txnscan {__version__}")
         raise typer.Exit

@@ -16,8 +16,8 @@ def prepare() -> None:
     `prepare` after either was updated.
     """
     with errors_in_one_line():
-        from txnscan.engine.prepare import prepare_spark
         from txnscan.engine.session import require_pyspark
+        from txnscan.store.prepare import prepare_spark
 
         require_pyspark()
         note(f"sweeps through Spark start with what is in {prepare_spark(note)}")

@@ -17,7 +17,7 @@ from txnscan.demo.jars import OLD_KAFKA_VERSION, java, kafka_jars
 from txnscan.demo.node import kafka_archive
 from txnscan.demo.producer import Producer
 from txnscan.engine.java import JavaError
-from txnscan.engine.prepare import prepare_spark
+from txnscan.store.prepare import prepare_spark
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txnscan import __version__
 from txnscan.engine.scratch import own_directory
+from txnscan.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -105,7 +105,7 @@ def _in_one_jvm(delta: Sequence[Path]) -> dict[str, str]:
     first = [jar for name in _SEARCHED_FIRST for jar in jars if jar.name.startswith(name)]
     return {
         "spark.driver.extraClassPath": os.pathsep.join(map(str, (*first, *delta))),
-        "spark.python.daemon.module": "txnscan.engine.daemon",
+        "spark.python.daemon.module": "txnscan.evidence.daemon",
     }
 
 
@@ -168,7 +168,7 @@ def _choose_python(master: str) -> None:
     the user named.
     """
     if in_one_jvm(master):
-        # Workers are forked from `daemon.py`, and not every Python that a user may have named has this package.
+        # Workers are forked from `evidence/daemon.py`, and not every Python that a user may name has this package.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     elif master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

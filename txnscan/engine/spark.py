@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -29,10 +29,8 @@ from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
 from txnscan.judge.rules import judge_observation
 from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBatch, WideRow
 
-if TYPE_CHECKING:
-    from txnscan.offline.model import Replica, ReplicaFiles
-    from txnscan.offline.reading import ReadOne, Spread
-
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 # The fewest rows that leave an executor in one record batch, except for the last one.
 _ROWS_TOGETHER = 1_000
 _POLL_S = 0.5
@@ -155,36 +153,40 @@ class SparkEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
-    """The files of a replica, as a lane of their own."""
+class _File:
+    """What is read on its own, such as the files of a replica, as a lane of its own."""
 
     lane: int
     size: int
-    files: ReplicaFiles
+    file: Any
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadFiles:
-    """What was read from them, pickled, with their number among the files."""
+class _Read:
+    """What was read from it, pickled, with its place among the others."""
 
     number: int
-    replica: bytes
+    result: bytes
 
 
-def spread_files(spark: SparkSession, on_progress: OnProgress) -> Spread:
-    """Reads the files of replicas on the executors of a session, which must find them at the same paths. See
-    `offline.reading.Spread`. Every result is in the driver before the first is returned.
+def spread_files(
+    spark: SparkSession, on_progress: OnProgress
+) -> Callable[[Callable[[Item], Result], Sequence[Item], Sequence[int]], Iterator[tuple[int, Result]]]:
+    """Calls a function on each of some files on the executors of a session, which must find them at the same paths.
+    What it returns is `offline.reading.Spread`. Every result is in the driver before the first is returned.
     """
     engine = SparkEngine(spark)
 
-    def spread(read: ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]) -> Iterator[tuple[int, Replica]]:
-        batches = [_Files(number, max(sizes[number], 1), one) for number, one in enumerate(files)]
+    def spread(
+        read: Callable[[Item], Result], files: Sequence[Item], sizes: Sequence[int]
+    ) -> Iterator[tuple[int, Result]]:
+        batches = [_File(number, max(sizes[number], 1), one) for number, one in enumerate(files)]
 
-        def read_one(batch: _Files) -> Iterator[_ReadFiles]:
-            yield _ReadFiles(batch.lane, pickle.dumps(read(batch.files)))
+        def read_one(batch: _File) -> Iterator[_Read]:
+            yield _Read(batch.lane, pickle.dumps(read(batch.file)))
 
-        for row in engine.read(read_one, batches, _ReadFiles, on_progress):
-            yield row.number, pickle.loads(row.replica)  # noqa: S301  this session's own executor pickled it
+        for row in engine.read(read_one, batches, _Read, on_progress):
+            yield row.number, pickle.loads(row.result)  # noqa: S301  this session's own executor pickled it
 
     return spread
 

@@ -23,6 +23,7 @@ from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
+from txnscan.kafka.configuration import configuration
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.frames import api_name
@@ -102,7 +103,7 @@ class Client:
         self.settings = settings
         self._monotonic_s = monotonic_s
         self._sleep = sleep
-        self._configs = {**settings.client_configs(), "proxy_url": _Sockets.URL}
+        self._configs = {**configuration(settings), "proxy_url": _Sockets.URL}
         self._net = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
         self._net.start()
         self._lock = threading.Lock()

@@ -7,12 +7,8 @@ import ssl
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
-
-# A DescribeProducers answer over a million producers is about 37 MB; kafka-python's own limit is 1 MB.
-_RECEIVE_BYTES_MAX = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +61,6 @@ class OAuthSettings:
     urlencoded: bool = False
     extensions: tuple[tuple[str, str], ...] = ()
 
-    def provider(self) -> Any:
-        """The token provider for kafka-python."""
-        from txnscan.kafka.oauth import Tokens
-
-        return Tokens(self)
-
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
@@ -95,23 +85,3 @@ class ConnectionSettings:
     def principal(self) -> str:
         """The principal that brokers most likely see: for advice only, as brokers may map names in their own ways."""
         return UNKNOWN_PRINCIPAL if self.sasl_username is None else f"User:{self.sasl_username}"
-
-    def client_configs(self) -> dict[str, Any]:
-        """The same as kafka-python's configuration."""
-        if self.kerberos_service is not None:
-            import txnscan.kafka.kerberos  # noqa: F401  registers its mechanism in the place of kafka-python's
-        return {
-            "client_id": self.client_id,
-            "client_software_name": "txnscan",
-            "request_timeout_ms": self.request_timeout_ms,
-            "socket_connection_setup_timeout_ms": self.connection_setup_timeout_ms,
-            "socket_connection_setup_timeout_max_ms": self.connection_setup_timeout_ms,
-            "receive_message_max_bytes": _RECEIVE_BYTES_MAX,
-            "security_protocol": self.security_protocol,
-            "ssl_context": self.tls.context() if self.tls is not None else None,
-            "sasl_mechanism": self.sasl_mechanism,
-            "sasl_plain_username": self.sasl_username,
-            "sasl_plain_password": self.sasl_password,
-            **({"sasl_kerberos_service_name": self.kerberos_service} if self.kerberos_service is not None else {}),
-            **({"sasl_oauth_token_provider": self.oauth.provider()} if self.oauth is not None else {}),
-        }

@@ -14,13 +14,13 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from txnscan import __version__
 from txnscan.config import printable
 from txnscan.model import TransactionKey, Verdict, duration, plural
 from txnscan.report.charts import sweeps_chart
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
 from txnscan.report.plain import utc
 from txnscan.store.schema import epoch_ms, timestamp
+from txnscan.version import __version__
 
 Row = Mapping[str, Any]
 # Most urgent first; healthy transactions are only counted.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from txnscan import __version__
 from txnscan.config import printable
 from txnscan.findings import Scan
 from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, ScanError, State, Verdict, duration, plural
@@ -23,6 +22,7 @@ from txnscan.report.json import scan_object
 from txnscan.report.plain import iso_utc, utc
 from txnscan.report.table import print_text, print_transactions
 from txnscan.store.schema import timestamp
+from txnscan.version import __version__
 
 if TYPE_CHECKING:
     from txnscan.offline.judging import OpenInFiles

@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from txnscan import __version__
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.evidence.agreement import Unagreed
@@ -48,6 +47,7 @@ from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
 from txnscan.resolve.plan import Action, Plan
 from txnscan.store.schema import incident_id
+from txnscan.version import __version__
 
 FORCE = "--force"
 # Where nothing is known of a transaction but what the user says.

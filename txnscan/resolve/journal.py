@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from txnscan import __version__
 from txnscan.clock import wall_clock_ms
 from txnscan.model import KnownOutcome, TransactionKey
 from txnscan.resolve.apply import Attempt, JournalLost, Status
@@ -21,6 +20,7 @@ from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.store.delta import By, Is, IsNot, Row
 from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
 from txnscan.store.tables import Tables, known_outcome
+from txnscan.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

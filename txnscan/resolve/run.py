@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txnscan import __version__
 from txnscan.ask.transactions import Transaction
 from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig
@@ -22,6 +21,7 @@ from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
 from txnscan.resolve.terminate import Terminated, terminate
 from txnscan.store.open import open_tables
 from txnscan.store.selection import Stale, began_ms, find_sweep, stale
+from txnscan.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from txnscan import __version__
 from txnscan.ask.transactions import Transaction
 from txnscan.config import ConfigError
 from txnscan.errors import ExitStatus, TxnscanError
@@ -29,6 +28,7 @@ from txnscan.kafka.init_producer_id import Fenced
 from txnscan.model import TRANSACTION_STATE_TOPIC, Outcome, Permission, State, duration, plural
 from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
 from txnscan.resolve.plan import Action, Plan
+from txnscan.version import __version__
 
 # The coordinator's answers while it ends the transaction, loads, or moves: it is asked again.
 _AGAIN = (

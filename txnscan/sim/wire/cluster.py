@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-import txnscan
 from txnscan.clock import wall_clock_ms
 from txnscan.sim.wire.shape import ClusterShape
 from txnscan.sim.wire.world import HOST
@@ -108,7 +107,7 @@ class _Child:
     """A process with some of the brokers."""
 
     def __init__(self) -> None:
-        root = str(Path(txnscan.__file__).parents[1])
+        root = str(Path(__file__).parents[3])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         # A session of its own: Ctrl-C is for whoever started it, who then closes it.
         self._process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """`txnscan prepare`: fetches and makes in advance what a local Spark session needs.
 
 The class data archive is made by a session that does what a sweep does, in a process of its own:
-`python -m txnscan.engine.prepare` with the options of its JVM.
+`python -m txnscan.store.prepare` with the options of its JVM.
 """
 
 from __future__ import annotations

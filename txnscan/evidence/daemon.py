@@ -3,7 +3,7 @@ already what each of them would import, which takes a worker longer than reading
 
 Spark's own daemon imports nothing, since no thread may run in it that does not handle forks. These imports start two
 threads, of OpenBLAS and of Arrow's allocator, which do. The setting is made where this package is installed beside
-Spark (`session.py`).
+Spark (`engine/session.py`).
 """
 
 import pandas  # noqa: F401  which pyarrow imports when it first makes a table

@@ -1,0 +1,33 @@
+"""The settings of a connection as kafka-python's configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.oauth import Tokens
+
+# A DescribeProducers answer over a million producers is about 37 MB; kafka-python's own limit is 1 MB.
+_RECEIVE_BYTES_MAX = 512 * 1024 * 1024
+
+
+def configuration(settings: ConnectionSettings) -> dict[str, Any]:
+    """What kafka-python's connection manager takes. Raises ssl.SSLError or ValueError where PEM text is unusable."""
+    if settings.kerberos_service is not None:
+        import txnscan.kafka.kerberos  # noqa: F401  registers its mechanism in the place of kafka-python's
+    kerberos, oauth = settings.kerberos_service, settings.oauth
+    return {
+        "client_id": settings.client_id,
+        "client_software_name": "txnscan",
+        "request_timeout_ms": settings.request_timeout_ms,
+        "socket_connection_setup_timeout_ms": settings.connection_setup_timeout_ms,
+        "socket_connection_setup_timeout_max_ms": settings.connection_setup_timeout_ms,
+        "receive_message_max_bytes": _RECEIVE_BYTES_MAX,
+        "security_protocol": settings.security_protocol,
+        "ssl_context": settings.tls.context() if settings.tls is not None else None,
+        "sasl_mechanism": settings.sasl_mechanism,
+        "sasl_plain_username": settings.sasl_username,
+        "sasl_plain_password": settings.sasl_password,
+        **({"sasl_kerberos_service_name": kerberos} if kerberos is not None else {}),
+        **({"sasl_oauth_token_provider": Tokens(oauth)} if oauth is not None else {}),
+    }
