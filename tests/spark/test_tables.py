@@ -457,6 +457,16 @@ def test_tables_of_an_earlier_revision_get_the_constraints_and_properties_of_thi
     assert [DeltaTable(f"{location}/{table.name}").version() for table in TABLES] == before
 
 
+def test_two_sweeps_may_renew_the_tables_at_the_same_time(opens: Opens, tables: Tables, location: str) -> None:
+    tables.delta.renew(OPEN_TRANSACTIONS, Renewal(["verdict_known"], {"verdict_known": "verdict = 'hanging'"}, {}))
+    tables.delta.renew(SWEEPS, Renewal([], {}, {REVISION_PROPERTY: "0"}))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: opens(location).create(), range(2)))
+    tables.create()
+    tables.write(scan(ONGOING, store_all=True))
+    assert [row["verdict"] for row in tables.read(OPEN_TRANSACTIONS, "sweep-1")] == ["ongoing"]
+
+
 def test_tables_of_a_later_revision_are_written_and_left_as_they_are(tables: Tables) -> None:
     wider = {"step_known": "step <> 'nothing'"}
     tables.delta.renew(RESOLUTIONS, Renewal(["step_known"], wider, {}))

@@ -166,9 +166,12 @@ class Tables:
         try:
             if renewal:
                 self.delta.renew(table, renewal)
-        except Exception:
-            # Another sweep may have done so at the same time.
-            if Renewal.of(table, self.delta.properties(table)):
+        except Exception as error:
+            # Another sweep may have done so at the same time. That a condition is written otherwise says nothing:
+            # delta-rs does not store it as it was given.
+            left = Renewal.of(table, self.delta.properties(table))
+            absent = left.constraints.keys() - set(left.dropped)
+            if self.delta.is_conflict(error) or left.properties or absent:
                 raise
 
     def _check_unused(self, absent: Sequence[Table]) -> None:
