@@ -7,13 +7,14 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit lint types check prove mutants bench lock clean
+.PHONY: help setup demo test test-unit wording lint types check prove mutants bench lock clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
 	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
 	@echo "make test         the whole test suite, and its slowest tests (ARGS=... passes options on)"
 	@echo "make test-unit    the part of it that needs neither brokers nor Spark: a minute"
+	@echo "make wording      renew the sentences that tests compare messages with (tests/__snapshots__)"
 	@echo "make check        test, lint and types"
 	@echo "make prove        about two hours: a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
@@ -42,6 +43,11 @@ test: setup
 # What needs neither brokers nor Spark nor a process of its own.
 test-unit: setup
 	@$(BIN)/python -m pytest -n $(WORKERS) -q tests/unit $(ARGS)
+
+# Writes anew what tests compare sentences with; the diff shows what changed.
+wording: setup
+	@rm -f tests/__snapshots__/wording.ambr
+	@$(BIN)/python -m pytest -q -m wording --snapshot-update $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -20,6 +20,9 @@ from txnscan.demo.story import Scene, plant_all
 from txnscan.store.open import open_tables
 from txnscan.store.tables import Tables
 
+# Every test may ask for it.
+pytest_plugins = ("tests.wording",)
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -42,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """A shell has what it starts in the background ignore Ctrl-C, and that is handed on; tests send it to children."""
     for room, needs in ROOMS.items():
         config.addinivalue_line("markers", f"{room}: {needs}")
+    config.addinivalue_line("markers", "wording: compares sentences with tests/__snapshots__/wording.ambr")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -77,6 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test is marked by its folder. What is planted comes first: its live transactions end after 15 minutes."""
     for item in items:
         item.add_marker(item.path.parent.name)
+        if "wording" in item.fixturenames:  # type: ignore[attr-defined]
+            item.add_marker("wording")
     items.sort(key=lambda item: (not _uses_planted(item.path), item.path.stem not in _LONG))
 
 
