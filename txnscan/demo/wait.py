@@ -12,23 +12,41 @@ from txnscan.kafka.errors import RequestFailed
 T = TypeVar("T")
 
 _POLL_S = 0.05
+# The most that a call of the condition spends of the timeout. Shorter than a request to a broker that is down may
+# take: a wait of 60 s for such a broker lasts six minutes at most.
+_CALL_S_MAX = 5.0
 
 
-def wait_until(condition: Callable[[], T | None], what: str, timeout_s: float = 60.0, *, every_s: float = _POLL_S) -> T:
-    """The first truthy answer of `condition`, asked again and again, with a pause of `every_s` in between.
+def wait_until(
+    condition: Callable[[], T | None],
+    what: str,
+    timeout_s: float = 60.0,
+    *,
+    every_s: float = _POLL_S,
+    monotonic_s: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Call `condition` every `every_s` seconds, and return its first truthy answer.
 
-    A RequestFailed counts as "not yet": brokers come and go here. Raises DemoError, saying `what` did not happen,
-    when the time is up.
+    A RequestFailed counts as "not yet": brokers come and go here. Raises DemoError, which names `what`, when
+    `timeout_s` is spent.
+
+    The deadline counts ticks, not the clock: a pause spends at most twice `every_s`, and a call of the condition at
+    most five seconds. A machine that stood still does not end the wait, and the wait can last longer than `timeout_s`.
+    If every call takes t seconds and t > 5, it lasts up to t / 5 times as long.
     """
-    deadline_s = time.monotonic() + timeout_s
-    last_error = ""
+    spent_s = 0.0
     while True:
+        called_s = monotonic_s()
+        last_error = ""
         try:
             if answer := condition():
                 return answer
-            last_error = ""
         except RequestFailed as failed:
             last_error = f" ({failed.error})"
-        if time.monotonic() >= deadline_s:
+        returned_s = monotonic_s()
+        spent_s += min(returned_s - called_s, _CALL_S_MAX)
+        if spent_s >= timeout_s:
             raise DemoError(f"waited {timeout_s:.0f} s in vain until {what}{last_error}")
-        time.sleep(every_s)
+        sleep(every_s)
+        spent_s += min(monotonic_s() - returned_s, 2 * every_s)
