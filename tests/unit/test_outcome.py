@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import NOW_MS, judged, observation, view
+from tests.cases import Cases
 from txnscan.evidence.transaction_log import tombstone
 from txnscan.judge.outcome import (
     TOGETHER,
@@ -28,6 +29,9 @@ from txnscan.judge.outcome import (
     with_outcome,
 )
 from txnscan.model import CoordinatorView, Key, KnownOutcome, LoggedTransaction, Observation, Outcome, Siblings, State
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 P, Q = ("p", 0), ("q", 0)
 V1, V2 = 0, 2
@@ -94,7 +98,6 @@ class Case:
     why: str
     logged: Sequence[LoggedTransaction | None]
     expected: Outcome
-    said: str
     o: dict[str, Any] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
 
@@ -105,252 +108,160 @@ LATER = ("a field of tag 3",)
 NO_MORE = tombstone(0, 0, "X")
 MARKED = {"coordinator_epoch": 0}
 BEFORE = [empty(2), empty(3)]
-NOTHING_OF_IT = "never with this partition"
-NOT_OVER = "does not show that epoch 3 is over"
-NOT_BACK = "does not reach back to before epoch 3"
 
 CASES = (
     # transactions v2: an epoch has one transaction
     Case(
-        "v2: the one transaction of its epoch was committed with this partition",
-        [*BEFORE, *v2(COMMIT, P)],
-        COMMITTED,
-        "'X' committed its transaction of epoch 3 with this partition, which has no marker of it",
+        "v2: the one transaction of its epoch was committed with this partition", [*BEFORE, *v2(COMMIT, P)], COMMITTED
     ),
     Case(
         "v2: a marker of an earlier transaction says nothing of this one",
         [*v2(COMMIT, P, epoch=2), *v2(COMMIT, P)],
         COMMITTED,
-        "committed its transaction of epoch 3",
         MARKED,
     ),
-    Case("v2: a commit without this partition", [*BEFORE, *v2(COMMIT, Q)], NOT, NOTHING_OF_IT),
-    Case("v2: another partition of the topic is another", [*BEFORE, *v2(COMMIT, ("p", 1))], NOT, NOTHING_OF_IT),
-    Case("v2: an abort", [*BEFORE, *v2(ABORT, P)], NOT, "'X' aborted its transaction of epoch 3 on this partition"),
+    Case("v2: a commit without this partition", [*BEFORE, *v2(COMMIT, Q)], NOT),
+    Case("v2: another partition of the topic is another", [*BEFORE, *v2(COMMIT, ("p", 1))], NOT),
+    Case("v2: an abort", [*BEFORE, *v2(ABORT, P)], NOT),
     Case(
         "v2: the commit of the next epoch is of the next transaction",
         [*BEFORE, *v2(ABORT, P), *v2(COMMIT, P, epoch=4)],
         NOT,
-        "aborted its transaction of epoch 3",
     ),
     Case(
         "v2: the commit of the epoch before stands at this one and is not of it",
         [*v2(COMMIT, P, epoch=2), *v2(ABORT, P)],
         NOT,
-        "aborted its transaction of epoch 3",
     ),
     Case(
         "v2: that commit alone, after which a new instance takes the next epoch",
         [*v2(COMMIT, P, epoch=2), empty(4)],
         NOT,
-        "never committed anything at epoch 3",
     ),
-    Case(
-        "v2: that commit alone, after which anything may still come",
-        v2(COMMIT, P, epoch=2),
-        UNKNOWN,
-        "the transaction log of 'X' does not show that epoch 3 is over",
-    ),
+    Case("v2: that commit alone, after which anything may still come", v2(COMMIT, P, epoch=2), UNKNOWN),
     Case(
         "v2: a commit that is not complete may have timed out, and an abort may follow",
         [*BEFORE, *v2(COMMIT, P)[:2]],
         MAYBE,
-        "ends with a decision that is not complete",
     ),
-    Case(
-        "v2: an abort that is not complete neither",
-        [*BEFORE, *v2(ABORT, P)[:2]],
-        UNKNOWN,
-        "ends with a decision that is not complete",
-    ),
+    Case("v2: an abort that is not complete neither", [*BEFORE, *v2(ABORT, P)[:2]], UNKNOWN),
     Case(
         "v2: a transaction grows partition by partition, and counts as it stood at its end",
         [*BEFORE, ongoing(3, Q), ongoing(3, Q, P), *v2(COMMIT, Q, P)[1:]],
         COMMITTED,
-        "committed its transaction",
     ),
     Case(
         "v2: an abort before anything was added is not of what the next transaction wrote",
         [empty(2), prepare(ABORT, 3, client=V2), complete(ABORT, 3, client=V2), *v2(COMMIT, P)],
         COMMITTED,
-        "committed its transaction of epoch 3",
     ),
     # transactions v1: an epoch has many
-    Case(
-        "v1: the one commit of its epoch, and the partition never had a marker",
-        [*BEFORE, *v1(COMMIT, P)],
-        COMMITTED,
-        "committed its transaction of epoch 3 with this partition",
-    ),
-    Case(
-        "v1: the same with a marker, which may be that of this commit",
-        [*BEFORE, *v1(COMMIT, P)],
-        MAYBE,
-        "under transactions v1 that need not be this data",
-        MARKED,
-    ),
-    Case("v1: a commit without this partition", [*BEFORE, *v1(COMMIT, Q), empty(4)], NOT, NOTHING_OF_IT),
-    Case("v1: an abort", [*BEFORE, *v1(ABORT, P), empty(4)], NOT, "aborted its transaction"),
-    Case("v1: the same, after which anything may come", [*BEFORE, *v1(ABORT, P)], UNKNOWN, NOT_OVER),
-    Case("v1: an abort, and a marker before", [*BEFORE, *v1(ABORT, P), empty(4)], NOT, "aborted its", MARKED),
-    Case(
-        "v1: nothing was ever decided at its epoch",
-        [*BEFORE, empty(4)],
-        NOT,
-        "'X' never committed anything at epoch 3",
-    ),
+    Case("v1: the one commit of its epoch, and the partition never had a marker", [*BEFORE, *v1(COMMIT, P)], COMMITTED),
+    Case("v1: the same with a marker, which may be that of this commit", [*BEFORE, *v1(COMMIT, P)], MAYBE, MARKED),
+    Case("v1: a commit without this partition", [*BEFORE, *v1(COMMIT, Q), empty(4)], NOT),
+    Case("v1: an abort", [*BEFORE, *v1(ABORT, P), empty(4)], NOT),
+    Case("v1: the same, after which anything may come", [*BEFORE, *v1(ABORT, P)], UNKNOWN),
+    Case("v1: an abort, and a marker before", [*BEFORE, *v1(ABORT, P), empty(4)], NOT, MARKED),
+    Case("v1: nothing was ever decided at its epoch", [*BEFORE, empty(4)], NOT),
     Case(
         "v1: a commit and then an abort, both with this partition, which missed both",
         [*BEFORE, *v1(COMMIT, P), *v1(ABORT, P)],
         MAYBE,
-        "need not be this data",
     ),
-    Case(
-        "v1: the other way round",
-        [*BEFORE, *v1(ABORT, P), *v1(COMMIT, P)],
-        MAYBE,
-        "need not be this data",
-    ),
+    Case("v1: the other way round", [*BEFORE, *v1(ABORT, P), *v1(COMMIT, P)], MAYBE),
     Case(
         "v1: a commit with it, and a fenced abort without it, while it had no marker",
         [*BEFORE, *v1(COMMIT, P), *v1(ABORT, Q, raised=1)],
         COMMITTED,
-        "committed its transaction of epoch 3",
     ),
-    Case(
-        "v1: the same after a marker",
-        [*BEFORE, *v1(COMMIT, P), *v1(ABORT, Q, raised=1)],
-        MAYBE,
-        "need not be this data",
-        MARKED,
-    ),
-    Case(
-        "v1: a commit with it and a fenced abort with it",
-        [*BEFORE, *v1(COMMIT, P), *v1(ABORT, P, raised=1)],
-        MAYBE,
-        "need not be this data",
-    ),
+    Case("v1: the same after a marker", [*BEFORE, *v1(COMMIT, P), *v1(ABORT, Q, raised=1)], MAYBE, MARKED),
+    Case("v1: a commit with it and a fenced abort with it", [*BEFORE, *v1(COMMIT, P), *v1(ABORT, P, raised=1)], MAYBE),
     Case(
         "v1: a fenced abort alone, by brokers that raise the epoch twice",
         [*BEFORE, *v1(ABORT, P, raised=2, client=V2)],
         NOT,
-        "aborted its transaction of epoch 3",
     ),
     Case(
         "v1: a commit at another epoch is not of it",
         [*v1(COMMIT, P, epoch=2), empty(3), *v1(ABORT, P), empty(4), *v1(COMMIT, P, epoch=4)],
         NOT,
-        "aborted its transaction of epoch 3",
     ),
     Case(
         "an upgrade in the midst of an epoch: its last transaction is of v2 and not its only one",
         [*BEFORE, *v1(ABORT, P), *v2(COMMIT, P)],
         MAYBE,
-        "need not be this data",
         MARKED,
     ),
     # what is left of the log
-    Case(
-        "a suffix that begins with a commit at this epoch",
-        v1(COMMIT, P)[1:],
-        MAYBE,
-        NOT_BACK,
-    ),
-    Case("a suffix that begins with the transaction itself", v2(COMMIT, P), MAYBE, NOT_BACK),
-    Case("a suffix that begins with its decision", v2(COMMIT, P)[1:], MAYBE, NOT_BACK),
-    Case("a suffix without a commit", v1(ABORT, P), UNKNOWN, NOT_BACK),
-    Case("a suffix that begins with the completion at this epoch", v1(ABORT, P)[2:], UNKNOWN, NOT_BACK),
-    Case("a suffix that begins with an Empty that may be written again", [empty(3), *v1(ABORT, P)], UNKNOWN, NOT_BACK),
-    Case("the same by a v2 client", [empty(3, client=V2), *v2(ABORT, P)], UNKNOWN, NOT_BACK),
+    Case("a suffix that begins with a commit at this epoch", v1(COMMIT, P)[1:], MAYBE),
+    Case("a suffix that begins with the transaction itself", v2(COMMIT, P), MAYBE),
+    Case("a suffix that begins with its decision", v2(COMMIT, P)[1:], MAYBE),
+    Case("a suffix without a commit", v1(ABORT, P), UNKNOWN),
+    Case("a suffix that begins with the completion at this epoch", v1(ABORT, P)[2:], UNKNOWN),
+    Case("a suffix that begins with an Empty that may be written again", [empty(3), *v1(ABORT, P)], UNKNOWN),
+    Case("the same by a v2 client", [empty(3, client=V2), *v2(ABORT, P)], UNKNOWN),
     Case(
         "a new producer id, whose first Empty is the first",
         [empty(0), *v1(ABORT, P, epoch=0), empty(1)],
         NOT,
-        "aborted",
         {"producer_epoch": 0},
     ),
     Case(
         "v1: a commit, of which the partition may have forgotten the marker",
         [*BEFORE, *v1(COMMIT, P)],
         MAYBE,
-        "need not be this data",
         changes={"first_sequence": 5},
     ),
-    Case("a suffix that begins after its epoch", [empty(4), *v1(ABORT, P, epoch=4)], UNKNOWN, NOT_BACK),
+    Case("a suffix that begins after its epoch", [empty(4), *v1(ABORT, P, epoch=4)], UNKNOWN),
     Case(
         "a suffix with a later commit, whose marker would have ended what is open if the partition had got it",
         [empty(4), *v1(COMMIT, P, epoch=4)],
         MAYBE,
-        "'X' committed at the later epoch 4, which may be of this data, since the transaction log of 'X' does not "
-        "reach back",
     ),
-    Case("a later commit without this partition", [empty(4), *v1(COMMIT, Q, epoch=4)], UNKNOWN, NOT_BACK),
-    Case(
-        "a later commit of another producer id",
-        [empty(4), *v1(COMMIT, P, epoch=4, producer_id=8)],
-        UNKNOWN,
-        NOT_BACK,
-    ),
+    Case("a later commit without this partition", [empty(4), *v1(COMMIT, Q, epoch=4)], UNKNOWN),
+    Case("a later commit of another producer id", [empty(4), *v1(COMMIT, P, epoch=4, producer_id=8)], UNKNOWN),
     Case(
         "a suffix that begins with a completion by a v2 client at this epoch: it began it",
         [complete(COMMIT, 3, V2), *v2(ABORT, P)],
         NOT,
-        "aborted its transaction of epoch 3",
     ),
     Case(
         "with the completion of an abort by a v2 client at this epoch: that began it too",
         [complete(ABORT, 3, V2), *v2(COMMIT, P)],
         COMMITTED,
-        "committed its transaction of epoch 3",
     ),
     Case(
         "with a completion by a v1 client at this epoch: others may have come before",
         [complete(COMMIT, 3), *v2(ABORT, P)],
         UNKNOWN,
-        NOT_BACK,
     ),
     Case(
         "with one by a client that tells version 1, which raises no epoch either",
         [complete(COMMIT, 3, client=1), *v2(ABORT, P)],
         UNKNOWN,
-        NOT_BACK,
     ),
-    Case(
-        "the same with a commit after it",
-        [complete(ABORT, 3), *v1(COMMIT, P)],
-        MAYBE,
-        NOT_BACK,
-    ),
+    Case("the same with a commit after it", [complete(ABORT, 3), *v1(COMMIT, P)], MAYBE),
     Case(
         "with a decision by a v2 client at this epoch: it is of the epoch before",
         [*v2(COMMIT, P, epoch=2)[1:], *v2(COMMIT, P)],
         COMMITTED,
-        "committed its transaction of epoch 3",
     ),
     Case(
         "with an abort by a v2 client at this epoch: that too is of an epoch before",
         [*v2(ABORT, P, epoch=2)[1:], *v2(COMMIT, P)],
         COMMITTED,
-        "committed its transaction of epoch 3",
     ),
     Case(
         "with an abort at this epoch by a v1 client, which may be of this epoch or a fence of the one before",
         [*v1(ABORT, P)[1:], *v1(COMMIT, P)],
         MAYBE,
-        NOT_BACK,
     ),
     Case(
         "with any record of an earlier epoch, if nothing is missing after it",
         [complete(COMMIT, 2), empty(3), *v1(COMMIT, P)],
         COMMITTED,
-        "of epoch 3",
     ),
-    Case(
-        "with one that the next does not follow from",
-        [complete(COMMIT, 2), *v1(COMMIT, P)],
-        MAYBE,
-        "the records of 'X' at offsets 0 and 1 contradict each other",
-    ),
+    Case("with one that the next does not follow from", [complete(COMMIT, 2), *v1(COMMIT, P)], MAYBE),
     # producer ids that rotate
     Case(
         "the last epoch of a producer id, whose end already holds the next one",
@@ -362,7 +273,6 @@ CASES = (
             complete(COMMIT, 0, V2, producer_id=8),
         ],
         COMMITTED,
-        "committed its transaction of epoch 32766",
         {"producer_epoch": 32766},
         {"owner_epoch": None},
     ),
@@ -374,21 +284,18 @@ CASES = (
             *v2(ABORT, P, epoch=0),
         ],
         NOT,
-        "aborted its transaction of epoch 0",
         {"producer_epoch": 0},
     ),
     Case(
         "the completion that gave it the producer id is the first that is left",
         [complete(COMMIT, 0, V2), *v2(COMMIT, P, epoch=0)],
         COMMITTED,
-        "committed its transaction of epoch 0",
         {"producer_epoch": 0},
     ),
     Case(
         "a suffix that begins after its producer id",
         [complete(COMMIT, 0, V2, producer_id=8), *v2(COMMIT, P, epoch=0, producer_id=8)],
         UNKNOWN,
-        NOT_BACK,
         {},
         {"owner_epoch": None},
     ),
@@ -396,22 +303,15 @@ CASES = (
         "an earlier producer id at the same epoch is not this one",
         [*v1(COMMIT, P, producer_id=6, epoch=32766), empty(0), *v1(ABORT, P, epoch=0), empty(1)],
         NOT,
-        "aborted its transaction of epoch 0",
         {"producer_epoch": 0},
     ),
     Case(
         "a producer id that changes though the one before was not used up: what came between is missing",
         [*v1(COMMIT, P, producer_id=6), empty(0), *v1(ABORT, P, epoch=0), empty(1)],
         NOT,
-        "aborted its transaction of epoch 0",
         {"producer_epoch": 0},
     ),
-    Case(
-        "the same at a later epoch",
-        [*v1(COMMIT, P, producer_id=6), empty(3), *v1(ABORT, P), empty(4)],
-        UNKNOWN,
-        "the records of 'X' at offsets 2 and 3 contradict each other",
-    ),
+    Case("the same at a later epoch", [*v1(COMMIT, P, producer_id=6), empty(3), *v1(ABORT, P), empty(4)], UNKNOWN),
     Case(
         "a later one neither",
         [
@@ -419,7 +319,6 @@ CASES = (
             *(empty(0, producer_id=8), *v1(COMMIT, P, epoch=0, producer_id=8)),
         ],
         NOT,
-        "aborted its transaction of epoch 32766",
         {"producer_epoch": 32766},
         {"owner_epoch": None},
     ),
@@ -427,23 +326,14 @@ CASES = (
         "a later one though this one was not used up: what came between is missing",
         [*BEFORE, *v1(ABORT, P), empty(0, producer_id=8)],
         UNKNOWN,
-        "contradict each other",
         {},
         {"owner_epoch": None},
     ),
-    Case(
-        "its id expired at the end of the epoch",
-        [*BEFORE, *v1(ABORT, P), NO_MORE],
-        NOT,
-        "aborted its transaction of epoch 3",
-        {},
-        {"owner_epoch": None},
-    ),
+    Case("its id expired at the end of the epoch", [*BEFORE, *v1(ABORT, P), NO_MORE], NOT, {}, {"owner_epoch": None}),
     Case(
         "the same, and somebody has the name anew",
         [*BEFORE, *v1(ABORT, P), NO_MORE, empty(0, producer_id=8)],
         NOT,
-        "aborted its transaction of epoch 3",
         {},
         {"owner_epoch": None},
     ),
@@ -451,102 +341,58 @@ CASES = (
         "a tombstone that was not acknowledged, and the id goes on",
         [*BEFORE, *v1(ABORT, P), NO_MORE, *v1(COMMIT, P)],
         MAYBE,
-        "contradict each other",
     ),
     # what was written twice
     Case(
         "a decision that was written twice is one",
         [*BEFORE, ongoing(3, P), *[prepare(COMMIT, 4, P, client=V2)] * 2, complete(COMMIT, 4, V2)],
         COMMITTED,
-        "committed its transaction",
     ),
-    Case(
-        "so it is under v1",
-        [*BEFORE, ongoing(3, P), *[prepare(COMMIT, 3, P)] * 2, complete(COMMIT, 3)],
-        COMMITTED,
-        "committed its transaction",
-    ),
+    Case("so it is under v1", [*BEFORE, ongoing(3, P), *[prepare(COMMIT, 3, P)] * 2, complete(COMMIT, 3)], COMMITTED),
     Case(
         "a commit that was not acknowledged, and an abort after it",
         [*BEFORE, ongoing(3, P), prepare(COMMIT, 4, P, client=V2), prepare(ABORT, 4, P), complete(ABORT, 4)],
         MAYBE,
-        "contradict each other",
     ),
     Case(
         "the same under v1",
         [*BEFORE, ongoing(3, P), prepare(COMMIT, 3, P), prepare(ABORT, 4, P), complete(ABORT, 4)],
         MAYBE,
-        "contradict each other",
     ),
     Case(
         "an abort that was not acknowledged, and a commit after it",
         [*BEFORE, ongoing(3, P), prepare(ABORT, 4, P, client=V2), prepare(COMMIT, 4, P, client=V2)],
         MAYBE,
-        "contradict each other",
     ),
-    Case(
-        "a completion that was written twice",
-        [*BEFORE, *v1(ABORT, P), complete(ABORT, 3), empty(4)],
-        NOT,
-        "aborted its transaction of epoch 3",
-    ),
+    Case("a completion that was written twice", [*BEFORE, *v1(ABORT, P), complete(ABORT, 3), empty(4)], NOT),
     Case(
         "a tombstone that was written twice",
         [*BEFORE, *v1(ABORT, P), NO_MORE, NO_MORE, empty(0, producer_id=8)],
         NOT,
-        "aborted its transaction of epoch 3",
         {},
         {"owner_epoch": None},
     ),
     # an end that nothing began: brokers write none
-    Case(
-        "at its epoch",
-        [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 3, P), complete(ABORT, 3)],
-        MAYBE,
-        "contradict each other",
-    ),
-    Case(
-        "a fence that nothing began",
-        [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 4, P), complete(ABORT, 4)],
-        MAYBE,
-        "contradict each other",
-    ),
-    Case(
-        "v2: a commit that nothing began",
-        [*BEFORE, prepare(COMMIT, 4, client=V2), complete(COMMIT, 4, V2)],
-        UNKNOWN,
-        "contradict each other",
-    ),
+    Case("at its epoch", [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 3, P), complete(ABORT, 3)], MAYBE),
+    Case("a fence that nothing began", [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 4, P), complete(ABORT, 4)], MAYBE),
+    Case("v2: a commit that nothing began", [*BEFORE, prepare(COMMIT, 4, client=V2), complete(COMMIT, 4, V2)], UNKNOWN),
     # holes: a replica that was away while its leader compacted
     Case(
         "v2: the decision is missing, and the completion tells that there was one",
         [*BEFORE, ongoing(3, P, client=V2), GAP, complete(COMMIT, 4, V2)],
         MAYBE,
-        "'X' completed a commit at epoch 3, and the transaction log lacks which partitions it had",
     ),
-    Case(
-        "v2: the same with an abort",
-        [*BEFORE, ongoing(3, P, client=V2), GAP, complete(ABORT, 4, V2)],
-        UNKNOWN,
-        "the transaction log of 'X' may lack records between offsets 2 and 4",
-    ),
+    Case("v2: the same with an abort", [*BEFORE, ongoing(3, P, client=V2), GAP, complete(ABORT, 4, V2)], UNKNOWN),
     Case(
         "v2: the same of the transaction after it",
         [*v2(ABORT, P, epoch=2), ongoing(3, P, client=V2), GAP, complete(COMMIT, 5, V2)],
         UNKNOWN,
-        "the transaction log of 'X' may lack records between offsets 3 and 5",
     ),
-    Case(
-        "v1: the decision is missing",
-        [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 3), empty(4)],
-        MAYBE,
-        "'X' completed a commit at epoch 3",
-    ),
+    Case("v1: the decision is missing", [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 3), empty(4)], MAYBE),
     Case(
         "the decision of the last epoch of a producer id is missing",
         [empty(32766), ongoing(32766, P, client=V2), GAP, complete(COMMIT, 0, V2, producer_id=8)],
         MAYBE,
-        "'X' completed a commit at epoch 32766",
         {"producer_epoch": 32766},
         {"owner_epoch": None},
     ),
@@ -554,13 +400,11 @@ CASES = (
         "v1: the decision of a transaction that had another partition is missing",
         [*BEFORE, ongoing(3, Q), GAP, complete(COMMIT, 3), empty(4)],
         UNKNOWN,
-        "may lack records between offsets 2 and 4",
     ),
     Case(
         "v1: the same, and that of the next one, which had this partition",
         [*BEFORE, ongoing(3, Q), GAP, complete(COMMIT, 3), ongoing(3, P), GAP, complete(COMMIT, 3), empty(4)],
         MAYBE,
-        "'X' completed a commit at epoch 3",
     ),
     Case(
         "the decision of the last epoch of an earlier producer id is missing",
@@ -569,14 +413,12 @@ CASES = (
             *(GAP, empty(0), *v1(ABORT, P, epoch=0), empty(1)),
         ],
         NOT,
-        "aborted its transaction of epoch 0",
         {"producer_epoch": 0},
     ),
     Case(
         "a commit of the next producer id at a later epoch than its first",
         [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 1, V2, producer_id=8)],
         UNKNOWN,
-        "may lack records between offsets 2 and 4",
         {},
         {"owner_epoch": None},
     ),
@@ -584,270 +426,161 @@ CASES = (
         "a commit of the next producer id at its first epoch by a v1 client, which used up none",
         [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 0, producer_id=8)],
         UNKNOWN,
-        "may lack records between offsets 2 and 4",
         {},
         {"owner_epoch": None},
     ),
-    Case(
-        "v2: the whole transaction is missing",
-        [*BEFORE, GAP, *v2(COMMIT, Q, epoch=4)],
-        UNKNOWN,
-        "the transaction log of 'X' may lack records between offsets 1 and 3",
-    ),
+    Case("v2: the whole transaction is missing", [*BEFORE, GAP, *v2(COMMIT, Q, epoch=4)], UNKNOWN),
     Case(
         "v2: its end is missing, and the next transaction shows it by its epoch",
         [complete(ABORT, 3, V2), ongoing(3, P, client=V2), GAP, *v2(COMMIT, Q, epoch=4)],
         UNKNOWN,
-        "may lack records between offsets 1 and 3",
     ),
     Case(
         "v2: a hole in which nothing fits that would not show",
         [complete(ABORT, 3, V2), GAP, ongoing(3, Q, client=V2), GAP, *v2(COMMIT, Q, P)[1:]],
         COMMITTED,
-        "committed its transaction of epoch 3",
     ),
     Case(
         "v2: the same with an abort",
         [complete(ABORT, 3, V2), GAP, ongoing(3, P, client=V2), GAP, *v2(ABORT, P)[1:]],
         NOT,
-        "aborted its transaction of epoch 3",
     ),
     Case(
         "v2: a hole between a decision and its completion, which names it",
         [complete(ABORT, 3, V2), *v2(COMMIT, P)[:2], GAP, complete(COMMIT, 4, V2)],
         COMMITTED,
-        "committed its transaction of epoch 3",
     ),
     Case(
         "v2: the same without this partition, which a second decision may have had",
         [complete(ABORT, 3, V2), *v2(COMMIT, Q)[:2], GAP, complete(COMMIT, 4, V2)],
         MAYBE,
-        "'X' completed a commit at epoch 3",
     ),
     Case(
         "v2: a hole between an abort and the completion of a commit",
         [complete(ABORT, 3, V2), *v2(ABORT, P)[:2], GAP, complete(COMMIT, 4, V2)],
         MAYBE,
-        "'X' completed a commit at epoch 3",
     ),
-    Case(
-        "v2: a hole after a new instance, in which transactions of v1 fit",
-        [*BEFORE, GAP, *v2(ABORT, P)],
-        UNKNOWN,
-        "may lack records between offsets 1 and 3",
-    ),
+    Case("v2: a hole after a new instance, in which transactions of v1 fit", [*BEFORE, GAP, *v2(ABORT, P)], UNKNOWN),
     Case(
         "v2: a new epoch that was not acknowledged, and a hole after it",
         [complete(ABORT, 3, V2), empty(4), GAP, *v2(COMMIT, Q, epoch=4)],
         UNKNOWN,
-        "may lack records between offsets 1 and 3",
     ),
     Case(
-        "the same, written twice",
-        [complete(ABORT, 3, V2), empty(4), empty(4), GAP, *v2(COMMIT, Q, epoch=4)],
-        UNKNOWN,
-        "may lack records between offsets 2 and 4",
+        "the same, written twice", [complete(ABORT, 3, V2), empty(4), empty(4), GAP, *v2(COMMIT, Q, epoch=4)], UNKNOWN
     ),
     Case(
         "the same, and the transaction that it stands before is there",
         [complete(ABORT, 3, V2), empty(4), *v2(COMMIT, P), *v2(COMMIT, Q, epoch=4)],
         MAYBE,
-        "the records of 'X' at offsets 1 and 2 contradict each other",
     ),
     Case(
         "v2: an abort by brokers that raise the epoch twice, or another transaction in the hole before it",
         [complete(ABORT, 3, V2), ongoing(3, P, client=V2), GAP, *v1(ABORT, P, raised=2, client=V2)[1:]],
         UNKNOWN,
-        "may lack records between offsets 1 and 3",
     ),
-    Case(
-        "v1: a hole in which a commit fits",
-        [*BEFORE, *v1(ABORT, P), GAP, empty(4)],
-        UNKNOWN,
-        "may lack records between offsets 4 and 6",
-    ),
-    Case(
-        "v1: a hole before the epoch in question",
-        [empty(1), GAP, *BEFORE, *v1(ABORT, P), empty(4)],
-        NOT,
-        "aborted its transaction of epoch 3",
-    ),
+    Case("v1: a hole in which a commit fits", [*BEFORE, *v1(ABORT, P), GAP, empty(4)], UNKNOWN),
+    Case("v1: a hole before the epoch in question", [empty(1), GAP, *BEFORE, *v1(ABORT, P), empty(4)], NOT),
     Case(
         "v1: a hole after it, where the new epoch is that of the last record",
         [*BEFORE, *v1(ABORT, P), empty(4), GAP],
         NOT,
-        "aborted its transaction of epoch 3",
     ),
     Case(
         "v1: a new epoch that was not acknowledged, and a hole after it",
         [*BEFORE, *v1(ABORT, P), empty(4), GAP, empty(5)],
         UNKNOWN,
-        "may lack records between offsets 5 and 7",
     ),
     Case(
         "v1: a fence whose completion may not have been acknowledged, and a hole after it",
         [*BEFORE, *v1(ABORT, P, raised=1), GAP, empty(5)],
         UNKNOWN,
-        "may lack records between offsets 4 and 6",
     ),
     Case(
         "v2: a new epoch that was not acknowledged, by a client that tells its version",
         [complete(ABORT, 3, V2), empty(4, client=V2), GAP, *v2(COMMIT, Q, epoch=4)],
         UNKNOWN,
-        "may lack records between offsets 1 and 3",
     ),
     Case(
         "v2: a hole after the epoch is over, where what is past it was built on",
         [complete(ABORT, 3, V2), empty(4), ongoing(4, P), GAP, complete(COMMIT, 9, V2)],
         NOT,
-        "'X' never committed anything at epoch 3",
     ),
     Case(
         "the end of an earlier producer id, and then this one at a later epoch",
         [complete(COMMIT, 5, V2, producer_id=6), *v2(COMMIT, P)],
         MAYBE,
-        "the records of 'X' at offsets 0 and 1 contradict each other",
     ),
     Case(
         "the completion that gave it the producer id tells no version, and its epoch may go on",
         [prepare(COMMIT, 32767, Q, client=V2, producer_id=6), complete(COMMIT, 0), ongoing(0, Q)],
         UNKNOWN,
-        "does not show that epoch 0 is over",
         {"producer_epoch": 0},
     ),
-    Case(
-        "a commit behind a hole may be of this data",
-        [*BEFORE, GAP, *v1(COMMIT, P), empty(4)],
-        MAYBE,
-        "may lack records",
-    ),
+    Case("a commit behind a hole may be of this data", [*BEFORE, GAP, *v1(COMMIT, P), empty(4)], MAYBE),
     Case(
         "a commit of the next epoch whose Ongoing record is missing may be of it, where epochs are raised by two",
         [*BEFORE, ongoing(3, P), GAP, prepare(COMMIT, 5, P, client=V2), complete(COMMIT, 5, V2)],
         MAYBE,
-        "committed at the later epoch 5, which may be of this data, since",
     ),
     Case(
         "the commit of the epoch before is not a later one",
         [*v2(COMMIT, P, epoch=2), ongoing(3, P), GAP, complete(ABORT, 5, V2)],
         UNKNOWN,
-        "may lack records",
         MARKED,
     ),
     Case(
         "the completion of a later commit says nothing by itself",
         [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 5, V2)],
         UNKNOWN,
-        "may lack records",
     ),
     # what a later Kafka writes
     Case(
         "a record of the chain that is not understood",
         [*BEFORE, ongoing(3, P, unknown_fields=LATER), *v2(ABORT, P)[1:]],
         UNKNOWN,
-        "the record of 'X' at offset 2 has a field of tag 3, which this version does not know",
     ),
-    Case(
-        "the same in the commit that names the partition",
-        [*BEFORE, *v2(COMMIT, P, unknown_fields=LATER)],
-        MAYBE,
-        "which this version does not know",
-    ),
+    Case("the same in the commit that names the partition", [*BEFORE, *v2(COMMIT, P, unknown_fields=LATER)], MAYBE),
     Case(
         "a commit at a later epoch, after it",
         [*BEFORE, ongoing(3, P, unknown_fields=LATER), prepare(COMMIT, 5, P, client=V2), complete(COMMIT, 5, V2)],
         MAYBE,
-        "committed at the later epoch 5",
     ),
     Case(
         "the completion of a commit at a later epoch, after it",
         [*BEFORE, ongoing(3, P, unknown_fields=LATER), GAP, complete(COMMIT, 5, V2)],
         MAYBE,
-        "committed at the later epoch 5",
     ),
     Case(
         "the completion of an abort at a later epoch, after it",
         [*BEFORE, ongoing(3, P, unknown_fields=LATER), GAP, complete(ABORT, 5, V2)],
         UNKNOWN,
-        "which this version does not know",
     ),
     Case(
         "a record that is not understood, after all that counts",
         [*BEFORE, *v2(ABORT, P), *v2(COMMIT, P, epoch=4, unknown_fields=LATER)],
         NOT,
-        "aborted its transaction of epoch 3",
     ),
     # who has the producer id now
     Case(
         "its owner is still at this epoch, and may commit it yet",
         [*BEFORE, *v1(ABORT, P)],
         UNKNOWN,
-        "'X' is still at epoch 3, and may yet commit",
         {},
         {"owner_epoch": 3},
     ),
-    Case(
-        "the same before anything was decided",
-        [*BEFORE, ongoing(3, Q)],
-        UNKNOWN,
-        "may yet commit",
-        {},
-        {"owner_epoch": 3},
-    ),
-    Case(
-        "a commit with it is one already",
-        [*BEFORE, *v1(COMMIT, P)],
-        COMMITTED,
-        "committed its transaction",
-        {},
-        {"owner_epoch": 3},
-    ),
-    Case(
-        "an orphan whose id has expired",
-        [*BEFORE, *v2(ABORT, P), NO_MORE],
-        NOT,
-        "aborted",
-        {},
-        {"owner_epoch": None},
-    ),
+    Case("the same before anything was decided", [*BEFORE, ongoing(3, Q)], UNKNOWN, {}, {"owner_epoch": 3}),
+    Case("a commit with it is one already", [*BEFORE, *v1(COMMIT, P)], COMMITTED, {}, {"owner_epoch": 3}),
+    Case("an orphan whose id has expired", [*BEFORE, *v2(ABORT, P), NO_MORE], NOT, {}, {"owner_epoch": None}),
     # what else is not known
-    Case(
-        "the log holds nothing of its producer id",
-        [],
-        UNKNOWN,
-        "the transaction log holds nothing of producer id 7",
-        {},
-        {"owner_epoch": None},
-    ),
-    Case(
-        "the same, whose owner is still at this epoch",
-        [],
-        UNKNOWN,
-        "the transaction log holds nothing of producer id 7",
-        {},
-        {"owner_epoch": 3},
-    ),
-    Case(
-        "the open transaction began at an epoch before",
-        [*BEFORE, *v2(ABORT, P)],
-        UNKNOWN,
-        "records of epochs 2 to 3 stand in the open transaction",
-        {},
-        {"first_epoch": 2},
-    ),
-    Case(
-        "the same with a commit",
-        [*BEFORE, *v2(COMMIT, P)],
-        MAYBE,
-        "records of epochs 2 to 3",
-        {},
-        {"first_epoch": 2},
-    ),
+    Case("the log holds nothing of its producer id", [], UNKNOWN, {}, {"owner_epoch": None}),
+    Case("the same, whose owner is still at this epoch", [], UNKNOWN, {}, {"owner_epoch": 3}),
+    Case("the open transaction began at an epoch before", [*BEFORE, *v2(ABORT, P)], UNKNOWN, {}, {"first_epoch": 2}),
+    Case("the same with a commit", [*BEFORE, *v2(COMMIT, P)], MAYBE, {}, {"first_epoch": 2}),
     Case(
         "its first batch could not be read",
         [*BEFORE, *v2(ABORT, P)],
         UNKNOWN,
-        "the first record of the transaction could not be read: it is deleted",
         {},
         {"first_epoch": None, "batch_error": "it is deleted"},
     ),
@@ -855,47 +588,30 @@ CASES = (
         "the same with a commit",
         [*BEFORE, *v2(COMMIT, P)],
         MAYBE,
-        "could not be read: it is deleted",
         {},
         {"first_epoch": None, "batch_error": "it is deleted"},
     ),
-    Case(
-        "some of the log could not be read",
-        [*BEFORE, *v2(ABORT, P)],
-        UNKNOWN,
-        "the transaction log could not be read: it moved",
-        {},
-        {"log_error": "it moved"},
-    ),
-    Case(
-        "the same with a commit in what could",
-        [*BEFORE, *v2(COMMIT, P)],
-        MAYBE,
-        "could not be read: it moved",
-        {},
-        {"log_error": "it moved"},
-    ),
+    Case("some of the log could not be read", [*BEFORE, *v2(ABORT, P)], UNKNOWN, {}, {"log_error": "it moved"}),
+    Case("the same with a commit in what could", [*BEFORE, *v2(COMMIT, P)], MAYBE, {}, {"log_error": "it moved"}),
     Case(
         "two ids have had its producer id, which is against all rules",
         [*BEFORE, *v2(ABORT, P), empty(3, transactional_id="Y")],
         UNKNOWN,
-        "the transaction log gives producer id 7 to 2 ids",
     ),
-    Case(
-        "the same with a commit",
-        [*BEFORE, *v2(COMMIT, P), empty(3, transactional_id="Y")],
-        MAYBE,
-        "the transaction log gives producer id 7 to 2 ids",
-    ),
+    Case("the same with a commit", [*BEFORE, *v2(COMMIT, P), empty(3, transactional_id="Y")], MAYBE),
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.why)
-def test_each_case_gets_the_outcome_of_the_specification(case: Case) -> None:
-    found = told(case.logged, case.o, **case.changes)
-    assert found.outcome == case.expected
-    assert case.said in found.why
-    assert "None" not in found.why and "\n" not in found.why and not found.why.endswith(".")
+def test_each_case_gets_the_outcome_of_the_specification(wording: SnapshotAssertion) -> None:
+    reasons = {}
+    with Cases() as cases:
+        for case in CASES:
+            with cases.case(case.why) as name:
+                found = told(case.logged, case.o, **case.changes)
+                assert found.outcome == case.expected
+                assert "None" not in found.why and "\n" not in found.why and not found.why.endswith(".")
+                reasons[name] = found.why
+    assert reasons == wording
 
 
 def test_every_outcome_is_that_of_some_case() -> None:
@@ -906,14 +622,18 @@ def test_outcomes_have_these_names_in_reports_and_tables() -> None:
     assert [one.value for one in Outcome] == ["committed", "maybe_committed", "not_committed", "unknown"]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.why)
-@pytest.mark.parametrize(
-    "doubt",
-    [{"first_epoch": None, "batch_error": "x"}, {"first_epoch": 2}, {"log_error": "x"}],
-    ids=["no first batch", "another epoch", "no log"],
-)
-def test_no_doubt_leaves_anything_standing_that_is_certain(case: Case, doubt: dict[str, Any]) -> None:
-    assert told(case.logged, case.o, **{**case.changes, **doubt}).outcome in (MAYBE, UNKNOWN)
+DOUBTS: dict[str, dict[str, Any]] = {
+    "no first batch": {"first_epoch": None, "batch_error": "x"},
+    "another epoch": {"first_epoch": 2},
+    "no log": {"log_error": "x"},
+}
+
+
+def test_any_doubt_makes_a_certain_outcome_uncertain() -> None:
+    with Cases() as cases:
+        for case, (doubt, changes) in product(CASES, DOUBTS.items()):
+            with cases.case(f"{case.why}, {doubt}"):
+                assert told(case.logged, case.o, **{**case.changes, **changes}).outcome in (MAYBE, UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -1467,13 +1187,18 @@ def test_a_commit_that_was_proven_or_seen_is_never_followed_by_an_abort(found: O
         (COMMITTED, MAYBE, COMMITTED, "first"),
         (NOT, NOT, NOT, "second"),
         (MAYBE, NOT, MAYBE, "first"),
-        (COMMITTED, NOT, MAYBE, "two reads of the transaction log contradict each other: first; second"),
-        (NOT, COMMITTED, MAYBE, "two reads of the transaction log contradict each other: first; second"),
     ],
 )
-def test_of_two_reads_the_better_one_counts(earlier: Outcome, found: Outcome, together: Outcome, why: str) -> None:
+def test_the_more_certain_of_two_reads_counts(earlier: Outcome, found: Outcome, together: Outcome, why: str) -> None:
     best = best_known(known(earlier, "first"), known(found, "second"))
     assert (best.outcome, best.why) == (together, why)
+
+
+def test_two_reads_that_contradict_each_other_leave_the_commit_possible(wording: SnapshotAssertion) -> None:
+    one_way = best_known(known(COMMITTED, "first"), known(NOT, "second"))
+    assert one_way.outcome == MAYBE
+    assert one_way.why == wording
+    assert best_known(known(NOT, "first"), known(COMMITTED, "second")) == one_way
 
 
 def test_the_evidence_of_two_reads_that_contradict_each_other_is_that_of_both() -> None:
@@ -1572,9 +1297,9 @@ def test_siblings_are_the_other_partitions_of_what_may_be_the_transaction(
     assert told(logged).siblings == siblings
 
 
-def test_the_evidence_is_the_chain_in_words() -> None:
+def test_the_evidence_is_the_chain_in_words(wording: SnapshotAssertion) -> None:
     found = told([empty(1), *BEFORE, *v2(COMMIT, P), *v2(COMMIT, Q, epoch=4)])
-    assert found.evidence[0] == "offset 1: 'X' Empty, producer id 7, epoch 2, transactions v0, no partitions"
+    assert found.evidence == wording
     assert [line.split()[3].rstrip(",") for line in found.evidence] == [
         *("Empty", "Empty", "Ongoing", "PrepareCommit", "CompleteCommit"),
     ]
