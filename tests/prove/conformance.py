@@ -1,8 +1,9 @@
 """`python -m tests.prove.conformance`: the same scripted histories on the simulator and on real brokers.
 
 Each script (`scripts.py`) is played step by step on a real cluster of three brokers and on its simulated double
-(`stage.py`), under Kafka 4.3.1 with clients of transactions v2 and v1, and under 3.5.2, which verifies nothing. After
-every step, what the brokers answer must be the same: `observed` asks all of them through the product's own modules.
+(`stage.py`), under Kafka 4.3.1 and 4.4.0 with clients of transactions v2 and v1, and under 3.5.2, which verifies
+nothing. After every step, the answers of the brokers must be the same: `observed` asks all of them through the
+product's own modules.
 The real brokers are given time to come to where the simulated ones are; what still differs then is a difference.
 
 Producer ids are numbered in the order of their first appearance. Coordinator epochs, which start where the real
@@ -31,13 +32,14 @@ from tests.builders import said
 from tests.prove.placing import heal
 from tests.prove.scripts import SCRIPTS, Script
 from tests.prove.stage import (
+    ALL_SETTINGS,
     BROKER_PROPERTIES,
     PROPERTIES,
-    SETTINGS,
     NotPossible,
     Setting,
     Stage,
     opened_stage,
+    settings_of,
 )
 from tests.prove.steps import read_log
 from txnscan.demo.admin import unverified
@@ -219,7 +221,17 @@ def known_by_clients(stage: Stage, numbers: tuple[Numbers, Numbers]) -> list[str
     return _differences(simulated, real)
 
 
-def conform(cluster: KafkaCluster, wire: Wire, script: Script, setting: Setting) -> Result:
+# Called after each step on which both sides agree, with the step's number. Returns differences that it found.
+After = Callable[[Stage, int, tuple["Numbers", "Numbers"]], list[str]]
+
+
+def conform(
+    cluster: KafkaCluster,
+    wire: Wire,
+    script: Script,
+    setting: Setting,
+    after: After = lambda _stage, _number, _numbers: [],
+) -> Result:
     """Plays a script on both sides, and compares after each step, up to the first one that differs."""
     stage = opened_stage(
         cluster, wire, setting, script.name, script.topics, script.coordinator, script.min_isr, script.verified
@@ -230,6 +242,7 @@ def conform(cluster: KafkaCluster, wire: Wire, script: Script, setting: Setting)
             try:
                 step.play(stage)
                 differences = known_by_clients(stage, numbers) + compare(stage, numbers)
+                differences = differences or after(stage, number, numbers)
             except (NotPossible, DemoError) as failed:
                 differences = [str(failed)]
             if differences:
@@ -270,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kafka", action="append", help="only this version; may be repeated")
     options = parser.parse_args(arguments)
     chosen = [script for script in SCRIPTS if not options.script or script.name in options.script]
-    versions = dict.fromkeys(s.kafka for s in SETTINGS if not options.kafka or s.kafka in options.kafka)
+    versions = dict.fromkeys(s.kafka for s in ALL_SETTINGS if not options.kafka or s.kafka in options.kafka)
     started_s = time.monotonic()
     results = [result for version in versions for result in _on(version, chosen)]
     print(table(results))  # noqa: T201
@@ -289,7 +302,7 @@ def _on(version: str, scripts: Iterable[Script]) -> Iterator[Result]:
     try:
         with cluster_of(version, directory) as (cluster, wire):
             for script in scripts:
-                for setting in (setting for setting in script.on if setting.kafka == version):
+                for setting in (setting for setting in settings_of(script.on) if setting.kafka == version):
                     result = conform(cluster, wire, script, setting)
                     print(f"{script.name}, {setting}: {_cell(result)}", file=sys.stderr, flush=True)  # noqa: T201
                     yield result
@@ -300,7 +313,7 @@ def _on(version: str, scripts: Iterable[Script]) -> Iterator[Result]:
 def table(results: Sequence[Result]) -> str:
     """Scripts by settings: how many steps were compared. Below it, every difference."""
     cells = {(r.script.name, r.setting): _cell(r) for r in results}
-    shown = [setting for setting in SETTINGS if any(of == setting for _, of in cells)]
+    shown = [setting for setting in ALL_SETTINGS if any(of == setting for _, of in cells)]
     lines = [("", *map(str, shown))]
     lines += [(n, *(cells.get((n, s), "-") for s in shown)) for n in dict.fromkeys(n for n, _ in cells)]
     rows = ["  ".join(f"{cell:{30 if at == 0 else 24}}" for at, cell in enumerate(line)).rstrip() for line in lines]

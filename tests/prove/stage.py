@@ -8,14 +8,14 @@ stands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
 from tests.prove.placing import COORDINATORS, heal, set_log_min_isr
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
-from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
+from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION
 from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
@@ -64,11 +64,20 @@ class Setting:
 
     @property
     def new(self) -> bool:
-        return self.kafka == KAFKA_VERSION
+        return self.kafka != OLD_KAFKA_VERSION
 
 
 NEW_V2, NEW_V1, OLD_V1 = Setting(KAFKA_VERSION, 2), Setting(KAFKA_VERSION, 1), Setting(OLD_KAFKA_VERSION, 1)
 SETTINGS = (NEW_V2, NEW_V1, OLD_V1)
+# Kafka 4.4 must answer as 4.3 does, so a script runs on both.
+_NEXT = {NEW_V2: Setting(NEXT_KAFKA_VERSION, 2), NEW_V1: Setting(NEXT_KAFKA_VERSION, 1)}
+ALL_SETTINGS = (*SETTINGS, *_NEXT.values())
+
+
+def settings_of(on: Iterable[Setting]) -> tuple[Setting, ...]:
+    """The settings that a script names, and the same on the next Kafka version."""
+    named = tuple(on)
+    return (*named, *(_NEXT[setting] for setting in named if setting in _NEXT))
 
 
 class NotPossible(Exception):
@@ -130,10 +139,27 @@ def opened_stage(
     heal(cluster, wire)
     set_log_min_isr(wire, min_isr)
     prefix = next(p for n in count() if not wire.view([f"{(p := f'{name}-{n}')}-{next(iter(topics))}"]).partitions)
-    keys = {letter: (f"{prefix}-{letter}", 0) for letter in topics}
+    scenario, ids, keys = scenario_of(setting, name, prefix, topics, coordinator, min_isr, verified)
     for letter, replicas in topics.items():
         create_topic(wire, keys[letter][0], [replicas], {"min.insync.replicas": str(min(min_isr, len(replicas)))})
         cluster.wait_for_leader(*keys[letter], replicas[0])
+    k = tuple(COORDINATORS).index(coordinator)
+    # In a tuple, because an offset may be 0.
+    (log_start,) = wait_until(lambda: (_end_of_log(wire, k),), "the end of the ids' log was known")
+    return Stage(cluster, wire, setting, World(scenario), ids, keys, log_start)
+
+
+def scenario_of(
+    setting: Setting,
+    name: str,
+    prefix: str,
+    topics: Mapping[str, tuple[int, ...]],
+    coordinator: str,
+    min_isr: int,
+    verified: bool,
+) -> tuple[Scenario, dict[str, str], dict[str, Key]]:
+    """The simulated side: the scenario, and its transactional ids and partitions by the script's names for them."""
+    keys = {letter: (f"{prefix}-{letter}", 0) for letter in topics}
     k = tuple(COORDINATORS).index(coordinator)
     # "b" is there to write to the log that "a" has, if anything.
     ids = {who: _id(f"{prefix}-{who}", k) for who in "ab"}
@@ -149,9 +175,7 @@ def opened_stage(
         versions=(1, 2) if setting.new else (1,),
         faults=frozenset({"kill", "pause", "leader move", "compaction", "append timeout"}),
     )
-    # In a tuple, because an offset may be 0.
-    (log_start,) = wait_until(lambda: (_end_of_log(wire, k),), "the end of the ids' log was known")
-    return Stage(cluster, wire, setting, World(scenario), ids, keys, log_start)
+    return scenario, ids, keys
 
 
 def _end_of_log(wire: Wire, k: int) -> int:

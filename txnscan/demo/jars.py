@@ -11,6 +11,9 @@ from txnscan.engine.java import Jar, JarSet, JavaError, find_java, jar_directory
 KAFKA_VERSION = "4.3.1"
 # Transactions v1, and before KIP-890: its brokers take transactional data without asking the coordinator.
 OLD_KAFKA_VERSION = "3.5.2"
+# Its answers are recorded (`tests/golden`). Its `kafka-tools` is not published; the tools before it work with its brokers.
+NEXT_KAFKA_VERSION = "4.4.0"
+_TOOLS_VERSIONS = {NEXT_KAFKA_VERSION: KAFKA_VERSION}
 _FIRST_MAJOR_WITH_V2 = 4
 _FIRST_MAJOR_WITH_LOG4J_2 = 4
 _LOG4J_VERSION = "2.25.4"
@@ -49,7 +52,7 @@ def _kafka(version: str) -> JarSet:
     # besides, and leaves it to its installation to bring that: here log4j 2 takes its place (log4j-1.2-api).
     jars = [
         Jar("org.apache.kafka", "kafka_2.13", version),
-        Jar("org.apache.kafka", "kafka-tools", version, alone=True),
+        Jar("org.apache.kafka", "kafka-tools", _TOOLS_VERSIONS.get(version, version), alone=True),
         Jar("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
     ]
     if _major(version) < _FIRST_MAJOR_WITH_LOG4J_2:
