@@ -1,4 +1,4 @@
-"""What tests share: one Spark session, and three real brokers with everything planted, started when first asked for."""
+"""What tests share: one Spark session, and one real cluster of three brokers, started when first asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
-from txnscan.demo.brokers import KafkaCluster
-from txnscan.demo.story import Scene, plant_all
+from tests.slow import slow_reason
 from txnscan.store.open import open_tables
 from txnscan.store.tables import Tables
 
@@ -25,6 +23,8 @@ pytest_plugins = ("tests.wording",)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.brokers.shared import Shared
 
 # How long an example takes says more about what else the machine does.
 hypothesis.settings.register_profile("txnscan", deadline=None)
@@ -35,6 +35,7 @@ hypothesis.settings.load_profile("txnscan")
 ROOMS = {
     "unit": "values and fakes alone",
     "search": "simulated histories",
+    "tables": "Delta tables, without a JVM",
     "commands": "whole commands, without real brokers",
     "spark": "a Spark session, and tables",
     "brokers": "real brokers",
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """A shell has what it starts in the background ignore Ctrl-C, and that is handed on; tests send it to children."""
     for room, needs in ROOMS.items():
         config.addinivalue_line("markers", f"{room}: {needs}")
+    config.addinivalue_line("markers", "slow(reason): left out of `make test`; tests/slow.py lists them")
     config.addinivalue_line("markers", "wording: compares sentences with tests/__snapshots__/wording.ambr")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -78,19 +80,21 @@ _LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test is marked by its folder. What is planted comes first: its live transactions end after 15 minutes."""
+    """A test is marked by its folder. The shared brokers come first: their live transactions end after 15 minutes."""
     for item in items:
         item.add_marker(item.path.parent.name)
+        if why := slow_reason(item.nodeid):
+            item.add_marker(pytest.mark.slow(reason=why))
         if "wording" in item.fixturenames:  # type: ignore[attr-defined]
             item.add_marker("wording")
-    items.sort(key=lambda item: (not _uses_planted(item.path), item.path.stem not in _LONG))
+    items.sort(key=lambda item: (not _uses_shared(item.path), item.path.stem not in _LONG))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """The planted brokers end with the last file that uses them: at rest they take a sixteenth of a processor."""
-    if nextitem is not None and _uses_planted(item.path) and not _uses_planted(nextitem.path):
-        item.config.stash[_OF_PLANTED].close()
+    """The shared brokers end with the last file that uses them: at rest they take a sixteenth of a processor."""
+    if nextitem is not None and _uses_shared(item.path) and not _uses_shared(nextitem.path):
+        item.config.stash[_OF_SHARED].close()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -113,8 +117,8 @@ def _needs_session(file: Path) -> bool:
 
 
 @cache
-def _uses_planted(file: Path) -> bool:
-    return re.search(r"from tests\.conftest import .*\bPlanted\b", file.read_text("utf-8")) is not None
+def _uses_shared(file: Path) -> bool:
+    return re.search(r"\bshared: Shared\b", file.read_text("utf-8")) is not None
 
 
 # Opens the tables at a location.
@@ -134,31 +138,19 @@ def location(tmp_path: Path) -> str:
     return str(tmp_path / "tables")
 
 
-@dataclass(frozen=True)
-class Planted:
-    """Brokers with the demo's transactions on them."""
-
-    cluster: KafkaCluster
-    scene: Scene
-
-    @property
-    def bootstrap_servers(self) -> str:
-        return self.cluster.bootstrap_servers
-
-
-# What ends the brokers of `planted`.
-_OF_PLANTED = pytest.StashKey[ExitStack]()
+# What ends the brokers of `shared`.
+_OF_SHARED = pytest.StashKey[ExitStack]()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Nothing is planted yet."""
-    session.config.stash[_OF_PLANTED] = ExitStack()
+    """Nothing is started yet."""
+    session.config.stash[_OF_SHARED] = ExitStack()
 
 
 @pytest.fixture(scope="session")
-def planted(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Planted]:
-    """The demo's brokers. Tests leave them as they found them; those that break brokers start their own."""
-    with pytestconfig.stash[_OF_PLANTED] as stack:
-        cluster = stack.enter_context(KafkaCluster(tmp_path_factory.mktemp("planted")))
-        wire = stack.enter_context(cluster.wire())
-        yield Planted(cluster, plant_all(cluster, wire))
+def shared(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Shared]:
+    """The brokers that tests share. Tests leave them as they found them; those that break brokers start their own."""
+    from tests.brokers.shared import shared_cluster
+
+    with pytestconfig.stash[_OF_SHARED] as stack:
+        yield stack.enter_context(shared_cluster(tmp_path_factory.mktemp("shared")))

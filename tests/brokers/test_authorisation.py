@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
-from typing import Any
 
 import pytest
 import trustme
@@ -19,7 +19,27 @@ from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeA
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
 
-from tests.brokers.test_connections import PLAIN, pkcs8
+from tests.brokers.principals import (
+    CASES,
+    COMMANDED,
+    HANGING,
+    LISTED,
+    NEEDS_IDS,
+    OFFSETS,
+    OWNED,
+    PASSWORD,
+    REPAIRED,
+    RESOLVER,
+    REVOKED,
+    STATE,
+    TOPICS,
+    TRUTH,
+    Acl,
+    Case,
+    deny,
+    hides,
+)
+from tests.brokers.shared import PLAIN, Shared, started_by
 from tests.brokers.test_faults import at_stage
 from tests.builders import plan, stored
 from tests.unit.test_apply import FakeJournal
@@ -40,187 +60,22 @@ from txnscan.resolve.apply import Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
 
-PASSWORD = "b0b-S3cret"
-# org.apache.kafka.common.resource.ResourceType and PatternType, common.acl.AclOperation and AclPermissionType.
-RESOURCES = {"Topic": 2, "Group": 3, "Cluster": 4, "TransactionalId": 5}
-OPERATIONS = {"All": 2, "Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10}
-LITERAL, PREFIXED = 3, 4
-DENY, ALLOW = 2, 3
-STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
 MINUTE_MS = 60_000
 COMMAND = re.compile(r"`kafka-acls\.sh --bootstrap-server HOST:PORT --command-config ADMIN\.properties ([^`]*)`")
-
-
-@dataclass(frozen=True)
-class Acl:
-    """One rule. Without a principal it is for the one whose case it is."""
-
-    operation: str
-    resource: str
-    name: str = "*"
-    prefixed: bool = False
-    deny: bool = False
-    principal: str = ""
-    host: str = "*"
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """What CreateAcls calls them."""
-        return {
-            "resource_type": RESOURCES[self.resource],
-            "resource_name": self.name,
-            "resource_pattern_type": PREFIXED if self.prefixed else LITERAL,
-            "principal": self.principal,
-            "host": self.host,
-            "operation": OPERATIONS[self.operation],
-            "permission_type": DENY if self.deny else ALLOW,
-        }
-
-    @property
-    def filter(self) -> dict[str, Any]:
-        """What DescribeAcls and DeleteAcls call them."""
-        names = {"resource_pattern_type": "pattern_type_filter", "operation": "operation"}
-        names |= {"permission_type": "permission_type"}
-        return {names.get(name, f"{name}_filter"): value for name, value in self.fields.items()}
-
-
-def deny(operation: str, resource: str, name: str, **changes: Any) -> Acl:
-    return Acl(operation, resource, name, deny=True, **changes)
-
-
-def only(*prefixes: str) -> tuple[Acl, ...]:
-    """Describe and Read on the topics whose names begin so."""
-    return tuple(Acl(operation, "Topic", p, prefixed=True) for operation in ("Describe", "Read") for p in prefixes)
-
-
-TOPICS = (Acl("Describe", "Topic"), Acl("Read", "Topic"))
-IDS = (Acl("Describe", "TransactionalId"),)
-ACLS = (Acl("Describe", "Cluster", "kafka-cluster"),)
-CONFIGS = (Acl("DescribeConfigs", "Cluster", "kafka-cluster"),)
-# What the docs' table lists; without the last ones all verdicts are the same.
-PROOF = (*TOPICS, *IDS, *ACLS, *CONFIGS)
-LISTED = (*PROOF, Acl("Describe", "Group"), Acl("DescribeConfigs", "Topic"))
-
-HANGING = ("hanging", "orphan")
-OWNED = ("ongoing", "owned")
-HIDDEN = ("indeterminate", "visibility")
-# What is planted, by partition, and what a principal that sees everything says of it.
-TRUTH = {
-    "clicks-0": HANGING,
-    "backfill-0": OWNED,
-    "shipments-0": ("hanging", "stale_epoch"),
-    "first-0": OWNED,
-    "other-0": OWNED,
-    "lone-0": ("hanging", "live_epoch"),
-    "offsets": OWNED,
-}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A principal with these rules, and in what its sweep differs from the truth. None: it is not seen at all.
-
-    says: what the sweep's errors name, in any order; there is an error for nothing else.
-    """
-
-    user: str
-    acls: tuple[Acl, ...]
-    differs: Mapping[str, tuple[str, str] | None]
-    says: tuple[str, ...]
-    complete: bool = False
-
-
-def hides(*partitions: str) -> dict[str, tuple[str, str] | None]:
-    return dict.fromkeys(partitions, HIDDEN)
-
-
-NEEDS_IDS = "needs Describe on TransactionalId '*'"
-WITHOUT_IDS = (*TOPICS, *ACLS, *CONFIGS)
-CASES = (
-    Case("everything", LISTED, {}, (), complete=True),
-    Case("no-groups", PROOF, {}, (), complete=True),
-    Case("no-ids", WITHOUT_IDS, hides(*TRUTH), (NEEDS_IDS,)),
-    Case(
-        "ids-by-prefix",
-        (*WITHOUT_IDS, Acl("Describe", "TransactionalId", "backfill-", prefixed=True)),
-        hides(*TRUTH) | {"backfill-0": OWNED},
-        (NEEDS_IDS,),
-    ),
-    Case(
-        "bystander-by-prefix",
-        (*WITHOUT_IDS, Acl("Describe", "TransactionalId", "shipments-", prefixed=True)),
-        # The id is seen, but not whether its coordinator has it whole.
-        hides(*TRUTH) | {"shipments-0": ("indeterminate", "coverage")},
-        (NEEDS_IDS,),
-    ),
-    Case(
-        "denied-one-id",
-        (*LISTED, deny("Describe", "TransactionalId", "backfill-service")),
-        hides("clicks-0", "backfill-0"),
-        ("a DENY rule forbids Describe on TransactionalId 'backfill-service' to User:denied-one-id",),
-    ),
-    Case(
-        "denied-a-prefix-here",
-        (*LISTED, deny("All", "TransactionalId", "back", prefixed=True, host="127.0.0.1")),
-        hides("clicks-0", "backfill-0"),
-        ("a DENY rule forbids All on TransactionalId prefix 'back' to User:denied-a-prefix-here",),
-    ),
-    # Rules that do not hide anything from their principal: it, and not the rules, is what the broker is asked about.
-    Case("denied-elsewhere", (*LISTED, deny("All", "TransactionalId", "*", host="192.0.2.1")), {}, (), complete=True),
-    Case("denied-write", (*LISTED, deny("Write", "TransactionalId", "*")), {}, (), complete=True),
-    Case(
-        "others-are-denied",
-        (*LISTED, deny("Describe", "TransactionalId", "backfill-service", principal="User:somebody")),
-        {},
-        (),
-        complete=True,
-    ),
-    Case(
-        "no-read",
-        (Acl("Describe", "Topic"), *only(*"bsfol_"), *IDS, *ACLS, *CONFIGS),
-        {"clicks-0": None},
-        ("needs Read on Topic 'clicks'",),
-    ),
-    # A topic that may be read but not described is invisible, also in the transactions that hold it.
-    Case(
-        "denied-a-topic",
-        (*LISTED, deny("Describe", "Topic", "other")),
-        {"other-0": None, "lone-0": HIDDEN},
-        (),
-    ),
-    Case("denied-the-offsets", (*LISTED, deny("Describe", "Topic", OFFSETS)), {"offsets": None}, (), complete=True),
-    Case("no-acls", (*TOPICS, *IDS, *CONFIGS), hides("clicks-0"), ("needs Describe on Cluster",)),
-    Case("no-configs", (*TOPICS, *IDS, *ACLS), {}, ("needs DescribeConfigs on Cluster",), complete=False),
-    Case(
-        "no-coordinators",
-        (*only(*"cbsfol", "__c"), *IDS, *ACLS, *CONFIGS),
-        dict.fromkeys(TRUTH, ("indeterminate", "coverage")),
-        # Any other topic would be as invisible to it as this one.
-        (f"needs Describe on Topic '{STATE}'", "topics may be invisible: this principal needs Describe on Topic '*'"),
-    ),
-    Case(
-        "nothing",
-        (),
-        dict.fromkeys(TRUTH),
-        (
-            f"needs Describe on Topic '{STATE}'",
-            "topics may be invisible",
-            "needs Describe on Cluster",
-            "needs DescribeConfigs on Cluster",
-        ),
-    ),
-)
-# Principals whose rules change while their tests run.
-REVOKED, REPAIRED, COMMANDED, RESOLVER = "revoked", "repaired", "commanded", "resolver"
+CASES_BY_USER = {case.user: case for case in CASES}
 
 
 @dataclass(frozen=True)
 class Locked:
-    """One broker with an authorizer. Who connects without SASL may do everything: the demo, and these tests."""
+    """Brokers with an authorizer, and a listener for principals. Who connects without security may do everything.
+
+    topics: those that sweeps look at; the planted ones and the offsets.
+    """
 
     cluster: KafkaCluster
     wire: Wire
     directory: Path
+    topics: tuple[str, ...] = ("acl-.*", OFFSETS)
 
     def add(self, user: str, *acls: Acl) -> tuple[Acl, ...]:
         """Makes these rules and awaits that the broker has them; gives them with their principal."""
@@ -236,10 +91,18 @@ class Locked:
         filters = [DeleteAclsRequest.DeleteAclsFilter(**rule.filter) for rule in rules]
         results = self.wire.send(1, DeleteAclsRequest(filters=filters)).filter_results
         assert [result.error_code for result in results] == [0] * len(rules)
-        wait_until(lambda: not any(map(self.stands, rules)), "the rules were gone")
+        wait_until(lambda: all(map(self.stands_nowhere, rules)), "the rules were gone")
 
     def stands(self, rule: Acl) -> bool:
-        return bool(self.wire.send(1, DescribeAclsRequest(**rule.filter)).resources)
+        """Whether every broker has the rule."""
+        return all(self._has(broker_id, rule) for broker_id in self.cluster.broker_ids)
+
+    def stands_nowhere(self, rule: Acl) -> bool:
+        """Whether no broker has the rule."""
+        return not any(self._has(broker_id, rule) for broker_id in self.cluster.broker_ids)
+
+    def _has(self, broker_id: int, rule: Acl) -> bool:
+        return bool(self.wire.send(broker_id, DescribeAclsRequest(**rule.filter)).resources)
 
     def swept(self, user: str, progress: Callable[[str, int, int], None] = lambda *_: None) -> Scan:
         return find_hanging(self.config(user), progress=progress)
@@ -256,8 +119,8 @@ class Locked:
             "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
             f"ssl.truststore.location={self.directory}/ca.pem\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n"
         )
-        servers = self.cluster.bootstrap_servers_of("SASL_SSL")
-        return ScanConfig(servers, command_config=str(config))
+        servers = self.cluster.bootstrap_servers_of("ACLS")
+        return ScanConfig(servers, command_config=str(config), topic=self.topics)
 
     def run(self, command: str) -> None:
         """Runs Kafka's own tool, as an administrator would who answers yes."""
@@ -268,53 +131,30 @@ class Locked:
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def start(directory: Path, users: Iterable[str], **properties: str) -> KafkaCluster:
-    authority = trustme.CA()
-    server = authority.issue_cert("127.0.0.1")
-    (directory / "ca.pem").write_bytes(authority.cert_pem.bytes())
-    logins = " ".join(f'user_{user}="{PASSWORD}"' for user in users)
-    listener = "listener.name.sasl_ssl."
-    return KafkaCluster(
-        directory / "cluster",
-        brokers=1,
-        properties={
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-            f"{listener}ssl.keystore.type": "PEM",
-            f"{listener}ssl.keystore.certificate.chain": b"".join(b.bytes() for b in server.cert_chain_pems).decode(),
-            f"{listener}ssl.keystore.key": pkcs8(server.private_key_pem.bytes()),
-            f"{listener}sasl.enabled.mechanisms": "PLAIN",
-            f"{listener}plain.sasl.jaas.config": f"{PLAIN} required {logins};",
-            **properties,
-        },
-        listeners={"SASL_SSL": "SASL_SSL"},
-    )
-
-
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+def locked(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Locked:
+    wire = shared.wire
+    plant.orphan(wire, "acl-clicks")
+    plant.live_with_old_timestamps(wire, "acl-backfill")
+    plant.stale_epoch(wire, "acl-shipments")
+    for topic in ("acl-first", "acl-other", "acl-lone"):
+        create_topic(wire, topic, [[1]])
+    both = Producer(wire, "acl-both-service")
+    both.init_producer_id()
+    both.produce("acl-first", 0, [b"record"])
+    both.produce("acl-other", 0, [b"record"])
+    commit_offset(wire)
+    write_aside(wire)
     directory = tmp_path_factory.mktemp("locked")
-    users = [*(case.user for case in CASES), REVOKED, REPAIRED, COMMANDED, RESOLVER]
-    with start(directory, users) as cluster, cluster.wire() as wire:
-        plant.orphan(wire)
-        plant.live_with_old_timestamps(wire)
-        plant.stale_epoch(wire)
-        for topic in ("first", "other", "lone"):
-            create_topic(wire, topic, [[1]])
-        both = Producer(wire, "both-service")
-        both.init_producer_id()
-        both.produce("first", 0, [b"record"])
-        both.produce("other", 0, [b"record"])
-        commit_offset(wire)
-        write_aside(wire)
-        yield Locked(cluster, wire, directory)
+    shutil.copy(shared.directory / "ca.pem", directory)
+    return Locked(shared.cluster, wire, directory)
 
 
-def commit_offset(wire: Wire, group: str = "readers") -> None:
+def commit_offset(wire: Wire, group: str = "acl-readers") -> None:
     """An open transaction with nothing in it but a consumer's offset."""
-    producer = Producer(wire, "reader-service", v2=False)
+    producer = Producer(wire, "acl-reader-service", v2=False)
     who = producer.init_producer_id()
-    names = {"transactional_id": "reader-service", "group_id": group}
+    names = {"transactional_id": "acl-reader-service", "group_id": group}
     identity = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
     topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
@@ -323,22 +163,27 @@ def commit_offset(wire: Wire, group: str = "readers") -> None:
         found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
         if found.coordinators[0].error_code:
             raise RequestFailed("the group has no coordinator yet")
-        added = wire.send(1, AddOffsetsToTxnRequest(**names, **identity, max_version=3))
+        added = wire.send(producer.coordinator(), AddOffsetsToTxnRequest(**names, **identity, max_version=3))
         offsets = TxnOffsetCommitRequest(
-            **names, **identity, generation_id=-1, topics=[topic(name="first", partitions=[partition])], max_version=3
+            **names,
+            **identity,
+            generation_id=-1,
+            topics=[topic(name="acl-first", partitions=[partition])],
+            max_version=3,
         )
-        return not added.error_code and not wire.send(1, offsets).topics[0].partitions[0].error_code
+        answer = wire.send(found.coordinators[0].node_id, offsets)
+        return not added.error_code and not answer.topics[0].partitions[0].error_code
 
     wait_until(committed, "the offset was committed within the transaction")
 
 
 def write_aside(wire: Wire) -> None:
     """A live producer that added one topic to its transaction and wrote to another one besides."""
-    producer = Producer(wire, "lone-service", v2=False)
+    producer = Producer(wire, "acl-lone-service", v2=False)
     producer.init_producer_id()
-    producer.add_partitions([("other", 0)])
+    producer.add_partitions([("acl-other", 0)])
     with unverified(wire):
-        producer.produce("lone", 0, [b"record"], version=PRODUCE_V1)
+        producer.produce("acl-lone", 0, [b"record"], version=PRODUCE_V1)
 
 
 def verdicts(scan: Scan) -> dict[str, tuple[str, str]]:
@@ -359,11 +204,12 @@ def accused(scan: Scan) -> set[str]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.user)
 def test_a_principal_sees_what_its_acls_allow_and_is_told_what_it_lacks(locked: Locked, case: Case) -> None:
     locked.add(case.user, *case.acls)
-    scan = locked.swept(case.user)
+    scan = replace(locked, topics=case.topics).swept(case.user)
     expected = {name: verdict for name, verdict in {**TRUTH, **case.differs}.items() if verdict is not None}
     assert verdicts(scan) == expected
     assert scan.complete == case.complete
-    told = {error.error for error in scan.errors}
+    # What all brokers answer is one thing to be told.
+    told = {re.sub(r"\bbroker \d", "broker N", error.error) for error in scan.errors}
     for sentence in case.says:
         assert any(sentence in error for error in told), told
     assert len(told) == len(case.says), told
@@ -373,15 +219,15 @@ def test_a_principal_sees_what_its_acls_allow_and_is_told_what_it_lacks(locked: 
 
 
 def test_what_is_indeterminate_for_want_of_an_acl_says_so_in_its_explanation(locked: Locked) -> None:
-    locked.add("ids-by-prefix", *next(case.acls for case in CASES if case.user == "ids-by-prefix"))
+    locked.add("ids-by-prefix", *CASES_BY_USER["ids-by-prefix"].acls)
     scan = locked.swept("ids-by-prefix")
-    (orphan,) = [j.judgement.explanation for j in scan.transactions if j.observation.topic == "clicks"]
+    (orphan,) = [j.judgement.explanation for j in scan.transactions if j.observation.topic == "acl-clicks"]
     assert NEEDS_IDS in orphan and "--transactional-id '*'`" in orphan
 
 
 def test_without_describe_on_groups_a_warning_names_what_grants_it_and_with_it_there_is_none(locked: Locked) -> None:
     for user in ("everything", "no-groups"):
-        locked.add(user, *next(case.acls for case in CASES if case.user == user))
+        locked.add(user, *CASES_BY_USER[user].acls)
     assert locked.swept("everything").warnings == ()
     groups, configs = locked.swept("no-groups").warnings
     assert groups.count("needs Describe on Group '*'") == 1 and "--operation Describe --group '*'`" in groups
@@ -390,14 +236,14 @@ def test_without_describe_on_groups_a_warning_names_what_grants_it_and_with_it_t
 
 def test_check_says_beforehand_that_groups_could_not_be_seen(locked: Locked) -> None:
     for user, notes in (("everything", 0), ("no-groups", 1)):
-        locked.add(user, *next(case.acls for case in CASES if case.user == user))
+        locked.add(user, *CASES_BY_USER[user].acls)
         found = [one for one in locked.checked(user).findings if "groups wait" in one.said]
         assert len(found) == notes
         assert all(one.level is Level.NOTE and "needs Describe on Group '*'" in one.said for one in found)
 
 
 def test_without_describe_configs_the_brokers_default_is_assumed(locked: Locked) -> None:
-    locked.add("no-configs", *next(case.acls for case in CASES if case.user == "no-configs"))
+    locked.add("no-configs", *CASES_BY_USER["no-configs"].acls)
     scan = locked.swept("no-configs")
     assert scan.late_after_ms == 20 * MINUTE_MS
     assert [error.error for error in scan.errors if "15 min is assumed" in error.error]
@@ -405,8 +251,8 @@ def test_without_describe_configs_the_brokers_default_is_assumed(locked: Locked)
 
 def test_the_commands_that_a_sweep_names_are_all_that_it_takes_to_make_it_whole(locked: Locked) -> None:
     denials = (
-        deny("Describe", "TransactionalId", "backfill-service"),
-        deny("All", "TransactionalId", "ship", prefixed=True, host="127.0.0.1"),
+        deny("Describe", "TransactionalId", "acl-backfill-service"),
+        deny("All", "TransactionalId", "acl-ship", prefixed=True, host="127.0.0.1"),
     )
     locked.add(COMMANDED, *TOPICS, *denials)
     for _ in range(3):
@@ -422,13 +268,13 @@ def test_the_commands_that_a_sweep_names_are_all_that_it_takes_to_make_it_whole(
 def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_grants_it_is_named(
     locked: Locked,
 ) -> None:
-    planted = plant.orphan(locked.wire, "resolvable")
+    planted = plant.orphan(locked.wire, "acl-resolvable")
     locked.add(RESOLVER, *LISTED)
     scan = locked.swept(RESOLVER)
-    (found,) = [j for j in scan.transactions if j.observation.topic == "resolvable"]
+    (found,) = [j for j in scan.transactions if j.observation.topic == "acl-resolvable"]
     o = found.observation
     one = stored(
-        topic="resolvable",
+        topic="acl-resolvable",
         **{name: getattr(o, name) for name in ("topic_id", "producer_id", "producer_epoch", "coordinator_epoch")},
         start_offset=planted.start_offset,
         outcome=found.judgement.outcome,
@@ -441,7 +287,7 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_
     first, second = apply_plan(made, brokers, FakeJournal(), execute=True, options=options, sleep=sleep)
     assert first.status is Status.FAILED and "needs Alter on Cluster" in first.detail
     assert second.status is Status.REFUSED and "for want of an ACL" in second.detail
-    assert plant.open_transaction(locked.wire, "resolvable", 0, o.producer_id) is not None
+    assert plant.open_transaction(locked.wire, "acl-resolvable", 0, o.producer_id) is not None
     (command,) = [match[1] for match in COMMAND.finditer(first.detail)]
     locked.run(command)
     journal = FakeJournal()
@@ -458,8 +304,8 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_
     "rule",
     [
         deny("Describe", "TransactionalId", "*"),
-        deny("Describe", "TransactionalId", "backfill-service"),
-        deny("Describe", "Topic", "other"),
+        deny("Describe", "TransactionalId", "acl-backfill-service"),
+        deny("Describe", "Topic", "acl-other"),
         deny("Describe", "Topic", OFFSETS),
         deny("Describe", "Topic", STATE),
         deny("Read", "Topic", "*"),
@@ -484,7 +330,7 @@ def accused_in_truth() -> set[str]:
 
 
 def test_a_rule_that_is_taken_away_in_the_middle_of_a_sweep_is_no_reason_to_accuse(locked: Locked) -> None:
-    rules = locked.add(REPAIRED, *LISTED, deny("Describe", "TransactionalId", "backfill-service"))
+    rules = locked.add(REPAIRED, *LISTED, deny("Describe", "TransactionalId", "acl-backfill-service"))
     scan = locked.swept(REPAIRED, at_stage("first read", lambda: locked.remove(rules[-1])))
     assert accused(scan) <= accused_in_truth()
 
@@ -492,17 +338,18 @@ def test_a_rule_that_is_taken_away_in_the_middle_of_a_sweep_is_no_reason_to_accu
 def test_where_everybody_may_do_what_no_rule_is_about_an_id_is_hidden_by_a_rule_that_allows_it_to_another(
     tmp_path: Path,
 ) -> None:
+    everybody = {"allow.everyone.if.no.acl.found": "true"}
     with (
-        start(tmp_path, ["bob"], **{"allow.everyone.if.no.acl.found": "true"}) as cluster,
+        started_by(tmp_path, trustme.CA(), brokers=1, properties=everybody) as cluster,
         cluster.wire() as wire,
     ):
         plant.live_with_old_timestamps(wire)
         plant.orphan(wire)
-        house = Locked(cluster, wire, tmp_path)
-        scan = house.swept("bob")
+        house = Locked(cluster, wire, tmp_path, topics=())
+        scan = house.swept(REPAIRED)
         assert (verdicts(scan), scan.complete) == ({"backfill-0": OWNED, "clicks-0": HANGING}, True)
         house.add("backfill", Acl("All", "TransactionalId", "backfill-", prefixed=True))
-        scan = house.swept("bob")
+        scan = house.swept(REPAIRED)
         assert (verdicts(scan), scan.complete) == (hides("backfill-0", "clicks-0"), False)
         # A rule on '*' would take all other ids from everybody else.
         (error,) = scan.errors

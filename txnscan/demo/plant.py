@@ -40,6 +40,7 @@ __all__ = [
     "pending_marker",
     "read_both",
     "stale_epoch",
+    "torn_commits",
 ]
 
 _MINUTE_MS = 60_000
@@ -86,24 +87,39 @@ def committed_but_hanging(cluster: KafkaCluster, prefix: str = "payments") -> To
     second topic holds the transaction open for ever. The records are dated 40 minutes back, so that Kafka's own
     find-hanging reports it with its default age limit. The broker is up again when this returns.
     """
+    (torn,) = torn_commits(cluster, prefix)
+    return torn
+
+
+def torn_commits(cluster: KafkaCluster, *prefixes: str) -> tuple[TornCommit, ...]:
+    """A `committed_but_hanging` for each of these prefixes. The last broker stops once for all of them."""
     keeper, victim = cluster.broker_ids[0], cluster.broker_ids[-1]
-    whole, torn = f"{prefix}-fine", f"{prefix}-solo"
     with cluster.wire() as wire:
-        create_topic(wire, whole, [[keeper]])
-        create_topic(wire, torn, [[victim]])
-        producer = coordinated_by(wire, keeper, prefix)
-        before_ms = _now_ms() - 40 * _MINUTE_MS
-        producer.write(whole, 0, _RECORDS, timestamp_ms=before_ms)
-        start_offset = producer.write(torn, 0, _RECORDS, timestamp_ms=before_ms)
-        planted = _planted("committed on the coordinator, open on the partition", producer, torn, 0, start_offset)
+        begun = [_begun_on_both(wire, prefix, keeper, victim) for prefix in prefixes]
         cluster.stop_broker(victim)
-        cluster.wait_for_leader(torn, 0, -1)
-        producer.end(commit=True)
-        _await_state(wire, producer, "CompleteCommit")
+        for _, torn in begun:
+            cluster.wait_for_leader(torn.hanging.topic, 0, -1)
+        for producer, _ in begun:
+            producer.end(commit=True)
+            _await_state(wire, producer, "CompleteCommit")
         cluster.start_broker(victim)
-        cluster.wait_for_leader(torn, 0, victim)
-        _await_open(wire, planted)
-    return TornCommit(planted, whole, len(_RECORDS))
+        for _, torn in begun:
+            cluster.wait_for_leader(torn.hanging.topic, 0, victim)
+            _await_open(wire, torn.hanging)
+    return tuple(torn for _, torn in begun)
+
+
+def _begun_on_both(wire: Wire, prefix: str, keeper: int, victim: int) -> tuple[Producer, TornCommit]:
+    """A transaction with records on a topic of each of these brokers, and what it will be once it is torn."""
+    whole, torn = f"{prefix}-fine", f"{prefix}-solo"
+    create_topic(wire, whole, [[keeper]])
+    create_topic(wire, torn, [[victim]])
+    producer = coordinated_by(wire, keeper, prefix)
+    before_ms = _now_ms() - 40 * _MINUTE_MS
+    producer.write(whole, 0, _RECORDS, timestamp_ms=before_ms)
+    start_offset = producer.write(torn, 0, _RECORDS, timestamp_ms=before_ms)
+    planted = _planted("committed on the coordinator, open on the partition", producer, torn, 0, start_offset)
+    return producer, TornCommit(planted, whole, len(_RECORDS))
 
 
 def read_both(wire: Wire, torn: TornCommit) -> Read:

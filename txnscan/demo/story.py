@@ -63,6 +63,11 @@ def plant_all(cluster: KafkaCluster, wire: Wire, say: Callable[[str], None] = la
     say("Planting a transaction that commits while one of its partitions is offline (default settings)")
     torn = committed_but_hanging(cluster)
     say("Planting orphans, a stale epoch, a live epoch and a live transaction with old timestamps")
+    return plant_beside(wire, torn)
+
+
+def plant_beside(wire: Wire, torn: TornCommit) -> Scene:
+    """Every scenario of the demo but the torn commit, which is there."""
     planted = (
         torn.hanging,
         orphan(wire),

@@ -1,0 +1,35 @@
+"""Which tests are slow, and why: `make test` leaves them out, `make test-all` runs them alone.
+
+A test belongs here if it breaks brokers, starts a cluster or a Spark session of its own, repeats on a second store or
+version what the fast tier shows once, or takes a process for half a minute. Its behaviour must also have a fast test,
+unless only a slow one can show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+# By the beginning of a test's id: a file, a function, or one of its cases.
+SLOW: Mapping[str, str] = MappingProxyType(
+    {
+        "tests/brokers/test_authorisation.py": "a sweep for each gap in ACLs",
+        "tests/brokers/test_conformance.py": "real brokers of two versions beside the simulator",
+        "tests/brokers/test_demo_brokers.py": "brokers that stop, pause and fail to start",
+        "tests/brokers/test_demo_story.py": "the whole demo",
+        "tests/brokers/test_faults.py": "brokers that are killed in the middle of a sweep",
+        "tests/brokers/test_lost_records.py": "a log that forgets, on brokers of its own",
+        "tests/brokers/test_nodes.py": "a Spark cluster whose nodes have a Python of their own",
+        "tests/brokers/test_notebook.py": "notebooks in a kernel and a Spark session of their own",
+        "tests/brokers/test_offline_real.py": "copies of the disks of brokers that were stopped",
+        "tests/brokers/test_old_brokers.py": "brokers of Kafka 3.5.2",
+        "tests/brokers/test_prove_watching.py": "a watch with faults under load",
+        "tests/brokers/test_undelivered.py::test_a_coordinator": "stops a broker",
+        "tests/brokers/test_wire_real.py": "records the answers of real brokers again",
+    }
+)
+
+
+def slow_reason(nodeid: str) -> str | None:
+    """Why this test is slow; None where it is not."""
+    return next((why for beginning, why in SLOW.items() if nodeid.startswith(beginning)), None)
