@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,9 +18,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.builders import LATE_AFTER_MS, NOW_MS, plan, stored
+from tests.cases import Cases
 from txnscan.report.resolution import print_plan
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.plan import Action, Plan, PlanRefused, Refusal, check_plan, from_json, to_json
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 EVERY = plan(
     stored(),
@@ -60,7 +66,7 @@ def head(**changes: Any) -> str:
 # --- what is planned --------------------------------------------------------------------------------------------------
 
 
-def test_each_transaction_is_one_marker_or_one_refusal_in_order() -> None:
+def test_each_transaction_is_one_marker_or_one_refusal_in_order(wording: SnapshotAssertion) -> None:
     assert [(a.where, a.marker, a.needs) for a in EVERY.actions] == [
         ("p-0", "ABORT", None),
         ("p-1", "COMMIT", COMPLETE_COMMITS),
@@ -68,10 +74,7 @@ def test_each_transaction_is_one_marker_or_one_refusal_in_order() -> None:
     ]
     assert [(r.where, r.guard) for r in EVERY.refused] == [("p-3", "not_hanging"), ("p-4", "maybe_committed")]
     assert [a.commit for a in EVERY.actions] == [False, True, False]
-    assert EVERY.actions[0].why == (
-        "Transactional id 'X' went on to epoch 9 (Empty). "
-        "Outcome not committed: 'X' never committed anything at epoch 3."
-    )
+    assert EVERY.actions[0].why == wording
     assert EVERY.late_after_ms == LATE_AFTER_MS
 
 
@@ -109,25 +112,33 @@ def other(value: Any) -> Any:
     return f"{value}x" if isinstance(value, str) else 1 if value is None else value + 1
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(Plan) if f.name not in ("actions", "refused")])
-def test_the_digest_changes_with_every_field_of_the_plan(name: str) -> None:
-    assert replace(EVERY, **{name: other(getattr(EVERY, name))}).digest != EVERY.digest
+def changed(entry: Any, name: str) -> Any:
+    return replace(entry, **{name: other(getattr(entry, name))})
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(Action)])
-def test_the_digest_changes_with_every_field_of_every_action(name: str) -> None:
-    for index, one in enumerate(EVERY.actions):
-        actions = list(EVERY.actions)
-        actions[index] = replace(one, **{name: other(getattr(one, name))})
-        assert replace(EVERY, actions=tuple(actions)).digest != EVERY.digest
+def test_the_digest_changes_with_every_field_of_the_plan() -> None:
+    with Cases() as cases:
+        for name in [f.name for f in fields(Plan) if f.name not in ("actions", "refused")]:
+            with cases.case(name):
+                assert changed(EVERY, name).digest != EVERY.digest
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(Refusal)])
-def test_the_digest_changes_with_every_field_of_every_refusal(name: str) -> None:
-    for index, one in enumerate(EVERY.refused):
-        refused = list(EVERY.refused)
-        refused[index] = replace(one, **{name: other(getattr(one, name))})
-        assert replace(EVERY, refused=tuple(refused)).digest != EVERY.digest
+def test_the_digest_changes_with_every_field_of_every_action() -> None:
+    with Cases() as cases:
+        for field, index in product(fields(Action), range(len(EVERY.actions))):
+            with cases.case(f"{field.name} of action {index}"):
+                actions = list(EVERY.actions)
+                actions[index] = changed(actions[index], field.name)
+                assert replace(EVERY, actions=tuple(actions)).digest != EVERY.digest
+
+
+def test_the_digest_changes_with_every_field_of_every_refusal() -> None:
+    with Cases() as cases:
+        for field, index in product(fields(Refusal), range(len(EVERY.refused))):
+            with cases.case(f"{field.name} of refusal {index}"):
+                refused = list(EVERY.refused)
+                refused[index] = changed(refused[index], field.name)
+                assert replace(EVERY, refused=tuple(refused)).digest != EVERY.digest
 
 
 def test_the_digest_changes_with_the_order_and_the_number_of_entries() -> None:
@@ -142,86 +153,81 @@ def test_the_digest_changes_with_the_order_and_the_number_of_entries() -> None:
 
 # --- bad files --------------------------------------------------------------------------------------------------------
 
-NOT_JSON, NOT_A_PLAN, EDITED = "the file is not JSON", "the file is not a plan of txnscan", "it was edited since"
 TEXT = to_json(EVERY)
 HUGE = int("9" * 4_000)
-BAD_FILES: tuple[tuple[str, str, str], ...] = (
+BAD_FILES: tuple[tuple[str, str], ...] = (
     # no plan at all
-    ("empty", "", NOT_JSON),
-    ("prose", "nothing is to be done", NOT_JSON),
-    ("a byte order mark", f"\ufeff{TEXT}", NOT_JSON),
-    ("two of them", TEXT + TEXT, NOT_JSON),
-    ("a number of too many digits", f'{{"txnscan_plan": {"9" * 5_000}}}', NOT_JSON),
-    ("deep nesting", "[" * 100_000, NOT_JSON),
-    ("deep and closed", "[" * 100_000 + "]" * 100_000, NOT_JSON),
-    ("deep objects", '{"txnscan_plan":' * 100_000, NOT_JSON),
-    ("too large", " " * (64 * 1024 * 1024 + 1), "too large"),
-    ("null", "null", NOT_A_PLAN),
-    ("a list", f"[{TEXT}]", NOT_A_PLAN),
-    ("a string", '"txnscan_plan"', NOT_A_PLAN),
-    ("a number", "1e999", NOT_A_PLAN),
-    ("another object", '{"digest": ""}', NOT_A_PLAN),
-    ("a sweep", '{"sweep": {}, "transactions": [], "errors": []}', NOT_A_PLAN),
+    ("empty", ""),
+    ("prose", "nothing is to be done"),
+    ("a byte order mark", f"\ufeff{TEXT}"),
+    ("two of them", TEXT + TEXT),
+    ("a number of too many digits", f'{{"txnscan_plan": {"9" * 5_000}}}'),
+    ("deep nesting", "[" * 100_000),
+    ("deep and closed", "[" * 100_000 + "]" * 100_000),
+    ("deep objects", '{"txnscan_plan":' * 100_000),
+    ("too large", " " * (64 * 1024 * 1024 + 1)),
+    ("null", "null"),
+    ("a list", f"[{TEXT}]"),
+    ("a string", '"txnscan_plan"'),
+    ("a number", "1e999"),
+    ("another object", '{"digest": ""}'),
+    ("a sweep", '{"sweep": {}, "transactions": [], "errors": []}'),
     # of another format
-    ("a later format", head(txnscan_plan=3), "its format is 3 and this version reads 2; plan again"),
-    ("a format that is text", head(txnscan_plan="1"), "its format is '1'"),
-    ("a format that is null", head(txnscan_plan=None), "its format is None"),
-    ("a format that is a list", head(txnscan_plan=[1]), "its format is [1]"),
-    ("a hostile format", head(txnscan_plan="\x1b[2J\n"), r"its format is '\x1b[2J\n'"),
+    ("a later format", head(txnscan_plan=3)),
+    ("a format that is text", head(txnscan_plan="1")),
+    ("a format that is null", head(txnscan_plan=None)),
+    ("a format that is a list", head(txnscan_plan=[1])),
+    ("a hostile format", head(txnscan_plan="\x1b[2J\n")),
     # edited
-    ("an epoch", TEXT.replace('"producer_epoch": 3', '"producer_epoch": 4', 1), EDITED),
-    ("a marker", TEXT.replace('"ABORT"', '"COMMIT"', 1), EDITED),
-    ("a refusal", TEXT.replace('"ongoing, not', '"hanging, not').replace("maybe_committed", "unknown", 1), EDITED),
-    ("a time", TEXT.replace(str(NOW_MS), str(NOW_MS + 1)), EDITED),
-    ("another digest", TEXT.replace(EVERY.digest, "0" * 64), EDITED),
-    ("a digest in capitals", TEXT.replace(EVERY.digest, EVERY.digest.upper()), EDITED),
-    ("no digest", json.dumps({k: v for k, v in json.loads(TEXT).items() if k != "digest"}), EDITED),
-    ("a digest that is null", json.dumps({**json.loads(TEXT), "digest": None}), EDITED),
-    ("a digest that is a list", json.dumps({**json.loads(TEXT), "digest": [EVERY.digest]}), EDITED),
-    ("a field more", json.dumps({**json.loads(TEXT), "note": ""}), EDITED),
-    ("NaN", '{"txnscan_plan": 2, "actions": NaN, "digest": Infinity}', EDITED),
+    ("an epoch", TEXT.replace('"producer_epoch": 3', '"producer_epoch": 4', 1)),
+    ("a marker", TEXT.replace('"ABORT"', '"COMMIT"', 1)),
+    ("a refusal", TEXT.replace('"ongoing, not', '"hanging, not').replace("maybe_committed", "unknown", 1)),
+    ("a time", TEXT.replace(str(NOW_MS), str(NOW_MS + 1))),
+    ("another digest", TEXT.replace(EVERY.digest, "0" * 64)),
+    ("a digest in capitals", TEXT.replace(EVERY.digest, EVERY.digest.upper())),
+    ("no digest", json.dumps({k: v for k, v in json.loads(TEXT).items() if k != "digest"})),
+    ("a digest that is null", json.dumps({**json.loads(TEXT), "digest": None})),
+    ("a digest that is a list", json.dumps({**json.loads(TEXT), "digest": [EVERY.digest]})),
+    ("a field more", json.dumps({**json.loads(TEXT), "note": ""})),
+    ("NaN", '{"txnscan_plan": 2, "actions": NaN, "digest": Infinity}'),
     # not whole, and the digest right
-    ("no actions", edited(lambda body: body.pop("actions")), "no list of actions"),
-    ("no refusals", edited(lambda body: body.pop("refused")), "no list of refused"),
-    ("actions that are null", head(actions=None), "no list of actions"),
-    ("actions that are an object", head(actions={}), "no list of actions"),
-    ("warnings that are text", head(warnings="none"), "no list of warnings"),
-    ("a warning that is null", head(warnings=[None]), "no list of warnings"),
-    ("refusals that are text", head(refused="none"), "no list of refused"),
-    ("an action that is null", head(actions=[None]), "an entry of actions does not have the fields"),
-    ("an action that is a list", head(actions=[[]]), "an entry of actions does not have the fields"),
-    ("a refusal that is text", head(refused=["x"]), "an entry of refused does not have the fields"),
-    ("a field of an action more", action(force=True), "an entry of actions does not have the fields"),
-    ("a field of a refusal more", edited(lambda b: b["refused"][0].update(x=1)), "an entry of refused does not have"),
-    ("a field of the plan more", head(note="x"), "an entry of plan does not have the fields"),
-    *((f"no {f.name} in an action", without(f.name, "actions"), "an entry of actions") for f in fields(Action)),
-    *((f"no {f.name} in a refusal", without(f.name, "refused"), "an entry of refused") for f in fields(Refusal)),
-    *(
-        (f"no {f.name} in the plan", without(f.name), "an entry of plan")
-        for f in fields(Plan)
-        if f.name not in ("actions", "refused")
-    ),
+    ("no actions", edited(lambda body: body.pop("actions"))),
+    ("no refusals", edited(lambda body: body.pop("refused"))),
+    ("actions that are null", head(actions=None)),
+    ("actions that are an object", head(actions={})),
+    ("warnings that are text", head(warnings="none")),
+    ("a warning that is null", head(warnings=[None])),
+    ("refusals that are text", head(refused="none")),
+    ("an action that is null", head(actions=[None])),
+    ("an action that is a list", head(actions=[[]])),
+    ("a refusal that is text", head(refused=["x"])),
+    ("a field of an action more", action(force=True)),
+    ("a field of a refusal more", edited(lambda b: b["refused"][0].update(x=1))),
+    ("a field of the plan more", head(note="x")),
+    *((f"no {f.name} in an action", without(f.name, "actions")) for f in fields(Action)),
+    *((f"no {f.name} in a refusal", without(f.name, "refused")) for f in fields(Refusal)),
+    *((f"no {f.name} in the plan", without(f.name)) for f in fields(Plan) if f.name not in ("actions", "refused")),
     # wrong types, and the digest right
     *(
-        (f"{f.name} that is {value!r}", action(**{f.name: value}), f"{f.name} in actions is {type(value).__name__};")
+        (f"{f.name} that is {value!r}", action(**{f.name: value}))
         for f in fields(Action)
         for value in (True, 3.0, [], {}, *(() if "None" in str(f.type) else (None,)))
     ),
     *(
-        (f"{name} that is text", action(**{name: "3"}), f"{name} in actions is str")
+        (f"{name} that is text", action(**{name: "3"}))
         for name in ("partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset")
     ),
     *(
-        (f"{name} that is a number", action(**{name: 3}), f"{name} in actions is int")
+        (f"{name} that is a number", action(**{name: 3}))
         for name in ("topic", "marker", "needs", "outcome", "incident_id", "transactional_id")
     ),
-    ("a planned_at_ms that is true", head(planned_at_ms=True), "planned_at_ms in plan is bool"),
-    ("a planned_at_ms that is NaN", head(planned_at_ms=float("nan")), "planned_at_ms in plan is float"),
-    ("a cluster that is null", head(cluster_id=None), "cluster_id in plan is NoneType"),
-    ("a refusal without an offset", edited(lambda b: b["refused"][0].update(start_offset=None)), "in refused is"),
+    ("a planned_at_ms that is true", head(planned_at_ms=True)),
+    ("a planned_at_ms that is NaN", head(planned_at_ms=float("nan"))),
+    ("a cluster that is null", head(cluster_id=None)),
+    ("a refusal without an offset", edited(lambda b: b["refused"][0].update(start_offset=None))),
     # numbers that Kafka does not have
     *(
-        (f"{name} {value}", action(**{name: value}), f"{name} of 'p': {value} is not between {low} and {high}")
+        (f"{name} {value}", action(**{name: value}))
         for name, low, high in (
             ("partition", 0, 2**31 - 1),
             ("producer_id", 0, 2**63 - 1),
@@ -233,20 +239,13 @@ BAD_FILES: tuple[tuple[str, str, str], ...] = (
     ),
     # names that no topic has
     *(
-        (f"topic {name!r}", action(topic=name), "it is no legal name of a topic")
+        (f"topic {name!r}", action(topic=name))
         for name in ("", ".", "..", "p q", "p\n", "\np", "p/0", "ä", "p\x00", "\ud800", "p" * 250, "p٣")
     ),
     # what no guard lets through
+    *((f"reason {reason!r}", action(reason=reason)) for reason in ("live_epoch", "owned", "decided", "", "ORPHAN")),
     *(
-        (f"reason {reason!r}", action(reason=reason), f"{reason!r} is not one that is acted on")
-        for reason in ("live_epoch", "owned", "decided", "", "ORPHAN")
-    ),
-    *(
-        (
-            f"{marker} of {outcome!r} with {needs}",
-            action(outcome=outcome, marker=marker, needs=needs),
-            f"{marker!r} does not follow from outcome {outcome!r}",
-        )
+        (f"{marker} of {outcome!r} with {needs}", action(outcome=outcome, marker=marker, needs=needs))
         for outcome, right in (
             ("committed", ("COMMIT", COMPLETE_COMMITS)),
             ("not_committed", ("ABORT", None)),
@@ -259,27 +258,24 @@ BAD_FILES: tuple[tuple[str, str, str], ...] = (
         for needs in (None, COMPLETE_COMMITS, ACCEPT_UNKNOWN, "--force")
         if (marker, needs) != right
     ),
-    (
-        "an abort of what may be committed",
-        action(reason="maybe_committed", outcome="unknown", needs=ACCEPT_UNKNOWN),
-        "what may be committed is never aborted",
-    ),
+    ("an abort of what may be committed", action(reason="maybe_committed", outcome="unknown", needs=ACCEPT_UNKNOWN)),
     # the same twice
-    ("an action twice", edited(lambda b: b["actions"].append(b["actions"][0])), "p-0 stands in it twice for producer"),
-    (
-        "another action for the same producer",
-        edited(lambda b: b["actions"][1].update(partition=0, start_offset=200)),
-        "p-0 stands in it twice for producer id 7",
-    ),
+    ("an action twice", edited(lambda b: b["actions"].append(b["actions"][0]))),
+    ("another action for the same producer", edited(lambda b: b["actions"][1].update(partition=0, start_offset=200))),
 )
 
 
-@pytest.mark.parametrize(("text", "said"), [one[1:] for one in BAD_FILES], ids=[ascii(one[0]) for one in BAD_FILES])
-def test_each_bad_file_is_refused_with_its_reason(text: str, said: str) -> None:
-    with pytest.raises(PlanRefused) as refused:
-        from_json(text)
-    sentence = str(refused.value)
-    assert sentence.startswith("plan: ") and said in sentence and "\n" not in sentence
+def test_each_bad_file_is_refused_with_its_reason(wording: SnapshotAssertion) -> None:
+    sentences = {}
+    with Cases() as cases:
+        for bad, text in BAD_FILES:
+            with cases.case(ascii(bad)[1:-1].replace(str(HUGE), "HUGE")) as name:
+                with pytest.raises(PlanRefused) as refused:
+                    from_json(text)
+                sentence = str(refused.value)
+                assert sentence.startswith("plan: ") and "\n" not in sentence
+                sentences[name] = sentence.replace(str(HUGE), "HUGE")
+    assert sentences == wording
 
 
 def test_a_file_that_is_cut_short_anywhere_is_refused() -> None:
@@ -360,32 +356,29 @@ def test_whatever_stands_in_the_fields_with_a_right_digest_nothing_but_a_refusal
 HOUR_MS = 3_600_000
 
 
-@pytest.mark.parametrize(
-    ("cluster_id", "age_ms", "said"),
-    [
-        ("cluster-1", 0, None),
-        ("cluster-1", HOUR_MS, None),
-        ("cluster-1", HOUR_MS + 1, "it is 1 h old, and at most 1 h is allowed; sweep and plan again"),
-        ("cluster-1", 10**40, "old, and at most 1 h is allowed"),
-        ("cluster-1", -60_000, None),
-        ("cluster-1", -61_000, "it is dated 61 s ahead of this clock; set the clocks, and plan again"),
-        ("cluster-1", -60_001, "ahead of this clock"),
-        ("cluster-2", 0, "it is of cluster cluster-1, and the brokers are of cluster-2"),
-        ("", 0, "it is of cluster cluster-1"),
-        ("CLUSTER-1", 0, "it is of cluster cluster-1"),
-        ("cluster-2", HOUR_MS + 1, "it is of cluster cluster-1"),
-    ],
-)
-def test_a_plan_is_of_this_cluster_and_fresh(cluster_id: str, age_ms: int, said: str | None) -> None:
-    def check() -> None:
-        check_plan(EVERY, cluster_id=cluster_id, now_ms=NOW_MS + age_ms, max_age_ms=HOUR_MS)
+@pytest.mark.parametrize("age_ms", [0, HOUR_MS, -60_000])
+def test_a_fresh_plan_of_this_cluster_is_accepted(age_ms: int) -> None:
+    check_plan(EVERY, cluster_id="cluster-1", now_ms=NOW_MS + age_ms, max_age_ms=HOUR_MS)
 
-    if said is None:
-        check()
-        return
-    with pytest.raises(PlanRefused) as refused:
-        check()
-    assert said in str(refused.value)
+
+def test_an_old_plan_and_a_plan_of_another_cluster_are_refused(wording: SnapshotAssertion) -> None:
+    sentences = {}
+    with Cases() as cases:
+        for cluster_id, age_ms in (
+            ("cluster-1", HOUR_MS + 1),
+            ("cluster-1", 10**40),
+            ("cluster-1", -61_000),
+            ("cluster-1", -60_001),
+            ("cluster-2", 0),
+            ("", 0),
+            ("CLUSTER-1", 0),
+            ("cluster-2", HOUR_MS + 1),
+        ):
+            with cases.case(f"cluster {cluster_id!r}, {age_ms} ms old") as name:
+                with pytest.raises(PlanRefused) as refused:
+                    check_plan(EVERY, cluster_id=cluster_id, now_ms=NOW_MS + age_ms, max_age_ms=HOUR_MS)
+                sentences[name] = str(refused.value)
+    assert sentences == wording
 
 
 # --- shown ------------------------------------------------------------------------------------------------------------
@@ -397,18 +390,20 @@ def shown(made: Plan) -> str:
     return output.getvalue()
 
 
-def test_a_plan_is_shown_with_each_request_as_it_would_be_sent_and_each_refusal() -> None:
+def test_a_plan_is_shown_with_each_request_as_it_would_be_sent_and_each_refusal(wording: SnapshotAssertion) -> None:
     text = shown(EVERY)
-    assert (
-        f"Plan {EVERY.digest[:12]} of sweep sweep-1, cluster cluster-1 (the sweep begun " in text
-        and "1 min before" in text
-    )
+    assert EVERY.digest[:12] in text and "sweep-1" in text and "cluster-1" in text
     assert "  ABORT p-0\n" in text and f"  COMMIT p-1; needs {COMPLETE_COMMITS}\n" in text
-    request = "WriteTxnMarkers: producer id 7, producer epoch 3, coordinator epoch 0, transaction version 0"
-    assert text.count(request) == 3, "a coordinator epoch that is not known is sent as 0"
-    assert "p-3  owned, from offset 100\n    not_hanging: it is ongoing, not hanging.\n" in text
-    assert "txnscan apply" in text and "nothing is to be done" not in text
-    assert "nothing is to be done." in shown(plan())
+    assert text.count("WriteTxnMarkers: producer id 7, producer epoch 3") == 3
+    assert text.count("coordinator epoch 0, transaction") == 3, "a coordinator epoch that is not known is sent as 0"
+    assert "p-3  owned" in text and "not_hanging: " in text
+    assert "txnscan apply" in text
+    assert {"every kind": in_words(text), "empty": in_words(shown(plan()))} == wording
+
+
+def in_words(text: str) -> str:
+    """What is shown, without the parts that differ from run to run."""
+    return re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?", "<time>", text)
 
 
 def test_hostile_text_in_a_plan_is_escaped_on_its_own_line() -> None:
