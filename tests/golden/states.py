@@ -1,0 +1,299 @@
+"""Part "states": the answers of real brokers after every step of every conformance script.
+
+`record_scripts` plays the scripts (`tests/prove/scripts.py`) on real brokers beside the simulator. After each step on
+which both agree, it asks every broker for all that txnscan reads, and keeps the bytes. `look` has the requests: the
+observation of `tests/prove/conformance.py`, and the product's other requests. `replayed` decodes the recorded answers
+again. `Simulated` plays a script on the simulator alone, so that its answers can be compared without brokers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from tests.golden.raw import Asked, Offered, Replay, Sender, Sockets
+from tests.golden.store import State
+from tests.prove import steps
+from tests.prove.conformance import Numbers, Observed, Result, cluster_of, conform, known_by_clients, observed
+from tests.prove.scripts import Script
+from tests.prove.stage import Setting, Stage, scenario_of, settings_of
+from txnscan.demo.producer import Identity
+from txnscan.kafka.api_versions import api_versions
+from txnscan.kafka.client import Send
+from txnscan.kafka.describe_acls import transactional_id_rules
+from txnscan.kafka.describe_cluster import cluster_operations
+from txnscan.kafka.describe_configs import topic_cleaning, transaction_max_timeout_ms
+from txnscan.kafka.describe_producers import by_topic, describe_all_producers
+from txnscan.kafka.describe_transactions import describe_transactions
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.fetch import fetch, fetch_undecoded
+from txnscan.kafka.list_groups import list_groups
+from txnscan.kafka.list_offsets import Offset, list_offsets, newest, offset_at
+from txnscan.kafka.list_transactions import ListingFilter, list_transactions, listing
+from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.offset_fetch import offset_fetch
+from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.sim.answers import answer
+from txnscan.sim.world import World
+
+PART = "states"
+# A state that the brokers pass through is not recorded: they get this long to stay in one.
+_STEADY_S_MAX = 20.0
+_POLL_S = 0.1
+_FETCH_BYTES = 1 << 20
+_NOWHERE, _NOBODY = "nowhere", "nobody"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is asked about. up: the brokers that run. log: the ids' log, and where the script's records begin there.
+
+    last: whether it is the script's last step, after which everything is asked.
+    """
+
+    up: tuple[int, ...]
+    keys: tuple[Key, ...]
+    ids: tuple[str, ...]
+    log: tuple[Key, int]
+    last: bool
+
+    def as_facts(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"up": self.up, "keys": self.keys, "ids": self.ids, "log": self.log, "last": self.last}
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> Scope:
+        """The scope that was stored as plain data."""
+        keys = tuple((topic, index) for topic, index in facts["keys"])
+        (topic, index), start = facts["log"]
+        return Scope(tuple(facts["up"]), keys, tuple(facts["ids"]), ((topic, index), start), facts["last"])
+
+
+def look(send: Send, scope: Scope, number: Numbers) -> tuple[Observed, dict[str, Any]]:
+    """What the brokers answer: the observation that the simulator is compared with, and everything else."""
+    seen = observed(send, scope.up, scope.keys, scope.ids, number, scope.log)
+    others: dict[str, Any] = {}
+    for broker_id in scope.up:
+        for what, found in (
+            *_of_state(send, broker_id, scope),
+            *(_of_broker(send, broker_id, scope) if scope.last else ()),
+        ):
+            others[f"broker {broker_id}: {what}"] = found
+    return seen, others
+
+
+def _of_state(send: Send, broker_id: int, scope: Scope) -> Iterator[tuple[str, Any]]:
+    """Requests whose answers change from step to step."""
+    view = read_metadata(send, broker_id, {topic for topic, _ in scope.keys})
+    led = [p for p in view.partitions if p.leader == broker_id]
+    yield "Metadata", [(p.key, p.leader, p.leader_epoch) for p in view.partitions]
+    yield "DescribeProducers", describe_all_producers(send, broker_id, by_topic(scope.keys))
+    yield "log starts", list_offsets(send, broker_id, led, Offset.LOG_START)
+    yield "newest", newest(send, broker_id, led)
+    for p in led:
+        yield f"first record of {p.topic}", offset_at(send, p, 0)
+        yield f"records of {p.topic}", fetch(send, p, 0, _FETCH_BYTES, records=True)
+    described = describe_transactions(send, broker_id, scope.ids)
+    yield "DescribeTransactions", described
+    ids = sorted({one.producer_id for one in described.values() if one.error is None})
+    yield "listed by producer id", _or_failure(lambda: list_transactions(send, broker_id, producer_ids=ids))
+    yield "listed by state", _or_failure(lambda: sorted(list_transactions(send, broker_id, states=["Ongoing"])))
+
+
+def _of_broker(send: Send, broker_id: int, scope: Scope) -> Iterator[tuple[str, Any]]:
+    """Requests whose answers are the same in most states."""
+    yield "ApiVersions", api_versions(send, broker_id)
+    yield "DescribeAcls", sorted(map(str, transactional_id_rules(send, broker_id)))
+    yield "DescribeCluster", sorted(cluster_operations(send, broker_id))
+    yield "DescribeConfigs of the broker", transaction_max_timeout_ms(send, broker_id)
+    topics = [*(topic for topic, _ in scope.keys), TRANSACTION_STATE_TOPIC, _NOWHERE]
+    yield "DescribeConfigs of topics", topic_cleaning(send, broker_id, topics)
+    yield "ListGroups", _or_failure(lambda: list_groups(send, broker_id))
+    groups = {_NOBODY: scope.keys, "": None}
+    yield "OffsetFetch", _or_failure(lambda: offset_fetch(send, broker_id, groups, require_stable=True))
+    coordinators = FindCoordinatorRequest(key_type=1, coordinator_keys=[*scope.ids, _NOBODY])
+    yield "FindCoordinator", [(c.key, c.node_id, c.error_code) for c in send(broker_id, coordinators).coordinators]
+    for name, wanted in (
+        ("unknown state", ListingFilter(states=("Odd",))),
+        ("ids by pattern", ListingFilter(pattern=f"{scope.ids[0]}.*")),
+        ("long transactions", ListingFilter(longer_than_ms=10**9)),
+    ):
+        yield name, _or_failure(lambda wanted=wanted: list(listing(send, broker_id, wanted)))  # type: ignore[misc]
+    for p in read_metadata(send, broker_id, [TRANSACTION_STATE_TOPIC]).partitions:
+        if (p.key, p.leader) == (scope.log[0], broker_id):
+            data, high_watermark = fetch_undecoded(send, p, scope.log[1], _FETCH_BYTES)
+            yield "transaction log", (high_watermark, len(data.bounds) - 1)
+    # To a partition that there is not: nothing is written.
+    marker = MarkerToWrite(_NOWHERE, 0, 1, 0, 0, commit=False)
+    yield "WriteTxnMarkers", error_name(marker.answered(send(broker_id, marker.request())))
+
+
+def _or_failure(ask: Any) -> Any:
+    try:
+        return ask()
+    except RequestFailed as failed:
+        return str(failed.failure)
+
+
+def as_text(found: Mapping[str, Any]) -> dict[str, str]:
+    """Values in the form in which they are stored."""
+    return {what: repr(value) for what, value in found.items()}
+
+
+# --- recording --------------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Records the states of one run of a script."""
+
+    def __init__(self, script: Script, setting: Setting, sockets: Sockets) -> None:
+        self._script = script
+        self._setting = setting
+        self._sockets = sockets
+        self.states: list[State] = []
+
+    def after(self, stage: Stage, step: int, numbers: tuple[Numbers, Numbers]) -> list[str]:
+        """Records the state after a step on which both sides agree. Returns why that failed, if it did."""
+        world = stage.world
+        up = tuple(broker_id for broker_id in world.brokers if world.up(broker_id))
+        keys, ids = tuple(stage.keys.values()), tuple(stage.ids.values())
+        last = step == len(self._script.steps)
+        scope = Scope(up, keys, ids, (stage.log_key("a"), stage.log_start), last)
+        simulated = observed(lambda b, r: answer(world, b, r), up, keys, ids, numbers[1], (stage.log_key("a"), 0))
+        deadline_s = time.monotonic() + _STEADY_S_MAX
+        while True:
+            sender = Sender(self._sockets)
+            try:
+                seen, others = look(sender, scope, numbers[0])
+                offered = self._sockets.offered(up[0])
+                again = look(Sender(Replay(offered, sender.asked)), scope, numbers[0])
+                if seen == simulated and (as_text(again[0]), as_text(again[1])) == (as_text(seen), as_text(others)):
+                    break
+                failure = "the brokers did not stay in one state"
+            except RequestFailed as failed:
+                failure = str(failed)
+            if time.monotonic() > deadline_s:
+                return [f"not recorded: {failure}"]
+            time.sleep(_POLL_S)
+        facts = {
+            "script": self._script.name,
+            "client": self._setting.client,
+            "step": step,
+            "prefix": _prefix(keys),
+            **scope.as_facts(),
+            "clients": {who: (p.known.producer_id, p.known.producer_epoch) for who, p in stage.producers.items()},
+            "observed": as_text(seen),
+            "others": as_text(others),
+        }
+        label = f"{self._script.name}, clients v{self._setting.client}, step {step}"
+        self.states.append(State(label, _distinct(sender.asked), facts))
+        return []
+
+
+def _prefix(keys: Sequence[Key]) -> str:
+    return keys[0][0].rpartition("-")[0]
+
+
+def _distinct(asked: Sequence[Asked]) -> list[Asked]:
+    """Each request once, with its last answer."""
+    return list({one.question: one for one in asked}.values())
+
+
+@dataclass(frozen=True)
+class Run:
+    """One script under one setting, on brokers that offer these versions."""
+
+    result: Result
+    states: list[State]
+    offered: Offered
+
+
+def record_scripts(kafka: str, scripts: Sequence[Script], directory: Path) -> Iterator[Run]:
+    """Plays scripts on new brokers of that version, under all settings of each."""
+    with cluster_of(kafka, directory) as (cluster, wire), Sockets(cluster.brokers) as sockets:
+        for script in scripts:
+            for setting in settings_of(script.on):
+                if setting.kafka == kafka:
+                    recorder = Recorder(script, setting, sockets)
+                    result = conform(cluster, wire, script, setting, recorder.after)
+                    yield Run(result, recorder.states, sockets.offered(1))
+
+
+# --- replaying --------------------------------------------------------------------------------------------------------
+
+
+def replayed(offered: Offered, state: State, number: Numbers) -> tuple[Observed, dict[str, Any]]:
+    """What the decoders make of a state's recorded answers."""
+    return look(Sender(Replay(offered, state.asked)), Scope.of(state.facts), number)
+
+
+class Simulated:
+    """A script on the simulator alone. `play` plays the next step; `observed` is what its brokers answer then."""
+
+    def __init__(self, script: Script, setting: Setting, prefix: str) -> None:
+        scenario, ids, keys = scenario_of(
+            setting, script.name, prefix, script.topics, script.coordinator, script.min_isr, script.verified
+        )
+        self.stage = Stage(mock.MagicMock(), mock.MagicMock(), setting, World(scenario), ids, keys, 0)
+        self._script = script
+        self._number = Numbers()
+
+    def play(self, step: int) -> None:
+        """Plays the step with this number, from 1 on: its simulated half."""
+        playing = self._script.steps[step - 1]
+        with ExitStack() as stack:
+            for name, double in _real_half(playing).items():
+                stack.enter_context(mock.patch.object(steps, name, double))
+            playing.play(self.stage)
+
+    def observed(self, clients: Mapping[str, Sequence[int]], real_number: Numbers) -> tuple[list[str], Observed]:
+        """How the producer ids and epochs of clients differ from those of the real ones; and the observation."""
+        stage, world = self.stage, self.stage.world
+        for who, (producer_id, epoch) in clients.items():
+            stage.producers[who].identity = Identity(producer_id, epoch)
+        differences = known_by_clients(stage, (real_number, self._number))
+        up = [broker_id for broker_id in world.brokers if world.up(broker_id)]
+        keys, ids = tuple(stage.keys.values()), tuple(stage.ids.values())
+        log = (stage.log_key("a"), 0)
+        return differences, observed(lambda b, r: answer(world, b, r), up, keys, ids, self._number, log)
+
+
+class _Nobody:
+    """Stands in for a real producer, and does nothing."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.identity = Identity(0, 0)
+
+    @property
+    def known(self) -> Identity:
+        return self.identity
+
+    def init_producer_id(self) -> None:
+        """Nothing is asked."""
+
+    def write(self, *_: Any, **__: Any) -> None:
+        """Nothing is written."""
+
+    produce = add_partitions = end = write
+
+
+def _real_half(step: Any) -> dict[str, Any]:
+    """What stands in for the parts of `tests/prove/steps.py` that act on real brokers."""
+    refused = None if getattr(step, "taken", True) else "refused"
+    return {
+        "Producer": _Nobody,
+        "wait_until": lambda *_, **__: True,
+        "lead": lambda *_: None,
+        "compacting_log": lambda _: nullcontext(),
+        "write_transaction_log": lambda *_, **__: None,
+        "_taken": lambda _: refused,
+        "_end_once": lambda *_: error_name(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    }
