@@ -1,35 +1,30 @@
-"""Spark and delta-rs on the same tables, in turns; and what is left where a process is killed between two commits."""
+"""Spark and delta-rs in turns on the same tables, and tables that only Spark can open."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
 from tests.process import ROOT
-from txnscan.findings import Scan
 from txnscan.judge.outcome import with_outcome
-from txnscan.model import Judged, Siblings
+from txnscan.model import Siblings
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
-from txnscan.resolve.journal import TablesJournal, stored_hanging
-from txnscan.resolve.lock import Lock
 from txnscan.resolve.plan import make_plan
-from txnscan.store.history import life
 from txnscan.store.open import open_tables
-from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
+from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from txnscan.findings import Scan
+    from txnscan.model import Judged
 
 COMMITTED = known("committed", "it committed", siblings=Siblings(("q-0",), (4,), NOW_MS), evidence=("offset 1",))
 ORPHAN = with_outcome(judged(), COMMITTED)
@@ -41,9 +36,8 @@ def sweep(number: int, *transactions: Judged) -> Scan:
     return scan(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500)
 
 
-def test_a_table_that_was_clustered_is_copied_as_the_docs_say_and_then_delta_rs_writes_it(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSession, tmp_path: Path) -> None:
+    """delta-rs refuses the original, and writes the copy."""
     old, new = f"{tmp_path}/old", f"{tmp_path}/new"
     by_spark = open_tables(old, spark)
     by_spark.create()
@@ -52,7 +46,7 @@ def test_a_table_that_was_clustered_is_copied_as_the_docs_say_and_then_delta_rs_
     refused = open_tables(old, None)
     with pytest.raises(Exception, match="Unsupported table features") as raised:
         refused.write(sweep(2, ORPHAN))
-    assert "as CLUSTER BY adds them; write it through Spark, or copy" in refused.why_failed(raised.value)
+    assert "docs/tables.md" in refused.why_failed(raised.value)
     copied = open_tables(new, None)
     copied.create()
     (copy,) = re.findall(r"```sql\n(INSERT OVERWRITE .*?);\n```", (ROOT / "docs/tables.md").read_text("utf-8"), re.S)
@@ -61,7 +55,9 @@ def test_a_table_that_was_clustered_is_copied_as_the_docs_say_and_then_delta_rs_
     assert sorted(row["sweep_id"] for row in copied.rows(SWEEPS)) == ["sweep-1", "sweep-2"]
 
 
-def test_what_one_writes_the_other_goes_on_with(spark: SparkSession, location: str) -> None:
+def test_spark_and_delta_rs_write_in_turns(spark: SparkSession, location: str) -> None:
+    from txnscan.store.history import life
+
     by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
     by_rust.create()
     by_spark.create()
@@ -82,8 +78,11 @@ def test_what_one_writes_the_other_goes_on_with(spark: SparkSession, location: s
 
 
 @pytest.mark.parametrize("first", ["spark", "delta-rs"])
-def test_the_feed_of_incidents_has_what_each_of_them_changed(spark: SparkSession, location: str, first: str) -> None:
-    """What opened and what closed, by the query of docs/dashboards.md, and the same by delta-rs."""
+def test_the_change_feed_of_incidents_has_the_changes_of_both(spark: SparkSession, location: str, first: str) -> None:
+    """Opened and closed incidents, by the query of docs/dashboards.md and by delta-rs."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
     by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
     (by_spark if first == "spark" else by_rust).create()
     by_rust.write(sweep(1, ORPHAN))
@@ -93,8 +92,8 @@ def test_the_feed_of_incidents_has_what_each_of_them_changed(spark: SparkSession
     page = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
     (query,) = re.findall(r"```sql\n(SELECT _commit_version.*?);\n```", page, re.S)
     query = query.replace("table_changes('incidents', 1)", f"table_changes_by_path('{location}/incidents', 1)")
-    told = [(row["partition"], row["what"]) for row in spark.sql(query).collect()]
-    assert told == [(0, "opened"), (1, "opened"), (0, "ended"), (1, "ended")]
+    changed = [(row["partition"], row["what"]) for row in spark.sql(query).collect()]
+    assert changed == [(0, "opened"), (1, "opened"), (0, "ended"), (1, "ended")]
     stream = DeltaTable(f"{location}/incidents").load_cdf(starting_version=1)
     changes = pa.RecordBatchReader.from_stream(stream).read_all().to_pylist()
     kinds = Counter((row["_commit_version"], row["_change_type"]) for row in changes)
@@ -103,7 +102,10 @@ def test_the_feed_of_incidents_has_what_each_of_them_changed(spark: SparkSession
     assert kinds == {(1, "insert"): 1, (2, "insert"): 1, **before, **after}
 
 
-def test_a_plan_of_one_is_known_to_the_other_and_so_is_who_applies_it(spark: SparkSession, location: str) -> None:
+def test_both_see_the_same_plan_lock_and_attempt(spark: SparkSession, location: str) -> None:
+    from txnscan.resolve.journal import TablesJournal, stored_hanging
+    from txnscan.resolve.lock import Lock
+
     by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
     by_spark.create()
     for number in (1, 2):
@@ -116,11 +118,7 @@ def test_a_plan_of_one_is_known_to_the_other_and_so_is_who_applies_it(spark: Spa
     TablesJournal(by_rust).planned(plan)
     TablesJournal(by_spark).planned(plan)
     TablesJournal(by_spark).check_planned(plan)
-    with (
-        Lock(by_spark, "cluster-1"),
-        pytest.raises(ApplyRunning, match="under way on this cluster"),
-        Lock(by_rust, "cluster-1"),
-    ):
+    with Lock(by_spark, "cluster-1"), pytest.raises(ApplyRunning), Lock(by_rust, "cluster-1"):
         pass
     with Lock(by_rust, "cluster-1") as lock:
         attempt_id = TablesJournal(by_rust, lock).intend(plan, plan.actions[0], None)
@@ -132,73 +130,26 @@ def test_a_plan_of_one_is_known_to_the_other_and_so_is_who_applies_it(spark: Spa
     )
 
 
-# Each in a process of its own, forked before delta-rs has begun any thread.
-KILLED = """
-import json, os, signal, sys
-from tests.spark.test_stores import ORPHAN, STALE, sweep
-from txnscan.store.delta_rs import DeltaRs
-from txnscan.store.open import open_tables
-
-commits = 0
-
-def mortal(write, number):
-    def writes(*arguments, **options):
-        global commits
-        commits += 1
-        if commits == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return write(*arguments, **options)
-    return writes
-
-def killed_at(location, number):
-    for name in ("append", "replace", "merge", "create"):
-        setattr(DeltaRs, name, mortal(getattr(DeltaRs, name), number))
-    tables = open_tables(location, None)
-    tables.create()
-    tables.write(sweep(1, ORPHAN, STALE))
-
-ended = {}
-for number in map(int, sys.argv[2:]):
-    child = os.fork()
-    if not child:
-        killed_at(f"{sys.argv[1]}/{number}", number)
-        os._exit(0)
-    ended[number] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-print(json.dumps(ended))
-"""
-# Eight tables, four appends of which one has nothing to append, ages and incidents.
-COMMITS = range(1, len(TABLES) + 7)
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
-    """Where the tables are, by the write that the process did not live to make, and how each process ended."""
-    directory = tmp_path_factory.mktemp("killed")
-    ran = subprocess.run(
-        [sys.executable, "-c", KILLED, str(directory), *map(str, COMMITS)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    return directory, json.loads(ran.stdout)
-
-
-@pytest.mark.parametrize("commit", COMMITS)
-def test_a_process_that_is_killed_before_any_of_its_writes_leaves_tables_that_go_on(
-    killed: tuple[Path, dict[str, int]], commit: int
-) -> None:
-    directory, ended = killed
-    location = str(directory / str(commit))
-    finished = commit > len(TABLES) + 5
-    assert ended[str(commit)] == (0 if finished else -signal.SIGKILL)
-    tables = open_tables(location, None)
-    tables.create()
+def test_spark_describes_tables_that_delta_rs_created(spark: SparkSession, location: str) -> None:
+    """With their comments, and without a feature that only Spark can write."""
+    open_tables(location, None).create()
+    # Writer version 4 has the change data feed, and generated columns with it.
+    features = {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"}
     for table in TABLES:
-        has = DeltaTable(f"{location}/{table.name}").metadata().configuration
-        assert {f"delta.constraints.{check}" for check, _ in table.checks} <= has.keys()
-    visible = tables.last_sweep()
-    assert (visible is not None) == finished
-    assert len(tables.read(OPEN_TRANSACTIONS, "sweep-1")) == (2 if finished else 0)
-    tables.write(sweep(2, ORPHAN))
-    counted = {row["start_offset"]: row["sweeps"] for row in tables.rows(INCIDENTS)}
-    assert counted[ORPHAN.observation.start_offset] in (1, 2)
-    assert len(tables.read(OPEN_TRANSACTIONS, "sweep-2")) == 1
+        fields = spark.read.format("delta").load(f"{location}/{table.name}").schema.fields
+        assert [(f.name, f.metadata.get("comment")) for f in fields] == [(c.name, c.meaning) for c in table.columns]
+        (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{location}/{table.name}`").collect()
+        assert set(detail["tableFeatures"]) <= features
+        assert (detail["clusteringColumns"], detail["partitionColumns"]) == ([], list(table.partitioned_by))
+        assert {f"delta.constraints.{check}" for check, _ in table.checks} <= set(detail["properties"])
+
+
+def test_tables_in_a_schema_of_the_catalog_are_written_and_read(spark: SparkSession) -> None:
+    spark.sql("CREATE SCHEMA IF NOT EXISTS audit")
+    tables = open_tables("spark_catalog.audit", spark)
+    try:
+        tables.create()
+        tables.write(scan(ORPHAN))
+        assert (spark.table("audit.candidates").count(), len(tables.rows(CANDIDATES))) == (1, 1)
+    finally:
+        spark.sql("DROP SCHEMA audit CASCADE")

@@ -1,0 +1,37 @@
+"""Tables through delta-rs. tests/spark/test_contract.py has the tests that run on Spark as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tables.stored import After, Opens, Prepared
+from txnscan.store.open import open_tables
+
+if TYPE_CHECKING:
+    from txnscan.store.tables import Tables
+
+
+@pytest.fixture(scope="session")
+def opens() -> Opens:
+    """Opens a location through delta-rs."""
+    return lambda location: open_tables(location, None)
+
+
+@pytest.fixture(scope="session")
+def prepared(opens: Opens, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Many tests begin with the same sweeps."""
+    return Prepared(opens, tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture
+def after(prepared: Prepared, location: str) -> After:
+    """Tables to which these sweeps were written, in a process that has ended since."""
+    return lambda *sweeps: prepared.copy(location, *sweeps)
+
+
+@pytest.fixture
+def tables(after: After) -> Tables:
+    """Tables without rows."""
+    return after()

@@ -1,0 +1,91 @@
+"""A process that is killed between two commits: the tables that it leaves can be read and written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process import ROOT
+from tests.tables.stored import ORPHAN, next_sweep
+from txnscan.store.open import open_tables
+from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, TABLES
+
+# Forks a process for each write, before delta-rs starts a thread, and kills it instead of that write.
+KILLED = """
+import json, os, signal, sys
+from tests.tables.stored import ORPHAN, STALE, next_sweep
+from txnscan.store.delta_rs import DeltaRs
+from txnscan.store.open import open_tables
+
+commits = 0
+
+def mortal(write, number):
+    def writes(*arguments, **options):
+        global commits
+        commits += 1
+        if commits == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(*arguments, **options)
+    return writes
+
+def killed_at(location, number):
+    for name in ("append", "replace", "merge", "create"):
+        setattr(DeltaRs, name, mortal(getattr(DeltaRs, name), number))
+    tables = open_tables(location, None)
+    tables.create()
+    tables.write(next_sweep(1, ORPHAN, STALE))
+
+ended = {}
+for number in map(int, sys.argv[2:]):
+    child = os.fork()
+    if not child:
+        killed_at(f"{sys.argv[1]}/{number}", number)
+        os._exit(0)
+    ended[number] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps(ended))
+"""
+# The sweep has no errors, so that scan_errors is not written.
+CREATES, WRITES = len(TABLES), len(["open_transactions", "candidates", "first_seen", "incidents", "sweeps"])
+COMMITS = range(1, CREATES + WRITES + 2)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    """A folder of tables for each number of the write before which the process was killed, and its exit codes."""
+    directory = tmp_path_factory.mktemp("killed")
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED, str(directory), *map(str, COMMITS)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return directory, json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_process_that_is_killed_before_a_write_leaves_usable_tables(
+    killed: tuple[Path, dict[str, int]], commit: int
+) -> None:
+    from deltalake import DeltaTable
+
+    directory, ended = killed
+    location = str(directory / str(commit))
+    finished = commit > CREATES + WRITES
+    assert ended[str(commit)] == (0 if finished else -signal.SIGKILL)
+    tables = open_tables(location, None)
+    tables.create()
+    for table in TABLES:
+        has = DeltaTable(f"{location}/{table.name}").metadata().configuration
+        assert {f"delta.constraints.{check}" for check, _ in table.checks} <= has.keys()
+    visible = tables.last_sweep()
+    assert (visible is not None) == finished
+    assert len(tables.read(OPEN_TRANSACTIONS, "sweep-1")) == (2 if finished else 0)
+    tables.write(next_sweep(2, ORPHAN))
+    counted = {row["start_offset"]: row["sweeps"] for row in tables.rows(INCIDENTS)}
+    assert counted[ORPHAN.observation.start_offset] in (1, 2)
+    assert len(tables.read(OPEN_TRANSACTIONS, "sweep-2")) == 1
