@@ -16,7 +16,6 @@ from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
 from tests.slow import slow_reason
 from txnscan.store.open import open_tables
-from txnscan.store.tables import Tables
 
 # Every test may ask for it.
 pytest_plugins = ("tests.wording",)
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.brokers.shared import Shared
+    from txnscan.store.tables import Tables
 
 # How long an example takes says more about what else the machine does.
 hypothesis.settings.register_profile("txnscan", deadline=None)
@@ -113,7 +113,7 @@ class _OneSession(LoadFileScheduling):  # type: ignore[misc]
 
 @cache
 def _needs_session(file: Path) -> bool:
-    return any(fixture in file.read_text("utf-8") for fixture in ("spark: SparkSession", "opens: Opens"))
+    return "spark: SparkSession" in file.read_text("utf-8")
 
 
 @cache
@@ -122,14 +122,13 @@ def _uses_shared(file: Path) -> bool:
 
 
 # Opens the tables at a location.
-Opens = Callable[[str], Tables]
+Opens = Callable[[str], "Tables"]
 
 
-@pytest.fixture(scope="module", params=["spark", "delta-rs"])
-def opens(request: pytest.FixtureRequest) -> Opens:
-    """Both implementations of the tables are held by the same tests."""
-    session = None if request.param == "delta-rs" else request.getfixturevalue("spark")
-    return lambda location: open_tables(location, session)
+@pytest.fixture(scope="session")
+def opens() -> Opens:
+    """Opens a location through delta-rs. tests/spark/test_contract.py opens it through Spark as well."""
+    return lambda location: open_tables(location, None)
 
 
 @pytest.fixture

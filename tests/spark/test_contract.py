@@ -25,7 +25,6 @@ from tests.tables.stored import (
     STALE,
     YOUNG,
     After,
-    Opens,
     Prepared,
     hanging,
     incidents,
@@ -64,6 +63,7 @@ from txnscan.store.schema import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.conftest import Opens
     from txnscan.store.delta import Condition
     from txnscan.store.tables import Tables
 
@@ -73,8 +73,8 @@ WAIT_S = 120
 @pytest.fixture(scope="module", params=["spark", "delta-rs"])
 def opens(request: pytest.FixtureRequest) -> Opens:
     """Opens a location through this store."""
-    session: SparkSession | None = request.getfixturevalue("spark") if request.param == "spark" else None
-    return lambda location: open_tables(location, session)
+    spark: SparkSession | None = request.getfixturevalue("spark") if request.param == "spark" else None
+    return lambda location: open_tables(location, spark)
 
 
 @pytest.fixture(scope="module")

@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.tables.stored import After, Opens, Prepared
-from txnscan.store.open import open_tables
+from tests.tables.stored import After, Prepared
 
 if TYPE_CHECKING:
+    from tests.conftest import Opens
     from txnscan.store.tables import Tables
-
-
-@pytest.fixture(scope="session")
-def opens() -> Opens:
-    """Opens a location through delta-rs."""
-    return lambda location: open_tables(location, None)
 
 
 @pytest.fixture(scope="session")

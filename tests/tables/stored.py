@@ -13,6 +13,7 @@ from txnscan.judge.outcome import with_outcome
 from txnscan.store.schema import INCIDENTS, TABLES
 
 if TYPE_CHECKING:
+    from tests.conftest import Opens
     from txnscan.findings import Scan
     from txnscan.model import Judged, KnownOutcome
     from txnscan.store.delta import Row
@@ -54,8 +55,6 @@ def versions(location: str) -> list[int]:
     return [DeltaTable(f"{location}/{table.name}").version() for table in TABLES]
 
 
-# Opens the tables at a location.
-Opens = Callable[[str], "Tables"]
 # Opens tables to which these sweeps were written.
 After = Callable[..., "Tables"]
 

@@ -21,7 +21,6 @@ from tests.tables.stored import (
     STALE,
     YOUNG,
     After,
-    Opens,
     hanging,
     incidents,
     next_sweep,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 
     from syrupy.assertion import SnapshotAssertion
 
+    from tests.conftest import Opens
     from txnscan.store.tables import Tables
 
 
