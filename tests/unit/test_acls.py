@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,9 @@ from txnscan.kafka.acls import (
 )
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.model import Failure, Permission
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 KAFKA_ACLS = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.properties"
 
@@ -55,12 +58,11 @@ def rule(**changes: Any) -> AclRule:
     ],
 )
 def test_a_missing_permission_is_named_with_the_command_that_grants_it(
-    permission: Permission, name: str, options: str
+    permission: Permission, name: str, options: str, wording: SnapshotAssertion
 ) -> None:
-    assert lacks(permission, "User:bob") == (
-        f"this principal needs {name}, and no DENY rule against it; grant it with "
-        f"`{KAFKA_ACLS} --add --allow-principal User:bob {options}`"
-    )
+    sentence = lacks(permission, "User:bob")
+    assert name in sentence and f"`{KAFKA_ACLS} --add --allow-principal User:bob {options}`" in sentence
+    assert sentence == wording
 
 
 @pytest.mark.parametrize(
@@ -75,12 +77,11 @@ def test_a_missing_permission_is_named_with_the_command_that_grants_it(
     ],
 )
 def test_a_rule_that_denies_is_named_with_the_command_that_removes_it(
-    changes: dict[str, Any], name: str, options: str
+    changes: dict[str, Any], name: str, options: str, wording: SnapshotAssertion
 ) -> None:
-    assert denied(rule(**changes)) == (
-        f"a DENY rule forbids {name} to User:bob; "
-        f"remove it with `{KAFKA_ACLS} --remove --deny-principal User:bob {options}`"
-    )
+    sentence = denied(rule(**changes))
+    assert name in sentence and f"`{KAFKA_ACLS} --remove --deny-principal User:bob {options}`" in sentence
+    assert sentence == wording
 
 
 @pytest.mark.parametrize("name", ["it's", "a b", "$(reboot)", "a;b", "*", "x\ny", "--force"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +15,9 @@ from txnscan.evidence.reads import confirmed
 from txnscan.kafka.acls import needing
 from txnscan.kafka.errors import ErrorCode
 from txnscan.model import Broker, ClusterView, Failure, NarrowRow, Partition, Permission, Topic, Unobserved
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 
 @pytest.fixture
@@ -92,13 +96,15 @@ def test_one_broker_that_believes_otherwise_leaves_the_leader_unknown(
 ) -> None:
     cut_off(cluster, broker_id, **beliefs)
     agreement = agree(cluster)
-    assert why_not(agreement) == "brokers disagree on who leads t-0", why
+    assert "disagree" in str(why_not(agreement)), why
     assert agreement.partition("t", 1).leader == 2, "the partitions that they agree on are not concerned"
 
 
-def test_a_broker_that_does_not_know_the_topic_is_a_disagreement(cluster: FakeCluster) -> None:
+def test_a_broker_that_does_not_know_the_topic_is_a_disagreement(
+    cluster: FakeCluster, wording: SnapshotAssertion
+) -> None:
     cluster.believes[3] = FakeCluster()
-    assert why_not(agree(cluster)) == "brokers disagree on who leads t-0"
+    assert why_not(agree(cluster)) == wording
 
 
 def test_a_broker_that_does_not_know_the_partition_is_a_disagreement_on_it(cluster: FakeCluster) -> None:
@@ -107,11 +113,13 @@ def test_a_broker_that_does_not_know_the_partition_is_a_disagreement_on_it(clust
     assert "disagree" in why_not(agree(cluster))
 
 
-def test_an_unreachable_broker_that_others_still_name_leaves_every_leader_unknown(cluster: FakeCluster) -> None:
+def test_an_unreachable_broker_that_others_still_name_leaves_every_leader_unknown(
+    cluster: FakeCluster, wording: SnapshotAssertion
+) -> None:
     cluster.unreachable = {3}
     agreement = agree(cluster)
     for index in range(3):
-        assert why_not(agreement, index=index) == "not every broker said who leads it: broker 3 cannot be reached"
+        assert why_not(agreement, index=index) == wording
     assert [(e.stage, e.broker) for e in agreement.errors] == [("metadata", 3)]
 
 
@@ -142,10 +150,10 @@ def test_a_broker_that_nobody_names_but_that_answers_must_agree_too(cluster: Fak
     assert "disagree" in why_not(agree(cluster))
 
 
-def test_without_any_answer_nothing_is_known(cluster: FakeCluster) -> None:
+def test_without_any_answer_nothing_is_known(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.unreachable = {1, 2, 3}
     agreement = agree(cluster)
-    assert why_not(agreement) == "no broker said who leads it"
+    assert why_not(agreement) == wording
     assert (agreement.brokers, agreement.indexes("t")) == ((), ())
 
 
@@ -203,11 +211,13 @@ def test_a_topic_that_is_missing_or_forbidden_is_named_with_the_brokers_own_erro
 
 def test_a_topic_that_one_broker_does_not_know_and_another_does_not_show_is_a_disagreement(
     cluster: FakeCluster,
+    wording: SnapshotAssertion,
 ) -> None:
     cluster.topic_errors["t"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     cluster.believes[2] = FakeCluster()
-    named = "TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION"
-    assert why_not(agree(cluster)) == f"brokers disagree on whether t exists: {named}"
+    why = why_not(agree(cluster))
+    assert "TOPIC_AUTHORIZATION_FAILED" in str(why) and "UNKNOWN_TOPIC_OR_PARTITION" in str(why)
+    assert why == wording
 
 
 def test_what_failed_names_the_permission_that_is_missing_and_nobody_to_grant_it_to(cluster: FakeCluster) -> None:
@@ -217,8 +227,8 @@ def test_what_failed_names_the_permission_that_is_missing_and_nobody_to_grant_it
     assert "--allow-principal User:bob" in str(said(failure, "User:bob"))
 
 
-def test_a_partition_that_the_topic_does_not_have_is_unknown(cluster: FakeCluster) -> None:
-    assert why_not(agree(cluster), index=3) == "t is not in the brokers' metadata"
+def test_a_partition_that_the_topic_does_not_have_is_unknown(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+    assert why_not(agree(cluster), index=3) == wording
 
 
 def test_a_partition_that_all_know_to_have_no_leader_is_unknown(cluster: FakeCluster) -> None:

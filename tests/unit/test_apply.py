@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.builders import NOW_MS, P, Q, judged, known, plan, stored, view
+from tests.cases import Cases
 from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.write_txn_markers import MarkerToWrite
@@ -38,6 +39,9 @@ from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.lock import Process, parse_process, this_process
 from txnscan.resolve.plan import Action, Plan
 from txnscan.resolve.run import Applied
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 PLAN = plan(stored())
 (ACTION,) = PLAN.actions
@@ -185,7 +189,9 @@ def statuses(results: Sequence[Result]) -> list[Status]:
 # --- the order --------------------------------------------------------------------------------------------------------
 
 
-def test_each_step_is_written_down_before_the_next_and_the_proof_is_right_before_the_marker() -> None:
+def test_each_step_is_written_down_before_the_next_and_the_proof_is_right_before_the_marker(
+    wording: SnapshotAssertion,
+) -> None:
     calls: list[str] = []
     brokers, journal = FakeBrokers(calls), FakeJournal(calls)
     (result,) = apply(brokers, journal, on_step=lambda step, action: calls.append(f"({step})"))
@@ -193,11 +199,8 @@ def test_each_step_is_written_down_before_the_next_and_the_proof_is_right_before
         *("hold", "(intend)", "intend", "(prove)", "prove", "hold", "connect", "(look)", "prove again"),
         *("(send)", "write", "look", "(conclude)", "conclude"),
     ]
-    assert result == Result(
-        ACTION,
-        Status.RESOLVED,
-        "the marker was written and the transaction is gone: the last stable offset went from 100 to 105",
-    )
+    assert (result.action, result.status) == (ACTION, Status.RESOLVED)
+    assert result.detail == wording
     assert [attempt.status for attempt in journal.kept] == ["resolved"]
 
 
@@ -385,12 +388,12 @@ def test_what_an_earlier_sweep_has_proven_counts_though_the_log_has_lost_it(
 
 
 @pytest.mark.parametrize("planned", [PLAN, UNKNOWN_PLAN, COMMIT_PLAN], ids=["abort", "unknown", "commit"])
-def test_where_the_log_cannot_be_read_nothing_is_sent(planned: Plan) -> None:
+def test_where_the_log_cannot_be_read_nothing_is_sent(planned: Plan, wording: SnapshotAssertion) -> None:
     outcome = planned.actions[0].outcome
     brokers = FakeBrokers(proof=proof_of("unknown", log_error="broker 2 cannot be reached"))
     (result,) = apply(brokers, FakeJournal(earlier=known(outcome)), of=planned, options=EVERY_OPTION)
     assert result.status is Status.REFUSED and brokers.written == []
-    assert result.detail == "it could not be checked against the transaction log: broker 2 cannot be reached"
+    assert result.detail == wording
 
 
 def test_a_sibling_with_a_commit_marker_refuses_an_abort_for_ever() -> None:
@@ -425,12 +428,14 @@ def test_siblings_are_not_asked_where_the_outcome_is_proven() -> None:
     assert not any(call.startswith("siblings") for call in brokers.calls)
 
 
-def test_an_owner_that_was_ever_seen_to_have_committed_refuses_an_accepted_unknown_outcome() -> None:
+def test_an_owner_that_was_ever_seen_to_have_committed_refuses_an_accepted_unknown_outcome(
+    wording: SnapshotAssertion,
+) -> None:
     brokers = FakeBrokers(proof=proof_of("unknown"))
     journal = FakeJournal(earlier=known("unknown", owner_committed=True))
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
     assert result.status is Status.REFUSED and brokers.written == []
-    assert result.detail == "its owner was seen to have committed at this epoch: plan again"
+    assert result.detail == wording
 
 
 def test_a_turn_that_is_lost_while_an_owner_is_waited_for_sends_nothing() -> None:
@@ -473,13 +478,11 @@ def test_what_the_last_look_sees_counts_and_nothing_slow_comes_after_it(
     assert [attempt.status for attempt in journal.kept] == [status]
 
 
-def test_a_leader_that_cannot_be_reached_gets_no_marker() -> None:
+def test_a_leader_that_cannot_be_reached_gets_no_marker(wording: SnapshotAssertion) -> None:
     brokers = FakeBrokers(unreachable=RequestFailed("broker 1 cannot be reached"))
     (result,) = apply(brokers)
-    assert (result.status, result.detail) == (
-        Status.FAILED,
-        "the marker was not sent: broker 1 cannot be reached",
-    )
+    assert result.status == Status.FAILED
+    assert result.detail == wording
     assert brokers.calls == ["prove", "connect"]
 
 
@@ -491,14 +494,11 @@ def test_it_waits_until_no_owner_is_in_the_middle_of_a_transaction() -> None:
         assert brokers.calls.count("prove again") == 3
 
 
-def test_an_owner_that_is_never_at_rest_is_left_alone() -> None:
+def test_an_owner_that_is_never_at_rest_is_left_alone(wording: SnapshotAssertion) -> None:
     brokers = FakeBrokers(looks=[BUSY])
     (result,) = apply(brokers)
     assert result.status is Status.REFUSED and brokers.written == []
-    assert result.detail == (
-        "'X' was in the middle of a transaction at each of 20 looks, and a marker could make it fail: apply again when "
-        "it is at rest"
-    )
+    assert result.detail == wording
     assert brokers.calls.count("prove again") == LOOKS_MAX
 
 
@@ -523,23 +523,19 @@ ANSWERS: tuple[tuple[int, str, tuple[Status, Status, Status]], ...] = (
 )
 
 
-@pytest.mark.parametrize(
-    ("code", "name", "look", "status"),
-    [
-        pytest.param(*(code, name, look, status), id=f"{name}, then {then}: {status}")
-        for code, name, by_look in ANSWERS
-        for look, then, status in zip((GONE, OPEN, UNREADABLE), ("gone", "open", "unreadable"), by_look, strict=True)
-    ],
-)
-def test_each_answer_of_the_broker_and_what_is_seen_then_is_a_status(
-    code: int, name: str, look: Look, status: Status
-) -> None:
-    brokers, journal = FakeBrokers(answers=[code], look_=look), FakeJournal()
-    (result,) = apply(brokers, journal)
-    assert result.status == status and name in result.detail
-    assert len(brokers.written) == 1 and [attempt.status for attempt in journal.kept] == [status]
-    if status in (Status.UNKNOWN, Status.NOT_RESOLVED):
-        assert ("cannot be read" if look.error else "still open: sweep and plan again") in result.detail
+def test_the_brokers_answer_and_a_look_at_the_partition_give_the_status(wording: SnapshotAssertion) -> None:
+    details = {}
+    looks = {"gone": GONE, "open": OPEN, "unreadable": UNREADABLE}
+    with Cases() as cases:
+        for code, answer, by_look in ANSWERS:
+            for (then, look), status in zip(looks.items(), by_look, strict=True):
+                with cases.case(f"{answer}, then {then}") as name:
+                    brokers, journal = FakeBrokers(answers=[code], look_=look), FakeJournal()
+                    (result,) = apply(brokers, journal)
+                    assert result.status == status and answer in result.detail
+                    assert len(brokers.written) == 1 and [attempt.status for attempt in journal.kept] == [status]
+                    details[name] = result.detail
+    assert details == wording
 
 
 def test_a_code_that_nobody_knows_is_no_success() -> None:
@@ -566,21 +562,21 @@ def test_where_no_answer_came_it_counts_whether_the_request_was_sent(
     assert brokers.calls == calls
 
 
-def test_it_is_said_when_another_transaction_still_holds_the_last_stable_offset() -> None:
+def test_it_is_said_when_another_transaction_still_holds_the_last_stable_offset(wording: SnapshotAssertion) -> None:
     (result,) = apply(FakeBrokers(look_=Look(is_open=False, last_stable_offset=102, high_watermark=105)))
-    assert result.status == Status.RESOLVED
-    assert "went from 100 to 102, held by another transaction below the high watermark 105" in result.detail
+    assert result.status == Status.RESOLVED and "from 100 to 102" in result.detail and "105" in result.detail
+    assert result.detail == wording
 
 
 THREE = plan(*(stored(incident_id=f"incident-{n}", partition=n) for n in range(3)))
 
 
-def test_a_missing_acl_stops_the_rest_and_says_what_to_grant() -> None:
+def test_a_missing_acl_stops_the_rest_and_says_what_to_grant(wording: SnapshotAssertion) -> None:
     brokers, journal = FakeBrokers(answers=[0, 31, 0]), FakeJournal()
     results = apply(brokers, journal, of=THREE)
     assert statuses(results) == [Status.RESOLVED, Status.FAILED, Status.REFUSED]
     assert "--allow-principal User:ops --operation Alter" in results[1].detail
-    assert results[2].detail == "not tried, because the one before it was refused for want of an ACL"
+    assert results[2].detail == wording
     assert len(brokers.written) == len(journal.kept) == 2
 
 
@@ -921,7 +917,9 @@ def test_an_apply_is_complete_when_nothing_of_the_plan_is_left_to_do(statuses: t
     assert applied(*(Result(ACTION, Status(status), "") for status in statuses)).complete is complete
 
 
-def test_what_came_of_each_action_is_shown_and_what_was_left_by_an_earlier_apply_before_it() -> None:
+def test_what_came_of_each_action_is_shown_and_what_was_left_by_an_earlier_apply_before_it(
+    wording: SnapshotAssertion,
+) -> None:
     text = shown(
         applied(
             Result(ACTION, Status.RESOLVED, "it is gone"),
@@ -929,14 +927,9 @@ def test_what_came_of_each_action_is_shown_and_what_was_left_by_an_earlier_apply
             settled=(Result(ACTION, Status.GONE, "it was gone"),),
         )
     )
-    assert text == (
-        "before: gone  ABORT p-0\n  it was gone.\n"
-        "resolved  ABORT p-0\n  it is gone.\n"
-        "not resolved  ABORT p-0\n  bad\\nnews\\x1b[2J.\n"
-        "1 of 2 done.\n"
-    )
+    assert text == wording
     rehearsed = shown(applied(Result(ACTION, Status.WOULD_SEND, "proven again"), executed=False))
-    assert rehearsed.endswith("1 of 1 would be done; nothing was sent (--execute sends).\n")
+    assert rehearsed == wording
 
 
 def test_what_came_of_a_plan_as_json_has_the_action_and_its_status() -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from txnscan.engine.archive import Archive
 from txnscan.engine.java import JavaError
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 
 @pytest.fixture
@@ -75,20 +79,24 @@ def test_that_of_something_else_stays(archive: Archive) -> None:
     assert other.file == kept
 
 
+def in_words(error: JavaError, tmp_path: Path) -> str:
+    return str(error).replace(str(tmp_path), "<tmp>")
+
+
 @pytest.mark.parametrize(
     "fails", [lambda options: True, lambda options: train(options) and False], ids=["nothing is written", "it fails"]
 )
 def test_where_java_makes_none_nothing_is_left_and_the_error_says_what_to_look_at(
-    archive: Archive, tmp_path: Path, fails: object
+    archive: Archive, tmp_path: Path, fails: object, wording: SnapshotAssertion
 ) -> None:
-    with pytest.raises(
-        JavaError, match=r"made no class data archive of brokers; its disk may be full: .*/cache/txnscan"
-    ):
+    with pytest.raises(JavaError) as error:
         archive.make(fails)  # type: ignore[arg-type]
+    assert in_words(error.value, tmp_path) == wording
     assert list((tmp_path / "cache" / "txnscan").iterdir()) == []
 
 
-def test_a_cache_that_cannot_be_written_is_named(archive: Archive, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_named(archive: Archive, tmp_path: Path, wording: SnapshotAssertion) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(JavaError, match=r"cache/txnscan cannot be written .* set XDG_CACHE_HOME"):
+    with pytest.raises(JavaError) as error:
         archive.make(train)
+    assert in_words(error.value, tmp_path) == wording

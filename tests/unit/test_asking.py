@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,6 +28,9 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LoggedTransaction, S
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 NOW_MS = 1_700_000_600_000
 BEGUN_MS = 1_700_000_000_000
@@ -150,7 +153,9 @@ def test_ids_are_described_by_their_own_coordinators_in_the_order_given() -> Non
     assert sum(name == "DescribeTransactions" for _, name in cluster.asked) == len({one.coordinator for one in found})
 
 
-def test_a_coordinator_that_loads_is_asked_again_and_one_that_does_not_know_an_id_is_not() -> None:
+def test_a_coordinator_that_loads_is_asked_again_and_one_that_does_not_know_an_id_is_not(
+    wording: SnapshotAssertion,
+) -> None:
     loading = FakeId(2, error=14)
     cluster = cluster_of(a=FakeId(1), b=loading)
     waits: list[float] = []
@@ -162,9 +167,7 @@ def test_a_coordinator_that_loads_is_asked_again_and_one_that_does_not_know_an_i
 
     found, errors = describe(cluster.send, ["a", "b", "nobody"], view(cluster), lambda: NOW_MS, sleep)
     assert [one.transactional_id for one in found] == ["a", "b"] and len(waits) == 2
-    assert [said(error.failure) for error in errors] == [
-        "'nobody': its coordinator knows no such id (it never was, or expired)"
-    ]
+    assert [said(error.failure) for error in errors] == wording
 
 
 def test_where_the_log_is_hidden_every_broker_is_asked_and_where_it_is_missing_none() -> None:
@@ -214,7 +217,7 @@ def test_a_broker_that_cannot_be_asked_is_an_error_of_each_partition() -> None:
 # --- coordinators -----------------------------------------------------------------------------------------------------
 
 
-def test_a_coordinator_that_brokers_disagree_on_is_not_named() -> None:
+def test_a_coordinator_that_brokers_disagree_on_is_not_named(wording: SnapshotAssertion) -> None:
     cluster = cluster_of()
 
     def ask() -> Agreement:
@@ -226,10 +229,11 @@ def test_a_coordinator_that_brokers_disagree_on_is_not_named() -> None:
     assert known.broker is not None and known.broker.broker_id == coordinator_partition("a", 3) + 1
     cluster.unreachable = {2}
     unknown = coordinator_of("transactional_id", "a", ask())
-    assert unknown.broker is None and "not every broker said who leads it" in str(said(unknown.failure))
+    assert unknown.broker is None
+    assert str(said(unknown.failure)) == wording
 
 
-def test_what_some_broker_shows_is_not_called_missing() -> None:
+def test_what_some_broker_shows_is_not_called_missing(wording: SnapshotAssertion) -> None:
     """All brokers have to say that there is no such topic: one that may not show it says that there is."""
     cluster = FakeCluster()
 
@@ -239,11 +243,9 @@ def test_what_some_broker_shows_is_not_called_missing() -> None:
         )
         return str(said(coordinator_of("transactional_id", "a", agreed).failure))
 
-    assert error() == f"{TRANSACTION_STATE_TOPIC} does not exist yet: nothing of its kind was ever used"
+    assert error() == wording
     cluster.topic_errors[TRANSACTION_STATE_TOPIC] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    assert error().startswith(
-        f"{TRANSACTION_STATE_TOPIC}: TOPIC_AUTHORIZATION_FAILED: this principal needs Describe on"
-    )
+    assert error() == wording
     cluster.believes[2] = FakeCluster()
     assert error().startswith(f"brokers disagree on whether {TRANSACTION_STATE_TOPIC} exists: ")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import pickle
+import re
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsRequest, ListTransactionsResponse
@@ -20,6 +21,9 @@ from txnscan.kafka.client import Client
 from txnscan.kafka.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, LIST_TRANSACTIONS = 3, 17, 18, 36, 66
 FETCH = 1
@@ -150,10 +154,11 @@ def test_a_request_brings_the_brokers_answer(start: Callable[..., FakeBroker]) -
         assert list_transactions(client.send, 1) == {"tx": ListedTransaction(7, "Empty")}
 
 
-def test_a_broker_that_nobody_named_fails_without_a_request() -> None:
+def test_a_broker_that_nobody_named_fails_without_a_request(wording: SnapshotAssertion) -> None:
     with Client(SOON) as client:
         failed = failure(client, 9)
-    assert (failed.error, failed.sent) == ("broker 9 is not in the cluster's metadata", False)
+    assert not failed.sent
+    assert failed.error == wording
 
 
 def test_a_refused_connection_is_told_and_not_tried_again_until_the_broker_has_another_address(
@@ -208,11 +213,14 @@ def test_a_bootstrap_server_is_named_as_such() -> None:
     ids=["from the start", "after ApiVersions", "in the middle of an answer", "in the TLS handshake"],
 )
 def test_a_broker_that_keeps_silent_fails_within_the_timeouts_and_the_next_request_at_once(
-    start: Callable[..., FakeBroker], settings: ConnectionSettings, misbehave: Misbehave | None
+    start: Callable[..., FakeBroker],
+    settings: ConnectionSettings,
+    misbehave: Misbehave | None,
+    wording: SnapshotAssertion,
 ) -> None:
     with Client(settings, [broker(1, start(misbehave or (lambda *_: SILENCE)).port)]) as client:
         first = failure(client)
-        assert "takes connections and does not answer within 300 ms" in first.error
+        assert re.sub(r":\d+\)", ":<port>)", first.error) == wording
         second = failure(client)
         assert (second.error, second.sent) == (first.error, False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +19,9 @@ from txnscan.config import (
     parse_location,
     printable,
 )
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 LONGEST = "x" * 249
 
@@ -268,7 +271,9 @@ def test_a_location_is_a_path_a_scheme_or_a_catalog_by_its_looks(text: str, loca
         ("main.", "write ./main. for a directory, or catalog.schema"),
     ],
 )
-def test_what_looks_like_neither_is_refused_with_what_to_write(text: str, says: str) -> None:
+def test_what_looks_like_neither_is_refused_with_what_to_write(
+    text: str, says: str, wording: SnapshotAssertion
+) -> None:
     with pytest.raises(ConfigError) as error:
         parse_location(text)
-    assert str(error.value) == f"--tables: '{text}' is neither a path nor catalog.schema; {says}"
+    assert str(error.value) == wording

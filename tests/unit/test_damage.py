@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from txnscan.store.damage import cause, damaged_commit
 
-DAMAGED = "is damaged; restore it from a backup, or name another location"
-CAUSES = [
-    ("java.io.IOException: No space left on device", "there is no space left; make room"),
-    ("java.io.IOException: Disk quota exceeded", "there is no space left; make room"),
-    ("org.apache.hadoop.security.AccessControlException: x", "this user may not write there; grant that"),
-    ("FileNotFoundException: /t/x.parquet (Permission denied)", "this user may not write there; grant that"),
-    ("S3Exception: Access Denied (Service: S3)", "this user may not write there; grant that"),
-    ("/t/x: Read-only file system", "the file system is read-only; mount it for writing"),
-    (
-        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///t/_delta_log/03.json.  SQLSTATE: x",
-        f"the file /t/_delta_log/03.json {DAMAGED}",
-    ),
-    ("java.lang.RuntimeException: file:/t/a.parquet is not a Parquet file.", f"the file /t/a.parquet {DAMAGED}"),
-    ("com.fasterxml.jackson.core.io.JsonEOFException: Unexpected end", f"one of the files {DAMAGED}"),
-    (
-        "_internal.CommitFailedError: Unsupported table features required: [DomainMetadata, ClusteredTable]",
-        "the table has features of Delta that delta-rs cannot write, as CLUSTER BY adds them; write it through Spark, "
-        "or copy the tables as docs/tables.md says",
-    ),
-    ("something else", None),
-]
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
+
+CAUSES = (
+    "java.io.IOException: No space left on device",
+    "java.io.IOException: Disk quota exceeded",
+    "org.apache.hadoop.security.AccessControlException: x",
+    "FileNotFoundException: /t/x.parquet (Permission denied)",
+    "S3Exception: Access Denied (Service: S3)",
+    "/t/x: Read-only file system",
+    "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///t/_delta_log/03.json.  SQLSTATE: x",
+    "java.lang.RuntimeException: file:/t/a.parquet is not a Parquet file.",
+    "com.fasterxml.jackson.core.io.JsonEOFException: Unexpected end",
+    "_internal.CommitFailedError: Unsupported table features required: [DomainMetadata, ClusteredTable]",
+    "something else",
+)
 
 
-@pytest.mark.parametrize(("said", "means"), CAUSES)
-def test_the_cause_is_told_in_a_clause_with_what_to_do(said: str, means: str | None) -> None:
-    assert cause(f"An error occurred while calling o1.save.\n: {said}\n\tat x") == means
+def test_a_known_cause_is_worded_with_what_to_do(wording: SnapshotAssertion) -> None:
+    causes = {error: cause(f"An error occurred while calling o1.save.\n: {error}\n\tat x") for error in CAUSES}
+    assert [error for error, worded in causes.items() if worded is None] == ["something else"]
+    assert causes == wording
 
 
 def log(directory: Path, files: dict[str, str]) -> Path:

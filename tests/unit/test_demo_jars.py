@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from txnscan.demo.errors import DemoError
 from txnscan.demo.jars import java, kafka_jars
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 
 def java_that_says(directory: Path, version: str) -> Path:
@@ -27,12 +31,14 @@ def test_a_java_of_17_or_newer_is_taken(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("version", "major"), [("11.0.2", 11), ("1.8.0_402", 8)])
 def test_an_older_java_is_refused_by_its_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, major: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, major: int, wording: SnapshotAssertion
 ) -> None:
     java_that_says(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(DemoError, match=f"Java 17 or newer is needed, but .* is Java {major}; install a newer one"):
+    with pytest.raises(DemoError) as error:
         java()
+    assert f"is Java {major};" in str(error.value)
+    assert str(error.value).replace(str(tmp_path), "<tmp>") == wording
 
 
 def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,20 +47,24 @@ def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.M
         java()
 
 
-def test_a_machine_without_java_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_java_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DemoError, match="there is no java on PATH; install one or set JAVA_HOME"):
+    with pytest.raises(DemoError) as error:
         java()
+    assert str(error.value) == wording
 
 
 def test_without_a_network_it_says_what_could_not_be_downloaded_and_leaves_only_a_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=1")
-    with pytest.raises(DemoError, match=r"Apache Kafka 4\.3\.1 could not be downloaded") as raised:
+    with pytest.raises(DemoError) as raised:
         kafka_jars("4.3.1")
+    assert str(raised.value).replace(str(tmp_path), "<tmp>") == wording
     (log,) = (tmp_path / "txnscan").iterdir()
     assert str(raised.value).endswith(str(log))
     assert "\n" not in str(raised.value)
@@ -69,8 +79,11 @@ def test_jars_in_the_cache_are_used_without_java(tmp_path: Path, monkeypatch: py
     assert kafka_jars("4.3.1") == kept
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     (tmp_path / "txnscan").write_text("not a directory")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(DemoError, match=r"cannot be written .*; set XDG_CACHE_HOME"):
+    with pytest.raises(DemoError) as error:
         kafka_jars("4.3.1")
+    assert str(error.value).replace(str(tmp_path), "<tmp>") == wording
