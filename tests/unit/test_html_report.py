@@ -8,7 +8,7 @@ from datetime import timedelta
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -20,6 +20,9 @@ from txnscan.model import Judged, ScanError
 from txnscan.report.charts import sweeps_chart
 from txnscan.store.open import open_tables
 from txnscan.store.schema import timestamp
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 # Tags that have no end.
 _VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -73,7 +76,7 @@ def page_of(location: Path, *sweeps: Any) -> tuple[str, Page]:
     out = location / "report.html"
     ran = CliRunner().invoke(app, ["report", "--tables", str(location / "tables"), "--out", str(out)])
     assert (ran.exit_code, ran.stdout) == (0, ""), (ran.output, ran.exception)
-    assert ran.stderr == f"note: {out} shows sweep {sweeps[-1].sweep_id}; open it in a browser\n"
+    assert ran.stderr.startswith(f"note: {out} ") and sweeps[-1].sweep_id in ran.stderr
     text = out.read_text("utf-8")
     return text, Page(text)
 
@@ -82,16 +85,17 @@ ORPHAN = with_outcome(judged(), known("unknown", "the log holds nothing of produ
 DOUBTFUL = judged(view("Empty", 5, coverage_error="broker 2 cannot be reached"), partition=1)
 
 
-def test_a_page_tells_what_hangs_what_it_blocks_how_it_came_about_and_what_to_do(tmp_path: Path) -> None:
+def test_a_page_tells_what_hangs_what_it_blocks_how_it_came_about_and_what_to_do(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     text, page = page_of(tmp_path, sweep(1), sweep(2, ORPHAN, DOUBTFUL))
     said = " ".join(" ".join(page.text).split())
-    assert "1 hanging , of which 1 late" in said
     assert "hanging (orphan): p-0, late" in said and "indeterminate (coverage): p-1" in said
-    assert "Nobody knows whether it committed. How that is known: the log holds nothing of producer id 7." in said
-    assert "txnscan first saw it open" in said and "seen hanging last, in 1 sweep so far" in said
+    assert "txnscan first saw it open" in said
     assert f"txnscan plan --tables {tmp_path}/tables --out plan.json" in text
-    assert "What each of the last 2 sweeps found." in said
     assert page.open == []
+    said = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "<time>", said.partition(" The history ")[0])
+    assert re.sub(r"\d+ d \d+ h before", "<age> before", said).replace(str(tmp_path), "<tmp>") == wording
 
 
 def test_a_page_stands_alone_without_scripts(tmp_path: Path) -> None:
@@ -171,10 +175,10 @@ def test_a_place_that_cannot_be_written_is_said_before_tables_are_read(tmp_path:
     assert ran.exit_code == 2 and ran.stderr.startswith("txnscan: --out: ")
 
 
-def test_without_what_it_needs_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_what_it_needs_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     monkeypatch.setattr("txnscan.cli.base.find_spec", lambda name: None)
     ran = CliRunner().invoke(app, ["report", "--tables", "./absent", "--out", str(tmp_path / "report.html")])
-    assert (ran.exit_code, ran.stderr) == (
-        2,
-        "txnscan: report: needs jinja2, altair and vl-convert; pip install '.[report]' brings them\n",
-    )
+    assert ran.exit_code == 2
+    assert ran.stderr == wording

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka.protocol.admin import DescribeConfigsResponse, ListGroupsResponse
@@ -26,6 +26,9 @@ from txnscan.model import BlockedGroup, Cause, Failure, Framework, Judged, Key, 
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.sim.encode import batch
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 OFFSETS = "__consumer_offsets"
 NOBODY = "no-such-group"
@@ -193,29 +196,29 @@ def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about
     assert found.connect_groups == {"workers"}
 
 
-def test_where_another_transaction_stands_before_it_no_group_is_asked_about() -> None:
+def test_where_another_transaction_stands_before_it_no_group_is_asked_about(wording: SnapshotAssertion) -> None:
     behind = judged(second_last_stable_offset=80)
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 80})}})
-    assert blocked(cluster, behind) == under_test.Blocked(
-        unknown=(Failure("another open transaction stands before it"),)
-    )
+    found = blocked(cluster, behind)
+    assert found == under_test.Blocked(unknown=found.unknown)
+    assert error_of(found) == wording
     assert not [one for one in cluster.asked if one[1] == "ListGroups"]
 
 
-def test_where_the_last_stable_offset_is_not_known_nothing_is_said() -> None:
-    assert error_of(blocked(FakeGroups({}), judged(second_last_stable_offset=None))) == (
-        "the last stable offset is not known"
-    )
+def test_where_the_last_stable_offset_is_not_known_nothing_is_said(wording: SnapshotAssertion) -> None:
+    assert error_of(blocked(FakeGroups({}), judged(second_last_stable_offset=None))) == wording
 
 
-def test_groups_with_members_are_asked_about_first_and_what_was_cut_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_with_members_are_asked_about_first_and_what_was_cut_is_said(
+    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     monkeypatch.setattr(under_test, "GROUPS_MAX", 2)
     idle, live = FakeGroup({P: 100}, state="Empty"), FakeGroup({P: 100})
     found = blockage(FakeGroups({1: {"a": idle, "b": idle, "y": live, "z": live}}))
     one = found.groups[ORPHAN.observation.transaction_key]
     assert ([group.group for group in one.groups], one.asked) == (["y", "z"], 2)
-    assert error_of(one) == "of 4 groups on broker 1 2 were asked about"
-    assert found.warnings(say) == (f"not every group that waits behind what hangs is known: {error_of(one)}",)
+    assert error_of(one) == wording
+    assert found.warnings(say) == wording
 
 
 def test_of_many_groups_those_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,13 +227,15 @@ def test_of_many_groups_those_with_the_greatest_lag_are_kept(monkeypatch: pytest
     assert ([group.group for group in found.groups], found.count) == (["far"], 2)
 
 
-def test_of_many_partitions_those_that_block_most_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_partitions_those_that_block_most_are_asked_about(
+    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     monkeypatch.setattr(under_test, "PARTITIONS_MAX", 1)
     more = judged(partition=1, second_high_watermark=1_000, first_high_watermark=1_000)
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 100, ("p", 1): 100})}})
     found = blockage(cluster, ORPHAN, more)
     assert found.groups[more.observation.transaction_key].count == 1
-    assert error_of(found.groups[ORPHAN.observation.transaction_key]) == "groups were asked about 1 partitions alone"
+    assert error_of(found.groups[ORPHAN.observation.transaction_key]) == wording
     assert found.warnings(say)
 
 
@@ -294,15 +299,15 @@ def test_where_the_transaction_cannot_be_read_the_groups_of_its_partition_are_as
     assert "could not be read: TOPIC_AUTHORIZATION_FAILED" in str(error_of(found))
 
 
-def test_a_long_transaction_is_read_up_to_a_bound_which_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_transaction_is_read_up_to_a_bound_which_is_said(
+    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     monkeypatch.setattr(consumer_offsets, "PIECES_MAX", 1)
     cluster = with_log(FakeGroups({}), (100, key_of("a", "p", 0)), (101, key_of("b", "p", 0)))
     cluster.fetch_max_bytes = 1
     found = pending_offsets(cluster.send, on_offsets().observation)
-    assert (set(found.groups), found.error) == (
-        {"a"},
-        "the offsets in the transaction were read up to offset 101 alone",
-    )
+    assert set(found.groups) == {"a"}
+    assert found.error == wording
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -339,11 +344,11 @@ def test_a_group_that_the_transaction_names_and_that_may_not_be_described_may_be
     assert (group.group, group.standing, group.partitions) == ("held", Standing.MAYBE_UNSTABLE, ("p-0",))
 
 
-def test_an_old_broker_is_named_in_one_sentence() -> None:
+def test_an_old_broker_is_named_in_one_sentence(wording: SnapshotAssertion) -> None:
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}}, brokers=(1,))
     cluster.lacks = {"OffsetFetch"}
     (warning,) = blockage(cluster).warnings(say)
-    assert "broker 1 is older than Kafka 3.0, and is not asked what its groups have committed" in warning
+    assert warning == wording
 
 
 def test_a_broker_that_is_down_takes_only_its_own_groups_with_it() -> None:
@@ -360,18 +365,19 @@ def test_whatever_fails_is_a_reason_and_raises_nothing(broken: str) -> None:
     assert blockage(cluster).warnings(say)
 
 
-def test_of_many_reasons_the_first_ones_are_named() -> None:
+def test_of_many_reasons_the_first_ones_are_named(wording: SnapshotAssertion) -> None:
     cluster = FakeGroups({}, brokers=range(1, 9))
     cluster.listing_error = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     (warning,) = blockage(cluster).warnings(say)
-    assert warning.count("answered ListGroups") == 5 and warning.endswith("; and 3 reasons more like it")
+    assert warning.count("answered ListGroups") == 5
+    assert warning == wording
 
 
-def test_a_coordinator_that_loads_is_a_reason() -> None:
+def test_a_coordinator_that_loads_is_a_reason(wording: SnapshotAssertion) -> None:
     loading = FakeGroup(error=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     found = blocked(FakeGroups({1: {"a": loading, "b": loading, "c": FakeGroup({P: 100})}}))
     assert (found.count, found.asked) == (1, 1)
-    assert error_of(found) == "2 groups on broker 1: COORDINATOR_LOAD_IN_PROGRESS"
+    assert error_of(found) == wording
 
 
 def test_who_may_not_see_a_topics_settings_is_told_what_grants_it() -> None:
