@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from crc32c import crc32c
@@ -27,6 +28,9 @@ from txnscan.offline.files import (
 from txnscan.offline.model import Replica
 from txnscan.offline.producers import ProducerState
 from txnscan.offline.replica import read_replica
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 STATES = [OPEN_AT_37, ProducerState(1001, 0, -1, -1, -1, 0, MS, -1)]
 
@@ -188,7 +192,9 @@ def test_a_file_is_named_by_its_first_offset() -> None:
 LOG = [data(0), data(1, 8), end(2), data(3, sequence=1)]
 
 
-def test_the_state_is_that_of_the_newest_valid_snapshot_and_of_what_follows(tmp_path: Path) -> None:
+def test_the_state_is_that_of_the_newest_valid_snapshot_and_of_what_follows(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     """What the snapshot says counts, as for a broker that loads it, and the one before where it is damaged."""
     old, new = ProducerState(9, 0, start_offset=0), ProducerState(8, 3, last_timestamp_ms=MS, start_offset=1)
     name = {"00000000000000000002.snapshot": snapshot_of([new]), "00000000000000000001.snapshot": snapshot_of([old])}
@@ -198,17 +204,20 @@ def test_the_state_is_that_of_the_newest_valid_snapshot_and_of_what_follows(tmp_
     (directory / "00000000000000000002.snapshot").write_bytes(b"\0" * 60)
     read = replica(directory)
     assert read.snapshot_offset == 1 and [one.producer_id for one in read.open] == [9, 8, 7]
-    assert "the snapshot before it is used" in read.errors[0].error
+    assert read.errors[0].error == wording
 
 
-def test_a_snapshot_at_the_end_of_the_log_is_used_and_one_beyond_is_not(tmp_path: Path) -> None:
+def test_a_snapshot_at_the_end_of_the_log_is_used_and_one_beyond_is_not(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     directory = partition_directory(
         tmp_path, "t-0", {0: b"".join(LOG)}, **{"00000000000000000004.snapshot": snapshot_of(STATES)}
     )
     assert replica(directory).snapshot_offset == 4
     (directory / "00000000000000000004.snapshot").rename(directory / "00000000000000000005.snapshot")
     read = replica(directory)
-    assert read.snapshot_offset == -1 and "newer than the end of the log at 4" in read.errors[0].error
+    assert read.snapshot_offset == -1
+    assert read.errors[0].error == wording
 
 
 def test_a_log_without_its_beginning_says_that_it_may_miss_what_is_open(tmp_path: Path) -> None:
@@ -228,11 +237,12 @@ def test_a_transaction_before_a_gap_may_have_its_marker_in_it(tmp_path: Path) ->
     assert replica(gap).doubt(seven) is None
 
 
-def test_a_damaged_segment_ends_what_is_known_of_the_partition(tmp_path: Path) -> None:
+def test_a_damaged_segment_ends_what_is_known_of_the_partition(tmp_path: Path, wording: SnapshotAssertion) -> None:
     read = replica(partition_directory(tmp_path, "t-0", {0: data(0) + b"\7" * 99, 5: end(5)}))
-    assert read.log_end_offset == 1 and "1 later segment files were not read" in str(read.unproven)
+    assert read.log_end_offset == 1
+    assert str(read.unproven).replace(str(tmp_path), "<tmp>") == wording
     (one,) = read.open
-    assert "nothing is known from offset 1 on" in str(read.doubt(one))
+    assert str(read.doubt(one)).replace(str(tmp_path), "<tmp>") == wording
 
 
 def test_an_empty_last_segment_says_where_the_log_ends(tmp_path: Path) -> None:

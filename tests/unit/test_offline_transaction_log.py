@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,6 +26,9 @@ from txnscan.offline.state_log import StateLog, read_state_log
 from txnscan.sim.encode import transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 from txnscan.sim.wire.batches import batch
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 Record = tuple[bytes | None, bytes | None]
 T0 = frozenset({("t", 0)})
@@ -140,16 +143,21 @@ def ran(*arguments: str, status: int = 0) -> Any:
 OTHER = [record("X", "Empty", 0, pid=99), record("X", "Ongoing", 0, pid=99, partitions=frozenset({("u", 0)}))]
 
 
-def test_one_broker_without_a_metadata_log_shows_nothing_hanging_unless_somebody_vouches(tmp_path: Path) -> None:
+def test_one_broker_without_a_metadata_log_shows_nothing_hanging_unless_somebody_vouches(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     root = str(directory(tmp_path, logged=OTHER))
     (open_one,) = ran("segments", root)["transactions"]
     assert (open_one["verdict"], open_one["reason"], open_one["open_as_of_offset"]) == ("indeterminate", "partition", 1)
     (vouched,) = ran("segments", root, "--stopped")["transactions"]
     assert (vouched["verdict"], vouched["reason"], vouched["outcome"]) == ("hanging", "orphan", "unknown")
-    assert vouched["commands"][1].endswith("--producer-id 7 --producer-epoch 3 --coordinator-epoch 0")
+    options = ["--producer-id", "7", "--producer-epoch", "3", "--coordinator-epoch", "0"]
+    assert vouched["commands"][1].split()[-6:] == options
 
 
-def test_a_marker_that_passes_for_an_older_format_by_damage_leaves_nothing_hanging(tmp_path: Path) -> None:
+def test_a_marker_that_passes_for_an_older_format_by_damage_leaves_nothing_hanging(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     """No checksum covers the byte that says which format a batch has."""
     root = directory(tmp_path, logged=OTHER, hanging=False)
     (log,) = (root / "t-0").glob("*.log")
@@ -157,7 +165,8 @@ def test_a_marker_that_passes_for_an_older_format_by_damage_leaves_nothing_hangi
     damaged[len(data(0)) + MAGIC_AT] = 1
     log.write_bytes(bytes(damaged))
     (one,) = ran("segments", str(root), "--stopped")["transactions"]
-    assert one["verdict"] == "indeterminate" and "a batch of an earlier format" in one["explanation"]
+    assert one["verdict"] == "indeterminate"
+    assert one["explanation"].replace(str(tmp_path), "<tmp>") == wording
 
 
 @pytest.mark.parametrize("attributes", [b"\0\x31", b"\0\x33", b"\0\x34", b"\0\x20"])
@@ -196,7 +205,9 @@ def test_a_decision_that_is_owed_is_never_called_hanging(tmp_path: Path) -> None
     assert owed["verdict"] == "pending_marker" and owed["commands"] == []
 
 
-def test_a_partition_of_the_log_that_is_missing_or_damaged_leaves_an_orphan_undecided(tmp_path: Path) -> None:
+def test_a_partition_of_the_log_that_is_missing_or_damaged_leaves_an_orphan_undecided(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     root = directory(tmp_path, count=3, logged=OTHER)
     damaged = next((root / "__transaction_state-1").glob("*.log"))
     damaged.write_bytes(b"\7" * 80)
@@ -206,27 +217,29 @@ def test_a_partition_of_the_log_that_is_missing_or_damaged_leaves_an_orphan_unde
         file.unlink()
     (root / "__transaction_state-1").rmdir()
     (one,) = ran("segments", str(root), "--stopped")["transactions"]
-    assert "__transaction_state-1 is not among the files" in one["explanation"]
+    assert one["explanation"] == wording
 
 
-def test_an_id_in_the_wrong_partition_of_the_log_says_that_their_number_is_another(tmp_path: Path) -> None:
+def test_an_id_in_the_wrong_partition_of_the_log_says_that_their_number_is_another(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     root = directory(tmp_path, count=2, logged=OTHER)
     k = coordinator_partition("X", 2)
     (root / f"__transaction_state-{k}").rename(root / "moved")
     (root / f"__transaction_state-{1 - k}").rename(root / f"__transaction_state-{k}")
     (root / "moved").rename(root / f"__transaction_state-{1 - k}")
     (one,) = ran("segments", str(root), "--stopped")["transactions"]
-    assert "another of 2 partitions would serve" in one["explanation"]
+    assert one["explanation"] == wording
 
 
-def test_the_latest_states_and_the_timeline_are_told(tmp_path: Path) -> None:
+def test_the_latest_states_and_the_timeline_are_told(tmp_path: Path, wording: SnapshotAssertion) -> None:
     root = str(directory(tmp_path, logged=[*STEPS, record("X", "CompleteAbort", 1)]))
     told = ran("transaction-log", root, "--transactional-id", "X")
     assert [(one["transactional_id"], one["state"]) for one in told["transactional_ids"]] == [("X", "CompleteAbort")]
     assert [step["state"] for step in told["steps"]][-2:] == ["CompleteCommit", "CompleteAbort"]
     assert len(told["impossible"]) == 1
     said = CliRunner().invoke(app, ["transaction-log", root, "--transactional-id", "X"]).stdout
-    assert "impossible: no coordinator writes this behind CompleteCommit at epoch 1" in said
+    assert said.replace(str(tmp_path), "<tmp>") == wording
 
 
 def test_the_outcome_of_a_producer_id_and_epoch_is_that_of_the_log(tmp_path: Path) -> None:
@@ -238,7 +251,7 @@ def test_the_outcome_of_a_producer_id_and_epoch_is_that_of_the_log(tmp_path: Pat
     assert {one["outcome"] for one in unknown["outcomes"]} <= {"unknown", "maybe_committed"}
 
 
-def test_ids_that_are_long_in_prepare_are_told(tmp_path: Path) -> None:
+def test_ids_that_are_long_in_prepare_are_told(tmp_path: Path, wording: SnapshotAssertion) -> None:
     root = str(directory(tmp_path, logged=STEPS[:3]))
     read = read_paths([root], late_after_ms=1)
     assert read.logs[0].ids["X"].state is State.PREPARE_COMMIT
@@ -255,7 +268,8 @@ def test_ids_that_are_long_in_prepare_are_told(tmp_path: Path) -> None:
         )
     )
     said = CliRunner().invoke(app, ["transaction-log", root]).stdout
-    assert "Decided long ago, and not complete" in said and "for 1 h" in said
+    assert "for 1 h" in said
+    assert said.replace(str(tmp_path), "<tmp>") == wording
 
 
 @pytest.mark.parametrize(
