@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec
 from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import javaproperties
 import pytest
@@ -42,6 +42,9 @@ from txnscan.kafka.properties import (
     properties_warnings,
     read_properties,
 )
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 SECRET = "s3cr3t-Ä-marker"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -96,8 +99,8 @@ def test_client_id_and_timeouts_are_taken_over() -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "ten", "", "2147483648", "1e3"])
 @pytest.mark.parametrize("key", ["request.timeout.ms", "socket.connection.setup.timeout.ms"])
-def test_a_timeout_is_a_positive_number_of_milliseconds(key: str, text: str) -> None:
-    assert refused({key: text}) == f"{key} must be a whole number of milliseconds above 0"
+def test_a_timeout_is_a_positive_number_of_milliseconds(key: str, text: str, wording: SnapshotAssertion) -> None:
+    assert refused({key: text}) == wording
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------
@@ -224,8 +227,8 @@ sasl.oauthbearer.scope.claim.name ssl.something.new"""
 
 
 @pytest.mark.parametrize("key", UNSUPPORTED.split())
-def test_a_security_setting_that_is_not_supported_is_refused_by_its_name(key: str) -> None:
-    assert refused({**SASL, key: SECRET}) == f"{key} is not supported; remove it or connect another way"
+def test_a_security_setting_that_is_not_supported_is_refused_by_its_name(key: str, wording: SnapshotAssertion) -> None:
+    assert refused({**SASL, key: SECRET}) == wording
 
 
 STORE = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
@@ -450,29 +453,32 @@ def test_a_secret_of_databricks_is_read_by_scope_and_key(tmp_path: Path, monkeyp
 
 
 def test_a_secret_that_cannot_be_read_says_where_it_can_and_nothing_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     file = with_login(tmp_path, "{{secrets/kafka/bob}}", "")
     monkeypatch.setitem(sys.modules, "databricks.sdk", None)
-    with pytest.raises(PropertiesError, match="a secret of Databricks can be read on Databricks alone"):
+    with pytest.raises(PropertiesError) as error:
         read_properties(file)
+    assert str(error.value).replace(str(file), "<file>") == wording
 
     def refused(scope: str, key: str) -> str:
         raise RuntimeError("s3cret")
 
     on_databricks(monkeypatch, refused)
-    with pytest.raises(PropertiesError, match="Databricks has no secret bob in the scope kafka") as complaint:
+    with pytest.raises(PropertiesError) as complaint:
         read_properties(file)
+    assert str(complaint.value).replace(str(file), "<file>") == wording
     assert "s3cret" not in str(complaint.value)
 
 
 def test_a_variable_of_a_provider_that_is_not_named_is_taken_as_it_is_as_in_kafka_with_a_warning(
     tmp_path: Path,
+    wording: SnapshotAssertion,
 ) -> None:
     file = with_login(tmp_path, "${env:HOME}", "")
     assert read_properties(file).sasl_password == "${env:HOME}"
     (warning,) = properties_warnings(file)
-    assert warning.endswith(": its variable is taken as it is written, because config.providers names no env")
+    assert warning.replace(str(file), "<file>") == wording
 
 
 # --- stores of Java ---------------------------------------------------------------------------------------------------
@@ -539,7 +545,7 @@ def jks_certificate(one: bytes) -> bytes:
 TRUSTED_ENTRY = b"\0\0\0\2" + b"\0\2ca" + bytes(8) + jks_certificate(der(CA_PEM))
 
 
-def test_a_jks_trust_store_is_what_its_pem_text_is(tmp_path: Path) -> None:
+def test_a_jks_trust_store_is_what_its_pem_text_is(tmp_path: Path, wording: SnapshotAssertion) -> None:
     """As keytool writes it: tests/brokers has those. Without a password nobody looks whether it was changed."""
     (tmp_path / "trust.jks").write_bytes(jks_store(TRUSTED_ENTRY))
     trust = {"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "trust.jks")}
@@ -547,9 +553,9 @@ def test_a_jks_trust_store_is_what_its_pem_text_is(tmp_path: Path) -> None:
         tls = connection_settings({**trust, **more}).tls
         assert tls is not None and der(str(tls.ca_pem)) == der(CA_PEM)
     said = str(refusal_of({**trust, "ssl.truststore.password": "another"}))
-    assert said == "ssl.truststore.password is not the password of its JKS store"
+    assert said == wording
     said = str(refusal_of({"security.protocol": "SSL", "ssl.keystore.location": str(tmp_path / "trust.jks")}))
-    assert said == "ssl.keystore.location holds 0 keys; give a store with the one to use"
+    assert said == wording
 
 
 def test_a_jks_store_that_is_cut_off_anywhere_is_refused() -> None:
@@ -618,17 +624,21 @@ def gssapi(monkeypatch: pytest.MonkeyPatch) -> Any:
         {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit", "sasl.kerberos.ticket.renew.jitter": "0.05"},
     ],
 )
-def test_gssapi_asks_for_a_ticket_of_the_brokers_service(gssapi: Any, more: dict[str, str]) -> None:
+def test_gssapi_asks_for_a_ticket_of_the_brokers_service(
+    gssapi: Any, more: dict[str, str], wording: SnapshotAssertion
+) -> None:
     settings = connection_settings({**KERBEROS, **more})
     assert (settings.sasl_mechanism, settings.kerberos_service) == ("GSSAPI", "kafka")
     configs = configuration(settings)
     mechanism = get_sasl_mechanism("GSSAPI")(host="broker-1.test", **configs)
     assert gssapi.asked == ["kafka@broker-1.test"] and mechanism.auth_bytes() == b"ticket"
     gssapi.error = "No Kerberos credentials available"
-    with pytest.raises(TokenFailed, match=r"gave none for kafka@broker-1\.test \(No Kerberos credentials"):
+    with pytest.raises(TokenFailed) as complaint:
         get_sasl_mechanism("GSSAPI")(host="broker-1.test", **configs)
-    with pytest.raises(TokenFailed, match="did not take what the broker said"):
+    assert str(complaint.value) == wording
+    with pytest.raises(TokenFailed) as complaint:
         mechanism.receive(b"")
+    assert str(complaint.value) == wording
 
 
 @pytest.mark.parametrize(
@@ -647,10 +657,12 @@ def test_kerberos_settings_that_cannot_be_honoured_are_refused(
     assert why in said and SECRET not in said
 
 
-def test_without_its_library_gssapi_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_library_gssapi_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)
     monkeypatch.setattr("txnscan.kafka.properties.find_spec", lambda _: None)
-    assert str(refusal_of(KERBEROS)).endswith("needs the library gssapi; install txnscan[kerberos]")
+    assert str(refusal_of(KERBEROS)) == wording
 
 
 def refusal_of(properties: dict[str, str]) -> ValueError:

@@ -8,7 +8,7 @@ import types
 import typing
 from enum import StrEnum
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -33,6 +33,9 @@ from txnscan.model import (
     Verdict,
     WideRow,
 )
+
+if TYPE_CHECKING:
+    pass
 
 TRAVELLERS = (ReadBatch, WideRow, NarrowRow, LogBatch, LogRow, Observation, CoordinatorView, Evidence, Judged)
 # Spark's BIGINT and Arrow's int64; text is UTF-8, so it has no lone surrogates.
@@ -111,12 +114,13 @@ def test_the_spark_schema_is_ddl_with_every_column_its_type_and_nested_rows() ->
         "last_timestamp_ms{0} BIGINT, last_sequence{0} BIGINT"
     )
     assert spark_schema(OpenProducer) == producer.format("")
-    assert spark_schema(WideRow) == (
+    wide_row = (
         "leader BIGINT, topic STRING, partition BIGINT, answered BIGINT, producers BIGINT, read_bytes BIGINT, "
         f"open_producers ARRAY<STRUCT<{producer.format(':')}>>, failure "
         "STRUCT<error: STRING, code: STRING, lacks_api: STRING, "
         "needs: STRUCT<operation: STRING, resource_type: STRING, name: STRING, prefixed: BOOLEAN>>"
     )
+    assert spark_schema(WideRow) == wide_row
     assert "late BOOLEAN" in spark_schema(Judgement) and "verdict STRING" in spark_schema(Judgement)
 
 

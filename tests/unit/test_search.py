@@ -320,7 +320,7 @@ def test_a_batch_of_another_version_is_told_as_such_and_not_as_damaged(magic: in
 def test_a_flipped_bit_is_found_in_what_is_passed_over(at: int) -> None:
     damaged = bytearray(laid_out(["one"], 9))
     damaged[at] ^= 0x08
-    with pytest.raises(RequestFailed, match=r"cannot be decoded \(the batch at offset 9 fails its checksum\)"):
+    with pytest.raises(RequestFailed, match="at offset 9 "):
         list(searched(undecoded(laid_out(["one"], 8) + bytes(damaged)), wants))
 
 
@@ -330,7 +330,7 @@ def test_a_length_that_no_batch_has_is_an_error(length: int) -> None:
     """It would not end, or end in its own header."""
     damaged = struct.pack(">qi", 9, length) + PLAIN[12:]
     for data in (damaged, PLAIN + damaged, damaged + PLAIN):
-        with pytest.raises(RequestFailed, match=rf"cannot be decoded \(its length is {length}\)"):
+        with pytest.raises(RequestFailed, match=rf"its length is {length}\)"):
             list(searched(undecoded(data), wants))
 
 

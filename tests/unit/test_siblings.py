@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,9 @@ from txnscan.model import Partition, Siblings
 from txnscan.resolve import siblings as module
 from txnscan.resolve.siblings import commit_seen
 from txnscan.sim.encode import batch
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 COMMIT, ABORT = 1, 0
 
@@ -57,12 +60,12 @@ def brokers() -> Brokers:
 @pytest.mark.parametrize("bytes_max", [1, 1 << 20])
 @pytest.mark.parametrize(("topic", "index", "name"), [("q", 0, "q-0"), ("r-s", 1, "r-s-1")])
 def test_a_commit_marker_of_this_producer_id_and_epoch_is_found(
-    brokers: Brokers, topic: str, index: int, name: str, bytes_max: int
+    brokers: Brokers, topic: str, index: int, name: str, bytes_max: int, wording: SnapshotAssertion
 ) -> None:
     brokers.cluster.fetch_max_bytes = bytes_max
     for one in (data(0), data(1, 8), control(2, 8, 4), control(3, 7, 4, COMMIT), data(4, epoch=4)):
         brokers.cluster.partitions[topic, index].write(one)
-    assert brokers.seen() == f"{name} has a COMMIT marker of producer id 7 at offset 3"
+    assert brokers.seen() == wording
 
 
 @pytest.mark.parametrize(
@@ -110,15 +113,18 @@ def test_a_sibling_that_cannot_be_read_is_an_error(brokers: Brokers, which: str)
         brokers.seen()
 
 
-def test_records_that_are_missing_before_the_high_watermark_are_an_error(brokers: Brokers) -> None:
+def test_records_that_are_missing_before_the_high_watermark_are_an_error(
+    brokers: Brokers, wording: SnapshotAssertion
+) -> None:
     brokers.cluster.partitions["q", 0].write(data(0))
     brokers.cluster.partitions["q", 0].high_watermark = 5
-    with pytest.raises(RequestFailed, match="q-0 gave no records at offset 1"):
+    with pytest.raises(RequestFailed) as error:
         brokers.seen()
+    assert str(error.value) == wording
 
 
 def test_more_than_a_bound_is_not_looked_through_and_is_an_error(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     brokers.cluster.fetch_max_bytes = 1
     for offset in range(3):
@@ -126,8 +132,9 @@ def test_more_than_a_bound_is_not_looked_through_and_is_an_error(
     monkeypatch.setattr(module, "BYTES_MAX", 2 * len(data(0)) + 1)
     assert brokers.seen() is None, "after two of three it may go on"
     monkeypatch.setattr(module, "BYTES_MAX", 2 * len(data(0)))
-    with pytest.raises(RequestFailed, match="q-0 has more than 0 GiB since the transaction began"):
+    with pytest.raises(RequestFailed) as error:
         brokers.seen()
+    assert str(error.value) == wording
 
 
 @pytest.mark.parametrize(("since_ms", "asked"), [(60_000, 0), (59_999, -2), (-1, -2)])

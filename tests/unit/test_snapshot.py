@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +24,9 @@ from txnscan.kafka.frames import api_name
 from txnscan.kafka.list_transactions import ListedTransaction
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import CoordinatorView, Failure, Permission, ScanError, Snapshot
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 LEADERS = (1, 2, 3, 1)
 OPEN = frozenset({7})
@@ -94,7 +97,7 @@ def refuse(*topics: str) -> Callable[[Any], object]:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_broker_that_hides_a_topic_does_not_prove_that_an_id_holds_none_of_its_partitions(
-    cluster: FakeCluster, when: str
+    cluster: FakeCluster, when: str, wording: SnapshotAssertion
 ) -> None:
     """A DENY on the topic that stands only before, or only after, the ids are described."""
     cluster.lead("p", [1])
@@ -106,12 +109,14 @@ def test_a_broker_that_hides_a_topic_does_not_prove_that_an_id_holds_none_of_its
         meanwhile=cluster.edit.clear if when == "before" else lambda: spoil_metadata(cluster, refuse("p")),
     )
     assert said is not None
-    assert said.startswith("broker 1 does not show p: TOPIC_AUTHORIZATION_FAILED: this principal needs")
+    assert said == wording
     assert f"--allow-principal {WHO} --operation Describe --topic p" in said
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_broker_that_was_not_in_a_round_has_not_shown_the_topics(cluster: FakeCluster, when: str) -> None:
+def test_a_broker_that_was_not_in_a_round_has_not_shown_the_topics(
+    cluster: FakeCluster, when: str, wording: SnapshotAssertion
+) -> None:
     """Its errors leave its partitions of the log uncovered besides."""
     cluster.lead("p", [1])
     cluster.ids[1] = {id_for(0): FakeId()}
@@ -122,7 +127,7 @@ def test_a_broker_that_was_not_in_a_round_has_not_shown_the_topics(cluster: Fake
     answer = ask_coordinators(cluster.send, 1, {}, OPEN)
     cluster.fail_when = works if when == "before" else fails
     (view,) = conclude([answer], before, agree(cluster, P), P, WHO).views
-    assert view.describe_error == "broker 1 did not show the topics"
+    assert view.describe_error == wording
     assert view.coverage_error is not None
 
 
@@ -154,7 +159,9 @@ def test_a_topic_that_is_gone_is_not_hidden_and_takes_no_notice_from_one_that_is
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["not named", "named, without a partition"])
-def test_a_topic_that_a_broker_leaves_out_of_its_answer_may_be_hidden(cluster: FakeCluster, named: bool) -> None:
+def test_a_topic_that_a_broker_leaves_out_of_its_answer_may_be_hidden(
+    cluster: FakeCluster, named: bool, wording: SnapshotAssertion
+) -> None:
     cluster.lead("p", [1])
 
     def without_p(answer: Any) -> None:
@@ -163,16 +170,19 @@ def test_a_topic_that_a_broker_leaves_out_of_its_answer_may_be_hidden(cluster: F
             topic.partitions = [] if topic.name == "p" else topic.partitions
 
     spoil_metadata(cluster, without_p)
-    assert described_by(cluster, P) == "broker 1 left p out of its answer"
+    assert described_by(cluster, P) == wording
 
 
-def test_of_several_topics_that_a_broker_hides_the_first_by_name_is_told(cluster: FakeCluster) -> None:
+def test_of_several_topics_that_a_broker_hides_the_first_by_name_is_told(
+    cluster: FakeCluster, wording: SnapshotAssertion
+) -> None:
     topics = [f"t{n}" for n in range(9)]
     for topic in topics:
         cluster.lead(topic, [1])
         cluster.topic_errors[topic] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     said = described_by(cluster, frozenset(topics))
-    assert said is not None and said.startswith("broker 1 does not show t0:")
+    assert said is not None
+    assert said == wording
 
 
 def answers_of(
@@ -322,9 +332,9 @@ def test_a_leader_that_was_not_asked_covers_nothing(cluster: FakeCluster) -> Non
     assert uncovered(conclude(answers, agreement, agreement, frozenset(), WHO)) == {0, 3}
 
 
-def test_two_claims_to_one_partition_are_told_as_a_split(cluster: FakeCluster) -> None:
+def test_two_claims_to_one_partition_are_told_as_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.cached[2].add(0)
-    assert take(cluster).split_errors == (f"brokers 1, 2 each say they coordinate {STATE}-0",)
+    assert take(cluster).split_errors == wording
 
 
 def test_of_several_other_claims_the_first_brokers_is_told(cluster: FakeCluster) -> None:
@@ -473,12 +483,14 @@ def test_a_refused_probe_proves_no_coverage_and_is_told_once_with_what_to_grant(
     assert view.coverage_error == f"{said}: {REFUSED}", "an id that is seen is not proven to be seen whole"
 
 
-def test_one_probe_that_is_refused_though_its_class_is_not_tells_of_a_change(cluster: FakeCluster) -> None:
+def test_one_probe_that_is_refused_though_its_class_is_not_tells_of_a_change(
+    cluster: FakeCluster, wording: SnapshotAssertion
+) -> None:
     cluster.probe_codes[2, 0] = 53
     tokens = sorted(f"probe-{n}" for n in range(20))
     assert coordinator_partition(tokens[0], 4) != 0, "else it is the one that stands for the class"
     snapshot = take(cluster)
-    assert snapshot.visibility_error == "the ACLs on transactional ids changed while broker 2 was asked"
+    assert snapshot.visibility_error == wording
     assert uncovered(snapshot) == set(), "the partition's own leader was not the one that refused"
 
 
@@ -587,10 +599,13 @@ def test_an_id_that_could_not_be_described_keeps_its_listed_producer_id_and_says
     assert view.describe_error is not None and view.describe_error.startswith("broker 1 answered ")
 
 
-def test_an_id_left_out_of_the_description_keeps_its_listed_producer_id_and_says_so(cluster: FakeCluster) -> None:
+def test_an_id_left_out_of_the_description_keeps_its_listed_producer_id_and_says_so(
+    cluster: FakeCluster, wording: SnapshotAssertion
+) -> None:
     cluster.edit["DescribeTransactions"] = leave_out(lambda name: name == id_for(0))
     (view,) = views(cluster, x=FakeId(7))
-    assert (view.producer_id, view.describe_error) == (7, "broker 1 left the id out of its answer")
+    assert view.producer_id == 7
+    assert view.describe_error == wording
 
 
 def test_ids_of_a_broker_that_failed_after_its_listing_keep_their_producer_ids_and_the_reason(
@@ -654,10 +669,12 @@ def test_the_views_come_in_the_order_of_producer_id_transactional_id_and_broker(
     ]
 
 
-def test_an_id_left_out_by_a_broker_that_hides_a_topic_as_well_is_told_as_left_out(cluster: FakeCluster) -> None:
+def test_an_id_left_out_by_a_broker_that_hides_a_topic_as_well_is_told_as_left_out(
+    cluster: FakeCluster, wording: SnapshotAssertion
+) -> None:
     answers = [answers_of(1, listed={"x": LISTED})]
     (view,) = conclude(answers, agree(cluster), agree(cluster), P, WHO).views
-    assert view.describe_error == "broker 1 left the id out of its answer"
+    assert view.describe_error == wording
 
 
 def test_a_view_tells_what_is_wrong_with_the_partition_of_its_own_id_and_no_other(cluster: FakeCluster) -> None:
