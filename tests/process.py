@@ -1,17 +1,55 @@
-"""The checkout, and the command line in a process of its own."""
+"""The checkout, and commands in processes of their own."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from txnscan.demo.wait import wait_until
+
 ROOT = Path(__file__).parents[1]
+_POLL_S = 1.0
 
 
-def run(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs `txnscan` with these arguments, and with this in its environment besides."""
-    command = [sys.executable, "-m", "txnscan", *arguments]
+def run(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `txnscan` with these arguments, and with these variables added to the environment."""
+    return run_python("-m", "txnscan", *arguments, environment=environment)
+
+
+def run_python(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments. The checkout is on its path."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=variables, check=False)
+    return run_to_end([sys.executable, *arguments], environment=variables)
+
+
+def run_to_end(
+    command: Sequence[str], *, environment: Mapping[str, str] | None = None, timeout_s: float = 300.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as `subprocess.run` does, with a deadline that counts ticks (`wait_until`).
+
+    environment: all variables; None is those of this process.
+    """
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            stdout, stderr = ended(process, timeout_s=timeout_s)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def ended(process: subprocess.Popen[str], *, timeout_s: float = 300.0) -> tuple[str, str]:
+    """Wait until the process has ended, and return its output and its errors. Raises DemoError."""
+
+    def output() -> tuple[str, str] | None:
+        try:
+            return process.communicate(timeout=_POLL_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+    return wait_until(output, f"{process.args!r} ended", timeout_s)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.process import ROOT
+from tests.process import run_python
 from tests.tables.stored import ORPHAN, next_sweep
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, TABLES
@@ -59,10 +56,7 @@ COMMITS = range(1, CREATES + WRITES + 2)
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
     """A folder of tables for each number of the write before which the process was killed, and its exit codes."""
     directory = tmp_path_factory.mktemp("killed")
-    ran = subprocess.run(
-        [sys.executable, "-c", KILLED, str(directory), *map(str, COMMITS)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    ran = run_python("-c", KILLED, str(directory), *map(str, COMMITS))
     assert ran.returncode == 0, ran.stderr
     return directory, json.loads(ran.stdout)
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def test_the_page_of_views_lists_each_view_with_its_meaning() -> None:
     page = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
-    assert re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M) == [(one.name, one.meaning) for one in VIEWS]
+    listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M)
+    assert listed == [(view.name, view.meaning) for view in VIEWS]
 
 
 def test_the_command_prints_the_statements(tmp_path: Path, wording: SnapshotAssertion) -> None:

@@ -1,12 +1,14 @@
-"""`wait_until`: its deadline counts ticks, on a clock of the test's own."""
+"""`wait_until`, whose deadline counts ticks, and commands that are waited for."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.process import run_to_end
 from txnscan.demo.errors import DemoError
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.errors import RequestFailed
@@ -132,3 +134,13 @@ def test_other_errors_end_the_wait() -> None:
 
     with pytest.raises(ValueError):
         Clock().wait(fails)
+
+
+def test_a_command_runs_to_its_end_and_its_output_is_returned() -> None:
+    ran = run_to_end([sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"])
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "out\n", "err\n")
+
+
+def test_a_command_that_does_not_end_is_killed() -> None:
+    with pytest.raises(DemoError):
+        run_to_end([sys.executable, "-c", "import time; time.sleep(600)"], timeout_s=0.5)
