@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.offline import data, end, partition_directory
-from txnscan.engine.spark import spread_files
 from txnscan.offline.disk import PathError
 from txnscan.offline.reading import read_paths
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 
 def test_executors_read_what_this_process_reads_and_the_verdicts_are_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    from txnscan.engine.spark import spread_files
+
     for broker in range(3):
         root = tmp_path / f"broker-{broker}" / "data"
         for index in range(6):
             log = data(0, pid=index) + (end(1, pid=index) if index % 3 else data(1, pid=index, sequence=1))
             partition_directory(root, f"t-{index}", {0: log[: -1 if index == 4 else None]})
         (root / "meta.properties").write_text(f"cluster.id=abc\nnode.id={broker}\n")
-    told: list[tuple[int, int]] = []
-    on_executors = spread_files(spark, lambda done, total: told.append((done, total)))
+    progress: list[tuple[int, int]] = []
+    on_executors = spread_files(spark, lambda done, total: progress.append((done, total)))
     alone = read_paths([str(tmp_path)], late_after_ms=0, check_crc=True)
     assert read_paths([str(tmp_path)], late_after_ms=0, check_crc=True, spread=on_executors) == alone
     assert len(alone.replicas) == 18 and len(alone.transactions) == 3 and len(alone.errors) == 3
+    assert progress and progress[-1][0] == progress[-1][1]
     with pytest.raises(PathError):
         read_paths([str(tmp_path / "absent")], late_after_ms=0, spread=on_executors)
