@@ -14,6 +14,8 @@ from types import MappingProxyType
 SLOW: Mapping[str, str] = MappingProxyType(
     {
         "tests/brokers/test_authorisation.py": "a sweep for each gap in ACLs",
+        "tests/brokers/test_commands.py::test_kafkas_tool_and": "Kafka's own tool, many times",
+        "tests/brokers/test_commands.py::test_every_command_and": "Kafka's own tool, many times",
         "tests/brokers/test_conformance.py": "real brokers of two versions beside the simulator",
         "tests/brokers/test_demo_brokers.py": "brokers that stop, pause and fail to start",
         "tests/brokers/test_demo_story.py": "the whole demo",
@@ -24,8 +26,13 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_offline_real.py": "copies of the disks of brokers that were stopped",
         "tests/brokers/test_old_brokers.py": "brokers of Kafka 3.5.2",
         "tests/brokers/test_prove_watching.py": "a watch with faults under load",
-        "tests/brokers/test_undelivered.py::test_a_coordinator": "stops a broker",
+        "tests/brokers/test_connections.py::test_executors": "a sweep through Spark, with tables",
+        "tests/brokers/test_sweep.py::test_sweeps_through_spark": "a sweep through Spark, with tables",
+        "tests/brokers/test_sweep.py::test_sweep_and_show_print_the_same_object[spark]": "a Spark session of its own",
+        "tests/brokers/test_undelivered.py": "stops a broker",
         "tests/brokers/test_wire_real.py": "records the answers of real brokers again",
+        "tests/commands/test_wire_cluster.py::test_by_hand": "a wire-level cluster in a process of its own",
+        "tests/commands/test_wire_cluster.py::test_kafkas_own_tool": "Kafka's own tool",
     }
 )
 

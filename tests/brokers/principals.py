@@ -87,8 +87,8 @@ TRUTH = {
 class Case:
     """A principal with these rules, and in what its sweep differs from the truth. None: it is not seen at all.
 
-    says: what the sweep's errors name, in any order; there is an error for nothing else. topics: the scope of the sweep;
-    a principal that sees no other topics sweeps everything.
+    says: what the sweep's errors name, in any order; there is an error for nothing else. topics: the scope of
+    the sweep; a principal that sees no other topics sweeps everything.
     """
 
     user: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.conftest import Planted
+from tests.brokers.shared import Shared
 from txnscan.check import Checked, Finding, Level, check_cluster, check_tables
 from txnscan.cli import app
 from txnscan.clock import wall_clock_ms
@@ -19,6 +19,9 @@ from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.store.schema import TABLES
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 
 def no_spark() -> Any:
@@ -29,25 +32,26 @@ def found(path: Path) -> Finding:
     return next(iter(check_tables(str(path), no_spark)))
 
 
-def test_a_cluster_that_shows_everything_is_said_to_on_one_page(planted: Planted) -> None:
-    ran = CliRunner().invoke(app, ["check", "--bootstrap-server", planted.bootstrap_servers])
+def test_a_cluster_that_shows_everything_is_said_to_on_one_page(shared: Shared, wording: SnapshotAssertion) -> None:
+    ran = CliRunner().invoke(app, ["check", "--bootstrap-server", shared.bootstrap_servers])
     assert (ran.exit_code, ran.stderr) == (0, "")
     page = ran.stdout.splitlines()
     areas = ["security", "connection", "apis", "acls", "coordinators", "partitions", "clock", "java"]
     assert [line.split()[:2] for line in page[1:-1]] == [["ok", area] for area in areas]
-    assert page[-1] == "A sweep can observe everything."
+    assert page[-1] == wording
 
 
-def test_json_holds_the_same_findings(planted: Planted) -> None:
-    ran = CliRunner().invoke(app, ["check", "--bootstrap-server", planted.bootstrap_servers, "--format", "json"])
+def test_json_holds_the_same_findings(shared: Shared) -> None:
+    ran = CliRunner().invoke(app, ["check", "--bootstrap-server", shared.bootstrap_servers, "--format", "json"])
     said = json.loads(ran.stdout)
     assert ran.exit_code == 0 and said["check"]["level"] == "ok" and said["check"]["cluster_id"]
-    assert {"area": "connection", "level": "ok", "said": "3 brokers, and all of them answer"} in said["findings"]
+    (connection,) = [one for one in said["findings"] if one["area"] == "connection"]
+    assert connection["level"] == "ok" and connection["said"].startswith("3 brokers")
 
 
-def test_a_broker_whose_clock_is_ahead_is_noted(planted: Planted) -> None:
+def test_a_broker_whose_clock_is_ahead_is_noted(shared: Shared) -> None:
     """This machine's clock an hour and more behind stands for it."""
-    servers = parse_bootstrap_servers(planted.bootstrap_servers)
+    servers = parse_bootstrap_servers(shared.bootstrap_servers)
     with Cluster(ClientFactory("check", ConnectionSettings(), servers)) as cluster:
         findings = list(check_cluster(cluster, cluster.view(), lambda: wall_clock_ms() - 36_000_000))
     clocks = [finding for finding in findings if finding.area == "clock"]
@@ -55,15 +59,16 @@ def test_a_broker_whose_clock_is_ahead_is_noted(planted: Planted) -> None:
     assert all("ahead of this machine's" in finding.said and "NTP" in finding.said for finding in clocks)
 
 
-def test_a_cluster_that_is_not_there_fails_and_the_rest_is_checked_all_the_same(tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_fails_and_the_rest_is_checked_all_the_same(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     ran = CliRunner().invoke(app, ["check", "--bootstrap-server", address, "--tables", str(tmp_path)])
-    assert ran.exit_code == 1 and ran.stdout.splitlines()[-1] == "A sweep is not possible like this."
-    assert (
-        f"failed      connection    the bootstrap server ({address}) cannot be reached: nothing listens" in ran.stdout
-    )
-    assert f"ok          tables        {tmp_path} has none yet; the first sweep makes them" in ran.stdout
+    assert ran.exit_code == 1
+    findings = [line.split()[:2] for line in ran.stdout.splitlines()[1:-1]]
+    assert findings == [["failed", "connection"], ["ok", "java"], ["ok", "tables"]]
+    assert ran.stdout.replace(address, "<address>").replace(str(tmp_path), "<tables>") == wording
 
 
 @pytest.mark.parametrize(
@@ -79,20 +84,19 @@ def test_the_worst_finding_decides(levels: tuple[Level, ...], worst: Level) -> N
     assert Checked(None, tuple(Finding("x", level, "x") for level in levels)).level is worst
 
 
-def test_local_tables_are_looked_at_without_spark(tmp_path: Path) -> None:
+def test_local_tables_are_looked_at_without_spark(tmp_path: Path, wording: SnapshotAssertion) -> None:
     place = tmp_path / "tables"
-    assert found(place) == Finding("tables", Level.OK, f"{place} is not there yet; the first sweep makes it")
+    findings = [found(place)]
     for table in TABLES:
         (place / table.name / "_delta_log").mkdir(parents=True)
-    assert found(place).level is Level.OK
+    findings.append(found(place))
     (place / "sweeps" / "_delta_log").rmdir()
-    assert found(place) == Finding(
-        "tables",
-        Level.FAILED,
-        f"{place} cannot be used: {place}/sweeps is no Delta table; restore it, or name another directory",
-    )
+    findings.append(found(place))
     (place / "sweeps").rmdir()
-    assert "sweeps is not there, though others are" in found(place).said and found(place).level is Level.FAILED
+    findings.append(found(place))
+    assert {finding.area for finding in findings} == {"tables"}
+    assert [finding.level for finding in findings] == [Level.OK, Level.OK, Level.FAILED, Level.FAILED]
+    assert [finding.said.replace(str(tmp_path), "<tmp>") for finding in findings] == wording
 
 
 def test_a_table_that_is_made_anew_is_not_missed(tmp_path: Path) -> None:
@@ -105,6 +109,6 @@ def test_a_table_that_is_made_anew_is_not_missed(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    place = tmp_path / "file" / "tables"
-    why = f"{tmp_path}/file is no directory; name another one"
-    assert found(place) == Finding("tables", Level.FAILED, f"{place}: {why}")
+    finding = found(tmp_path / "file" / "tables")
+    assert (finding.area, finding.level) == ("tables", Level.FAILED)
+    assert f"{tmp_path}/file " in finding.said

@@ -12,14 +12,15 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.main import get_command
 
+from tests.brokers.shared import Shared
+from tests.cases import Cases
 from tests.process import ROOT, run
 from txnscan import ScanConfig
 from txnscan.cli import app
@@ -29,11 +30,7 @@ from txnscan.demo.kafka_tool import kafka_transactions
 from txnscan.demo.plant import (
     Planted,
     TornCommit,
-    committed_but_hanging,
-    live_epoch,
-    live_with_old_timestamps,
     open_transaction,
-    orphan,
     stale_epoch,
 )
 from txnscan.demo.producer import Producer
@@ -41,7 +38,11 @@ from txnscan.demo.requests import Wire
 from txnscan.report.help import as_txnscan_writes
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.lock import Lock
+from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.store.open import open_tables
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 # An id that is wider than a terminal, and what no terminal may be told as it is.
 LONG_ID = "a" * 200
@@ -72,14 +73,20 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """What hangs and what lives, and two ids that are hard to print."""
-    with KafkaCluster(tmp_path_factory.mktemp("commands")) as cluster, cluster.wire() as wire:
-        torn = committed_but_hanging(cluster)
-        planted = (orphan(wire), stale_epoch(wire), live_epoch(wire), live_with_old_timestamps(wire))
-        for name in (LONG_ID, ODD_ID):
-            Producer(wire, name).init_producer_id()
-        yield World(cluster, wire, torn, *planted)
+def world(shared: Shared) -> World:
+    """The demo's transactions, and two ids that are hard to print."""
+    by_topic = {(one.topic, one.partition): one for one in shared.scene.planted}
+    for name in (LONG_ID, ODD_ID):
+        Producer(shared.wire, name).init_producer_id()
+    return World(
+        shared.cluster,
+        shared.wire,
+        shared.scene.torn,
+        orphan=by_topic["clicks", 0],
+        stale=by_topic["shipments", 0],
+        live_epoch=by_topic["invoices", 1],
+        live=by_topic["backfill", 0],
+    )
 
 
 # --- parity -----------------------------------------------------------------------------------------------------------
@@ -216,7 +223,10 @@ def test_a_list_shows_age_and_timeout_by_the_coordinator_of_what_is_under_way(wo
     assert (rest["age_ms"], rest["timeout_ms"]) == (None, None)
 
 
-FILTERS = [
+OF_SCENE = {"backfill-service", "invoices-service", "shipments-service", LONG_ID}
+# Which of these a filter leaves.
+FILTERS: list[tuple[tuple[str, ...], set[str]]] = [
+    ((), OF_SCENE),
     (("--state", "ongoing"), {"backfill-service", "invoices-service"}),
     (("--duration-filter", "86400000", "--state", "Ongoing"), set()),
     (("--duration-filter", "0", "--state", "Ongoing"), {"backfill-service", "invoices-service"}),
@@ -226,9 +236,12 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "listed"), FILTERS, ids=[" ".join(words) for words, _ in FILTERS])
-def test_a_list_is_filtered_by_the_brokers(world: World, words: tuple[str, ...], listed: set[str]) -> None:
-    assert {one["transactional_id"] for one in world.json("list", *words)["transactions"]} == listed
+def test_a_list_is_filtered_by_the_brokers(world: World) -> None:
+    with Cases() as cases:
+        for words, listed in FILTERS:
+            with cases.case(" ".join(words)):
+                found = {one["transactional_id"] for one in world.json("list", *words)["transactions"]}
+                assert found & OF_SCENE == listed
 
 
 def test_ids_are_whole_on_one_line_at_80_columns_and_are_escaped_in_every_format(world: World) -> None:
@@ -242,11 +255,11 @@ def test_ids_are_whole_on_one_line_at_80_columns_and_are_escaped_in_every_format
     assert "\x1b" not in world.txnscan("list", "--format", "json").stdout
 
 
-def test_describe_tells_of_each_id_that_there_is_and_of_each_that_there_is_not(world: World) -> None:
+def test_describe_reports_known_ids_and_names_unknown_ones(world: World, wording: SnapshotAssertion) -> None:
     name = str(world.live.transactional_id)
     ran = world.txnscan("describe", "--transactional-id", name, "--transactional-id", "nobody")
     assert ran.returncode == 4
-    assert ran.stderr == "txnscan: 'nobody': its coordinator knows no such id (it never was, or expired)\n"
+    assert ran.stderr == wording
     for said in ("state         Ongoing", "epoch 0", "15 min (900000 ms)", "last stable offset 0, high watermark 5"):
         assert said in ran.stdout
     assert world.txnscan("describe", "--transactional-id", "nobody").returncode == 1
@@ -283,9 +296,14 @@ def test_a_coordinator_is_found_without_creating_anything(world: World) -> None:
         described["coordinator"],
         described["coordinator_partition"],
     )
-    ran = world.txnscan("coordinator", "--group", "billing")
-    assert ran.returncode == 1 and "__consumer_offsets does not exist yet" in ran.stdout
-    assert "__consumer_offsets" not in {topic.name for topic in world.wire.view().topics}
+
+
+def test_the_coordinator_of_a_group_is_not_asked_for_where_that_would_create_its_topic() -> None:
+    with WireCluster(ClusterShape(partitions=3, groups=0)) as cluster:
+        ran = run("coordinator", "--group", "billing", "--bootstrap-server", cluster.bootstrap_servers)
+        asked = {api for stats in cluster.stats().values() for api in stats.requests}
+    assert ran.returncode == 1 and "__consumer_offsets" in ran.stdout
+    assert "FindCoordinator" not in asked and "Metadata" in asked
 
 
 def test_the_transaction_log_of_an_id_is_its_life_and_of_a_producer_id_that_of_its_ids(world: World) -> None:
@@ -297,7 +315,7 @@ def test_the_transaction_log_of_an_id_is_its_life_and_of_a_producer_id_that_of_i
     same = world.json("transaction-log", "--producer-id", str(world.torn.hanging.producer_id))["records"]
     assert same == records
     ran = world.txnscan("transaction-log", "--producer-id", "987654321")
-    assert (ran.returncode, ran.stdout) == (0, "") and "the log holds nothing of it" in ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "") and ran.stderr.count("\n") == 1
 
 
 # --- abort ------------------------------------------------------------------------------------------------------------
@@ -309,27 +327,32 @@ def abort(world: World, planted: Planted, *words: str) -> subprocess.CompletedPr
 
 
 REFUSED = [
-    ("torn", ("--yes", "--accept-unknown-outcome"), "it committed, and an abort would delete its data"),
-    ("orphan", ("--yes",), "nobody knows whether it committed"),
-    ("live_epoch", ("--yes",), "its owner is still at epoch 0 and can write here; fence it first"),
-    ("live", ("--yes",), "it is live (ongoing), and its coordinator ends it"),
+    ("torn", ("--yes", "--accept-unknown-outcome")),
+    ("orphan", ("--yes",)),
+    ("live_epoch", ("--yes",)),
+    ("live", ("--yes",)),
 ]
 
 
-@pytest.mark.parametrize(("what", "words", "says"), REFUSED, ids=[what for what, _, _ in REFUSED])
-def test_what_committed_or_lives_or_is_not_known_is_refused_and_stays_as_it_is(
-    world: World, what: str, words: tuple[str, ...], says: str
+def test_a_transaction_that_committed_lives_or_is_unknown_is_refused_and_stays_open(
+    world: World, wording: SnapshotAssertion
 ) -> None:
-    planted = world.torn.hanging if what == "torn" else getattr(world, what)
-    ran = abort(world, planted, *words)
-    assert ran.returncode == 6 and says in ran.stderr
-    assert world.is_open(planted)
+    sentences = {}
+    with Cases() as cases:
+        for what, words in REFUSED:
+            planted = world.torn.hanging if what == "torn" else getattr(world, what)
+            with cases.case(what):
+                ran = abort(world, planted, *words)
+                assert ran.returncode == 6
+                assert world.is_open(planted)
+                sentences[what] = re.sub(r"\d{3,}", "<number>", ran.stderr)
+    assert sentences == wording
 
 
 def test_a_start_offset_at_which_nothing_is_open_is_refused_with_what_is(world: World) -> None:
     ran = world.txnscan("abort", "--topic", "clicks", "--partition", "0", "--start-offset", "3", "--yes")
     assert ran.returncode == 1
-    assert f"open there: offset 0 (producer id {world.orphan.producer_id})" in ran.stderr
+    assert f"offset 0 (producer id {world.orphan.producer_id})" in ran.stderr
 
 
 def test_epochs_that_are_not_those_of_the_partition_are_refused(world: World) -> None:
@@ -337,7 +360,7 @@ def test_epochs_that_are_not_those_of_the_partition_are_refused(world: World) ->
     for epochs in (("1", "0"), ("0", "9")):
         words = ("--producer-epoch", epochs[0], "--coordinator-epoch", epochs[1])
         ran = world.txnscan("abort", *of_it, *words, "--yes", "--accept-unknown-outcome")
-        assert ran.returncode == 6 and "is not what the partition shows" in ran.stderr
+        assert ran.returncode == 6 and ran.stderr.startswith("txnscan: ")
     assert world.is_open(world.orphan)
 
 
@@ -365,8 +388,8 @@ def test_abort_asks_at_a_terminal_and_sends_only_for_yes(world: World) -> None:
     words = ("abort", "--topic", "asked", "--partition", "0", "--start-offset", "0")
     status, said = answered(world, "y\n", *words)
     assert (status, world.is_open(planted)) == (6, True)
-    assert "Write an ABORT marker to asked-0 for producer id" in said and "nothing was sent" in said
-    assert "without --tables nothing of this is journaled" in said
+    assert "ABORT marker to asked-0" in said and "nothing was sent" in said
+    assert "--tables" in said
     status, _ = answered(world, "yes\n", *words)
     assert (status, world.is_open(planted)) == (0, False)
 
@@ -374,9 +397,7 @@ def test_abort_asks_at_a_terminal_and_sends_only_for_yes(world: World) -> None:
 def test_where_nobody_can_be_asked_abort_needs_a_yes(world: World) -> None:
     ran = abort(world, world.stale)
     assert ran.returncode == 2
-    assert ran.stderr.splitlines()[-1] == (
-        "txnscan: --yes: is needed where there is no terminal to ask at; nothing was sent"
-    )
+    assert ran.stderr.splitlines()[-1].startswith("txnscan: --yes: ")
     assert world.is_open(world.stale)
 
 
@@ -390,7 +411,7 @@ def test_a_forced_abort_ends_even_what_lives_and_says_against_what(world: World)
         *("--force", "it blocks billing"),
     )
     assert ran.returncode == 0, ran.stderr
-    assert "forced (it blocks billing): it is live (ongoing)" in ran.stderr
+    assert "forced (it blocks billing)" in ran.stderr and "live (ongoing)" in ran.stderr
     assert open_transaction(world.wire, "forced", 0, producer.known.producer_id) is None
 
 
@@ -416,8 +437,7 @@ def test_force_terminate_ends_the_whole_transaction_of_an_id_and_fences_its_prod
         producer.write("fenced", index, [b"x"])
     ran = world.txnscan("force-terminate", "--transactional-id", "fenced-service", "--yes")
     assert ran.returncode == 0, ran.stderr
-    assert "its transaction was aborted on 2 partitions" in ran.stdout and "Sweep again" in ran.stdout
-    assert "this fences the producer that has the id" in ran.stderr
+    assert "aborted on 2 partitions" in ran.stdout and "fences the producer" in ran.stderr
     (after,) = world.json("describe", "--transactional-id", "fenced-service")["transactions"]
     # The id keeps its own timeout; Kafka's tool gives it that of its requests.
     assert (after["state"], after["partitions"], after["timeout_ms"]) == ("Empty", [], 900_000)
@@ -426,7 +446,7 @@ def test_force_terminate_ends_the_whole_transaction_of_an_id_and_fences_its_prod
 
 def test_force_terminate_never_makes_an_id_that_is_not_there(world: World) -> None:
     ran = world.txnscan("forceTerminateTransaction", "--transactionalId", "mistyped", "--yes")
-    assert ran.returncode == 1 and "'mistyped': its coordinator knows no such id" in ran.stderr
+    assert ran.returncode == 1 and "'mistyped': " in ran.stderr
     assert world.txnscan("describe", "--transactional-id", "mistyped").returncode == 1
 
 

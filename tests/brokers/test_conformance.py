@@ -1,19 +1,24 @@
-"""Real brokers and simulated ones answer alike: a few of the scripts of `tests/prove/scripts.py`, on both versions.
+"""Real brokers and simulated ones answer alike: a few of the scripts of `tests/prove/scripts.py`, on every version.
 
-All of them: `python -m tests.prove.conformance`.
+Their answers must be those that are recorded (`tests/golden/states.py`), too. All scripts:
+`python -m tests.prove.conformance`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
+from tests.golden import states, store
+from tests.golden.compare import scripts_differ
+from tests.golden.raw import Sockets
+from tests.golden.record import VERSIONS
 from tests.prove.conformance import Numbers, cluster_of, conform, observed
 from tests.prove.scripts import SCRIPTS
-from tests.prove.stage import OF_ITSELF, OLD_V1, SETTINGS, Setting
+from tests.prove.stage import ALL_SETTINGS, OF_ITSELF, OLD_V1, settings_of
 from txnscan.demo.brokers import KafkaCluster
-from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
 from txnscan.demo.requests import Wire
 from txnscan.sim.answers import answer
 from txnscan.sim.scenarios import opened
@@ -21,38 +26,53 @@ from txnscan.sim.transitions import settle
 from txnscan.sim.world import Scenario
 
 BY_NAME = {script.name: script for script in SCRIPTS}
-Brokers = tuple[KafkaCluster, Wire]
 
 
-@pytest.fixture(scope="module", params=[KAFKA_VERSION, OLD_KAFKA_VERSION])
+@dataclass(frozen=True)
+class Brokers:
+    """Real brokers of one version, and connections to them."""
+
+    cluster: KafkaCluster
+    wire: Wire
+    sockets: Sockets
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
 def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     """Three brokers of one version at a time."""
-    with cluster_of(request.param, tmp_path_factory.mktemp("conformance")) as both:
-        yield both
+    with (
+        cluster_of(request.param, tmp_path_factory.mktemp("conformance")) as (cluster, wire),
+        Sockets(cluster.brokers) as sockets,
+    ):
+        yield Brokers(cluster, wire, sockets)
 
 
-def differences(brokers: Brokers, name: str) -> dict[Setting, tuple[str, ...]]:
-    """What differs on these brokers, by setting; every step of the script was compared."""
-    cluster, wire = brokers
-    results = [conform(cluster, wire, BY_NAME[name], s) for s in BY_NAME[name].on if s.kafka == cluster.version]
-    return {result.setting: result.differences for result in results if result.differences}
+def differences(brokers: Brokers, name: str) -> list[str]:
+    """How these brokers differ from the simulator, and from the recording. Every step of the script is compared."""
+    script, kafka, found = BY_NAME[name], brokers.cluster.version, []
+    for setting in settings_of(script.on):
+        if setting.kafka == kafka:
+            recorder = states.Recorder(script, setting, brokers.sockets)
+            result = conform(brokers.cluster, brokers.wire, script, setting, recorder.after)
+            found += result.differences or scripts_differ(store.read(kafka, states.PART), recorder.states)
+    return found
 
 
 def test_a_fence_and_the_commit_after_it_show_the_epochs_that_the_simulator_says(brokers: Brokers) -> None:
-    assert not differences(brokers, "fence")
+    assert differences(brokers, "fence") == []
 
 
 def test_late_data_after_an_abort_opens_a_transaction_exactly_where_the_simulator_says_so(brokers: Brokers) -> None:
-    assert not differences(brokers, "late-unverified")
+    assert differences(brokers, "late-unverified") == []
 
 
 def test_a_coordinator_that_moves_keeps_what_is_ongoing_as_the_simulated_one_does(brokers: Brokers) -> None:
-    assert not differences(brokers, "ongoing-moved")
+    assert differences(brokers, "ongoing-moved") == []
 
 
 def test_every_script_has_a_name_of_its_own_and_runs_somewhere() -> None:
     assert len(BY_NAME) == len(SCRIPTS)
-    assert all(script.on and set(script.on) <= set(SETTINGS) for script in SCRIPTS)
+    assert all(script.on and set(settings_of(script.on)) <= set(ALL_SETTINGS) for script in SCRIPTS)
     assert any(OLD_V1 in script.on for script in SCRIPTS)
 
 

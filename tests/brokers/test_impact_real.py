@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from kafka import KafkaConsumer
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import TxnOffsetCommitRequest
 
+from tests.brokers.shared import Shared
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
@@ -22,15 +22,15 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.model import BlockedGroup, Cause, Framework, Impact, Standing
 from txnscan.report.json import scan_object
 
-OFFSETS, TOPIC, BEHIND, WITHHELD = "__consumer_offsets", "orders", "billing", "shipping"
-QUIET = "quiet"
+OFFSETS = "__consumer_offsets"
+TOPIC, QUIET, BEHIND, WITHHELD = "impact-orders", "impact-quiet", "impact-billing", "impact-shipping"
 RECORDS = [b"record %d" % number for number in range(5)]
-OWNER = "orders-enricher-3-17"
+OWNER = "impact-enricher-3-17"
 
 
 @dataclass(frozen=True)
 class World:
-    """A broker where a late record of a Flink job's id hangs on `orders`, and offsets of `shipping` hang."""
+    """Brokers where a late record of a Flink job's id hangs on TOPIC, and offsets of WITHHELD hang."""
 
     cluster: KafkaCluster
     wire: Wire
@@ -38,26 +38,26 @@ class World:
 
     @property
     def config(self) -> ScanConfig:
-        return ScanConfig(self.cluster.bootstrap_servers)
+        return ScanConfig(self.cluster.bootstrap_servers, topic_names=(TOPIC, OFFSETS))
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with KafkaCluster(tmp_path_factory.mktemp("impact"), brokers=1) as cluster, cluster.wire() as wire:
-        create_topic(wire, TOPIC, [[1]], {"retention.ms": "86400000"})
-        create_topic(wire, QUIET, [[1]])
-        healthy = Producer(wire, "orders-service")
-        healthy.init_producer_id()
-        healthy.write(TOPIC, 0, RECORDS)
-        healthy.end(commit=True)
-        consume(cluster, BEHIND)
-        consume(cluster, "reporting", records_max=2)
-        late = Producer(wire, OWNER, v2=False)
-        late.init_producer_id()
-        with unverified(wire):
-            late.produce(TOPIC, 0, RECORDS, version=PRODUCE_V1)
-            commit_offset_aside(wire, WITHHELD)
-        yield World(cluster, wire, late.known.producer_id)
+def world(shared: Shared) -> World:
+    cluster, wire = shared.cluster, shared.wire
+    create_topic(wire, TOPIC, [[1]], {"retention.ms": "86400000"})
+    create_topic(wire, QUIET, [[1]])
+    healthy = Producer(wire, "impact-service")
+    healthy.init_producer_id()
+    healthy.write(TOPIC, 0, RECORDS)
+    healthy.end(commit=True)
+    consume(cluster, BEHIND)
+    consume(cluster, "impact-reporting", records_max=2)
+    late = Producer(wire, OWNER, v2=False)
+    late.init_producer_id()
+    with unverified(wire):
+        late.produce(TOPIC, 0, RECORDS, version=PRODUCE_V1)
+        commit_offset_aside(wire, WITHHELD)
+    return World(cluster, wire, late.known.producer_id)
 
 
 def consume(cluster: KafkaCluster, group: str, records_max: int = 5) -> None:
@@ -99,7 +99,7 @@ def commit_offset_aside(wire: Wire, group: str) -> None:
             topics=[topic(name=TOPIC, partitions=[partition])],
             max_version=3,
         )
-        return not wire.send(1, request).topics[0].partitions[0].error_code
+        return not wire.send(found.coordinators[0].node_id, request).topics[0].partitions[0].error_code
 
     wait_until(committed, "the offset was written")
 
@@ -148,7 +148,7 @@ def test_cause_and_owner_are_told_from_the_transaction_log(world: World) -> None
 
 
 def test_a_second_sweep_tells_for_how_long_the_last_stable_offset_has_not_moved(world: World, tmp_path: Path) -> None:
-    config = ScanConfig(world.cluster.bootstrap_servers, tables=str(tmp_path / "tables"), engine="threads")
+    config = replace(world.config, tables=str(tmp_path / "tables"), engine="threads")
     first, second = (sweep(None, config) for _ in range(2))
     assert {impact.lso_since_ms for impact in impacts(first.scan).values()} == {None}
     unmoved = {row["topic"]: row["lso_unmoved_ms"] for row in scan_object(second.scan)["transactions"]}

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import venv
-import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,15 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.test_sweep import EXPECTED
-from tests.conftest import Planted
+from tests.brokers.shared import SCENE_TOPICS, Shared
+from tests.brokers.test_sweep import AT_SCENE, EXPECTED
 from tests.process import ROOT
 from txnscan.demo.ports import HOST, choose_ports, is_listening
 from txnscan.demo.process import GuardedProcess
 from txnscan.demo.wait import wait_until
 from txnscan.engine.java import find_java, pyspark_jars
-from txnscan.engine.nodes import archive, in_one_jvm, remedy
-from txnscan.engine.session import in_one_line
+from txnscan.engine.nodes import archive
 
 WORKERS = 2
 # What the README says that nodes need: pyspark, pandas and pyarrow, with what these need.
@@ -47,7 +45,7 @@ builder = SparkSession.builder.master(sys.argv[1]).config("spark.executor.memory
 spark = builder.config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1").getOrCreate()
 path = list(sys.path)
 for _ in range(2):
-    found = sweep(spark, ScanConfig(sys.argv[2])).scan
+    found = sweep(spark, ScanConfig(sys.argv[2], topic_names=tuple(sys.argv[3:]))).scan
 rows = spark.range(0, 2, 1, 2).mapInArrow(places, "place string").distinct().collect()
 print(json.dumps({
     "verdicts": {j.observation.topic_partition: [j.judgement.verdict, j.judgement.reason] for j in found.transactions},
@@ -74,7 +72,7 @@ builder = builder.config("spark.connect.grpc.binding.port", port)
 for name, value in local_settings("elsewhere").items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
-result = sweep(spark, ScanConfig(sys.argv[2], tables=sys.argv[3]))
+result = sweep(spark, ScanConfig(sys.argv[2], tables=sys.argv[3], topic_names=tuple(sys.argv[5:])))
 rows = result.transactions.select("topic", "partition", "verdict", "reason").collect()
 print(json.dumps({
     "verdicts": {f"{row.topic}-{row.partition}": [row.verdict, row.reason] for row in rows},
@@ -161,10 +159,10 @@ def test_the_python_of_the_nodes_has_what_spark_needs_and_neither_kafka_nor_txns
 
 
 def test_spark_submit_sweeps_on_nodes_that_have_nothing_but_sparks_python(
-    planted: Planted, standalone: Standalone
+    shared: Shared, standalone: Standalone
 ) -> None:
     ran = standalone.run(
-        *(str(ROOT / "spark-submit.sh"), "sweep", "--bootstrap-server", planted.bootstrap_servers),
+        *(str(ROOT / "spark-submit.sh"), "sweep", *AT_SCENE, "--bootstrap-server", shared.bootstrap_servers),
         *("--tables", str(standalone.driver / "tables"), "--format", "json", "--fail-on", "hanging"),
         # What Java itself writes on stdout is not in the JSON either.
         JDK_JAVA_OPTIONS="-Xlog:gc",
@@ -178,10 +176,11 @@ def test_spark_submit_sweeps_on_nodes_that_have_nothing_but_sparks_python(
 
 
 def test_a_session_of_ones_own_is_given_what_its_executors_need_once_whatever_number_of_sweeps(
-    planted: Planted, standalone: Standalone
+    shared: Shared, standalone: Standalone
 ) -> None:
     ran = standalone.run(
-        *(sys.executable, "-c", NOTEBOOK, standalone.master, planted.bootstrap_servers), PYTHONPATH=str(ROOT)
+        *(sys.executable, "-c", NOTEBOOK, standalone.master, shared.bootstrap_servers, *SCENE_TOPICS),
+        PYTHONPATH=str(ROOT),
     )
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
@@ -192,12 +191,13 @@ def test_a_session_of_ones_own_is_given_what_its_executors_need_once_whatever_nu
     assert found["path as before"]
 
 
-def test_a_session_of_spark_connect_is_given_it_too(planted: Planted, tmp_path: Path) -> None:
+def test_a_session_of_spark_connect_is_given_it_too(shared: Shared, tmp_path: Path) -> None:
     python = python_of_nodes(tmp_path / "python")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
     port, *_ = choose_ports(1)
     ran = subprocess.run(
-        [sys.executable, "-c", CONNECT, str(ROOT), planted.bootstrap_servers, str(tmp_path / "tables"), str(port)],
+        [sys.executable, "-c", CONNECT, str(ROOT), shared.bootstrap_servers, str(tmp_path / "tables"), str(port),
+         *SCENE_TOPICS],
         cwd=tmp_path, env={**environment, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": HOST},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
@@ -207,17 +207,6 @@ def test_a_session_of_spark_connect_is_given_it_too(planted: Planted, tmp_path: 
     assert answer["verdicts"] == VERDICTS
 
 
-def test_what_is_sent_is_kafka_python_and_this_package_without_demo_and_simulator() -> None:
-    sent = archive()
-    assert sent is not None
-    names = zipfile.ZipFile(sent).namelist()
-    assert {name.split("/")[0] for name in names} == {"kafka", "txnscan"}
-    assert [name for name in names if name.startswith(("txnscan/demo", "txnscan/sim")) or "__pycache__" in name] == []
-    assert {"txnscan/evidence/tasks.py", "txnscan/engine/spark.py", "kafka/net/manager.py"} <= set(names)
-    assert any(name.endswith(".json") for name in names), "kafka-python reads its messages' schemas from files"
-    assert not [name for name in names if name.endswith((".so", ".pyd"))], "any machine can import it"
-
-
 def test_what_is_sent_is_all_that_a_task_imports(tmp_path: Path) -> None:
     python = python_of_nodes(tmp_path / "python")
     sent = archive()
@@ -225,95 +214,3 @@ def test_what_is_sent_is_all_that_a_task_imports(tmp_path: Path) -> None:
     script = f"import sys; sys.path.insert(0, {str(sent)!r}); import {modules}"
     ran = subprocess.run([python, "-I", "-c", script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-
-
-@pytest.mark.parametrize(
-    ("master", "local"),
-    [
-        *(("local", True), ("local[2]", True), ("local[*, 3]", True), ("local-cluster[2,1,700]", False)),
-        *(("spark://127.0.0.1:7077", False), ("yarn", False), ("k8s://https://127.0.0.1", False), ("", False)),
-    ],
-)
-def test_packages_are_sent_to_executors_that_are_processes_of_their_own(master: str, local: bool) -> None:
-    assert in_one_jvm(master) is local
-
-
-HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-NAME_ONE = "with pyspark, pandas and pyarrow, in PYSPARK_PYTHON"
-OTHER = "[PYTHON_VERSION_MISMATCH] Python in worker has different version: {} than that in driver: 3.11, PySpark cannot"
-NO_PYARROW = f"Python on the executors has no pyarrow: install it there, or name a Python of theirs, {NAME_ONE}"
-TOO_OLD = (
-    f"Python is {{}} on the executors and {HERE} here, and txnscan needs 3.11 or newer on both: "
-    f"name a {HERE} of theirs, {NAME_ONE}"
-)
-
-
-@pytest.mark.parametrize(
-    ("said", "sentence"),
-    [
-        (
-            OTHER.format("3.99"),
-            f"Python is 3.99 on the executors and {HERE} here, and PySpark needs the same minor version on both: "
-            f"name a {HERE} of theirs, {NAME_ONE}",
-        ),
-        (OTHER.format("3.10"), TOO_OLD.format("3.10")),
-        # It does not get as far as telling its version.
-        (
-            '  File "/usr/lib/python3.8/runpy.py", line 185, in _run_module_as_main\n'
-            "AttributeError: module 'importlib.resources' has no attribute 'files'",
-            TOO_OLD.format("3.8"),
-        ),
-        (
-            'java.io.IOException: Cannot run program "/opt/none/python3": error=2, No such file or directory',
-            f"the executors cannot run /opt/none/python3: name a Python of theirs, {NAME_ONE}",
-        ),
-        ("  File \"/usr/lib/python3.12/x.py\"\nModuleNotFoundError: No module named 'pyarrow'", NO_PYARROW),
-        ("[PACKAGE_NOT_INSTALLED] PyArrow >= 15.0.0 must be installed; however, it was not found.", NO_PYARROW),
-        (
-            "[UNSUPPORTED_PACKAGE_VERSION] PyArrow >= 15.0.0 must be installed; however, your version is 9.0.0.",
-            "PyArrow is too old on the executors: install 15.0.0 or newer in their Python",
-        ),
-        (
-            "ModuleNotFoundError: No module named 'txnscan'",
-            "Python on the executors has no txnscan, and this cluster takes no files of a session: install txnscan in "
-            "their Python, or read from the driver with --engine threads",
-        ),
-    ],
-)
-def test_what_is_wrong_with_the_nodes_python_is_one_sentence_with_what_to_do(said: str, sentence: str) -> None:
-    assert remedy(said) == sentence
-    assert in_one_line(Exception(f"An error occurred while calling o1.x.\n{said}\n\tat a.b")) == sentence
-
-
-@pytest.mark.parametrize(
-    "said", ["ModuleNotFoundError: No module named 'grpc'", "[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found."]
-)
-def test_an_error_about_something_else_keeps_its_own_words(said: str) -> None:
-    assert remedy(said) is None
-
-
-def test_a_driver_on_the_cluster_is_left_to_spark_submit_with_the_jars_and_settings(tmp_path: Path) -> None:
-    submit = tmp_path / "bin" / "spark-submit"
-    submit.parent.mkdir()
-    submit.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 5\n')
-    submit.chmod(0o755)
-    variables = {"SPARK_HOME": str(tmp_path), "MASTER": "yarn", "PYSPARK_DRIVER_PYTHON": sys.executable}
-    ran = subprocess.run(
-        [ROOT / "spark-submit.sh", "sweep", "--format", "json"],
-        env={**os.environ, **variables, "SPARK_SUBMIT_OPTS_TXNSCAN": "--deploy-mode cluster"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    words = ran.stdout.splitlines()
-    assert ran.returncode == 5
-    assert words[:2] == ["--master", "yarn"] and words[-3:] == [str(ROOT / "jobs" / "sweep.py"), "--format", "json"]
-    assert words[-5:-3] == ["--deploy-mode", "cluster"]
-    assert "delta-spark" in words[words.index("--jars") + 1]
-
-
-def test_spark_submit_passes_exit_status_and_streams_on() -> None:
-    ran = subprocess.run(
-        [ROOT / "spark-submit.sh", "resolve", "apply", "--nothing"],
-        env={**os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "--nothing" in ran.stderr

@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.conftest import Opens
+from tests.brokers.shared import KEPT, LOST, Shared
 from tests.process import ROOT
 from txnscan import ScanConfig, sweep
 from txnscan.demo import plant
@@ -32,11 +32,13 @@ from txnscan.resolve.lock import Lock
 from txnscan.resolve.plan import Plan, PlanRefused, from_json, to_json
 from txnscan.resolve.run import Applied, apply_to, plan_sweep
 from txnscan.store.open import open_tables
+from txnscan.store.schema import INCIDENTS
 
-# The shortest in which a torn commit can still be planted; the scanner must have watched for longer than this.
-MAX_TIMEOUT_MS = 20_000
+# An earlier sweep stands for a scanner that has watched for longer than any live transaction may last.
+WATCHED_MS = 25 * 60_000
 EVERY_OPTION = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
-ORPHANS = ("clicks", "killed-before-send", "killed-after-send", "raced")
+ORPHANS = ("freed", "killed-before-send", "killed-after-send", "raced")
+STALE, REVIVED, SAME_EPOCH = "stale", "revived", "same-epoch"
 
 
 @dataclass(frozen=True)
@@ -69,37 +71,32 @@ def late_write(wire: Wire, name: str) -> Producer:
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    directory = tmp_path_factory.mktemp("resolve")
-    properties = {"transaction.max.timeout.ms": str(MAX_TIMEOUT_MS)}
-    with KafkaCluster(directory / "kafka", properties=properties) as cluster, cluster.wire() as wire:
-        kept, lost = (plant.committed_but_hanging(cluster, prefix) for prefix in ("kept", "lost"))
-        orphans = {topic: plant.orphan(wire, topic) for topic in ORPHANS}
-        plant.stale_epoch(wire, "shipments")
-        revived, same_epoch = late_write(wire, "revived"), late_write(wire, "same-epoch")
-        revived.init_producer_id()
-        tables = str(directory / "tables")
-        config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{MAX_TIMEOUT_MS}ms")
-
-        sweep(spark, config)
-        by_threads = replace(config, engine="threads")
-
-        def planned() -> Plan | None:
-            sweep(None, by_threads)
-            plan = plan_sweep(None, tables)
-            return plan if len(plan.actions) == len(ORPHANS) + 4 else None
-
-        plan = wait_until(planned, "everything had been watched for long enough", 180, every_s=2)
-        yield World(cluster, wire, config, plan, kept, lost, orphans, revived, same_epoch)
+def world(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> World:
+    cluster, wire = shared.cluster, shared.wire
+    orphans = {topic: plant.orphan(wire, topic) for topic in ORPHANS}
+    plant.stale_epoch(wire, STALE)
+    revived, same_epoch = late_write(wire, REVIVED), late_write(wire, SAME_EPOCH)
+    revived.init_producer_id()
+    tables = str(tmp_path_factory.mktemp("resolve") / "tables")
+    topics = (f"{KEPT}-solo", f"{LOST}-solo", *ORPHANS, STALE, REVIVED, SAME_EPOCH)
+    config = ScanConfig(cluster.bootstrap_servers, tables=tables, topic_names=topics, engine="threads")
+    with pytest.MonkeyPatch.context() as patch:
+        earlier = SimpleNamespace(time_ns=lambda: time.time_ns() - WATCHED_MS * 1_000_000)
+        patch.setattr("txnscan.clock.time", earlier)
+        sweep(None, config)
+    sweep(None, config)
+    plan = plan_sweep(None, tables)
+    assert len(plan.actions) == len(ORPHANS) + 4
+    return World(cluster, wire, config, plan, shared.kept, shared.lost, orphans, revived, same_epoch)
 
 
-def applied(world: World, plan: Plan, spark: SparkSession | None = None, **changes: object) -> Applied:
-    """A plan of some of its actions, noted in the tables as if it had been planned so. Spark swept, and wrote them."""
+def applied(world: World, plan: Plan, **changes: object) -> Applied:
+    """A plan of some of its actions, noted in the tables as if it had been planned so."""
     from txnscan.resolve.journal import TablesJournal
 
     assert world.config.tables is not None
-    TablesJournal(open_tables(world.config.tables, spark)).planned(plan)
-    return apply_to(spark, world.config, plan, **changes)  # type: ignore[arg-type]
+    TablesJournal(open_tables(world.config.tables, None)).planned(plan)
+    return apply_to(None, world.config, plan, **changes)  # type: ignore[arg-type]
 
 
 def only(applied: Applied) -> Result:
@@ -117,12 +114,12 @@ def test_a_plan_says_what_follows_from_each_outcome_and_refuses_an_owner_that_ma
     assert planned == {
         "kept-solo": ("COMMIT", "committed", COMPLETE_COMMITS),
         "lost-solo": ("COMMIT", "committed", COMPLETE_COMMITS),
-        "shipments": ("ABORT", "not_committed", None),
-        "revived": ("ABORT", "not_committed", None),
+        STALE: ("ABORT", "not_committed", None),
+        REVIVED: ("ABORT", "not_committed", None),
         **dict.fromkeys(ORPHANS, ("ABORT", "unknown", ACCEPT_UNKNOWN)),
     }
     (refused,) = world.plan.refused
-    assert (refused.topic, refused.reason, refused.guard) == ("same-epoch", "live_epoch", "live_owner")
+    assert (refused.topic, refused.reason, refused.guard) == (SAME_EPOCH, "live_epoch", "live_owner")
 
 
 def test_a_rehearsal_sends_nothing(world: World) -> None:
@@ -132,32 +129,32 @@ def test_a_rehearsal_sends_nothing(world: World) -> None:
 
 
 def test_without_its_option_no_marker_is_sent(world: World) -> None:
-    results = applied(world, world.planned("kept-solo", "clicks"), execute=True).results
+    results = applied(world, world.planned("kept-solo", "freed"), execute=True).results
     assert [result.status for result in results] == [Status.REFUSED, Status.REFUSED]
     assert [needed in result.detail for needed, result in zip(reversed(EVERY_OPTION), results, strict=True)] == [
         True
     ] * 2
-    assert stuck(world.wire, "clicks") and stuck(world.wire, "kept-solo")
+    assert stuck(world.wire, "freed") and stuck(world.wire, "kept-solo")
 
 
 def test_an_aborted_orphan_frees_its_partition(world: World) -> None:
     # A live consumer's view: what was written after the orphan comes out as soon as the marker is there.
     behind = Producer(world.wire, "behind-service")
     behind.init_producer_id()
-    behind.write("clicks", 0, [b"behind"])
+    behind.write("freed", 0, [b"behind"])
     behind.end(commit=True)
-    wait_until(lambda: plant.open_transaction(world.wire, "clicks", 0, behind.known.producer_id) is None, "it ended")
-    assert stuck(world.wire, "clicks")
-    result = only(applied(world, world.planned("clicks"), execute=True, options=EVERY_OPTION))
+    wait_until(lambda: plant.open_transaction(world.wire, "freed", 0, behind.known.producer_id) is None, "it ended")
+    assert stuck(world.wire, "freed")
+    result = only(applied(world, world.planned("freed"), execute=True, options=EVERY_OPTION))
     assert result.status is Status.RESOLVED
-    assert read_values(world.wire, "clicks", 0, committed=True) == [b"behind"]
+    assert read_values(world.wire, "freed", 0, committed=True) == [b"behind"]
     assert "below the high watermark" not in result.detail  # the last stable offset is the high watermark
 
 
-def test_a_torn_commit_is_completed_where_kafkas_abort_loses_it(spark: SparkSession, world: World) -> None:
+def test_a_torn_commit_is_completed_where_kafkas_abort_loses_it(world: World) -> None:
     before = plant.read_both(world.wire, world.kept)
     assert (before.whole_committed, before.torn_committed) == (5, 0)
-    result = only(applied(world, world.planned("kept-solo"), spark, execute=True, options=EVERY_OPTION))
+    result = only(applied(world, world.planned("kept-solo"), execute=True, options=EVERY_OPTION))
     assert result.status is Status.RESOLVED
     kafka = kafka_transactions(
         world.cluster, "abort", "--topic", "lost-solo", "--partition", "0",
@@ -173,27 +170,27 @@ def test_a_torn_commit_is_completed_where_kafkas_abort_loses_it(spark: SparkSess
 
 
 def test_a_stale_epochs_owner_goes_on_while_what_it_left_is_aborted(world: World) -> None:
-    owner = Producer(world.wire, "shipments-service", v2=False)
+    owner = Producer(world.wire, "stale-service", v2=False)
     owner.init_producer_id()
     epoch = owner.known
     with HealthyTraffic(world.cluster, "beside-apply") as traffic:
-        result = only(applied(world, world.planned("shipments"), execute=True, options=EVERY_OPTION))
+        result = only(applied(world, world.planned(STALE), execute=True, options=EVERY_OPTION))
     assert result.status is Status.RESOLVED
     assert traffic.count.errors == ()
     # It goes on at the epoch that it had, on the partition that was freed.
-    owner.write("shipments", 0, [b"after"])
+    owner.write(STALE, 0, [b"after"])
     owner.end(commit=True)
     assert owner.known == epoch
-    wait_until(lambda: read_values(world.wire, "shipments", 0, committed=True) == [b"after"], "the commit was seen")
+    wait_until(lambda: read_values(world.wire, STALE, 0, committed=True) == [b"after"], "the commit was seen")
 
 
 def test_an_owner_that_wakes_up_between_plan_and_apply_is_not_touched(world: World) -> None:
-    for topic, owner in (("revived", world.revived), ("same-epoch", world.same_epoch)):
+    for topic, owner in ((REVIVED, world.revived), (SAME_EPOCH, world.same_epoch)):
         owner.write(topic, 0, [b"awake"])
-    result = only(applied(world, world.planned("revived"), execute=True, options=EVERY_OPTION))
+    result = only(applied(world, world.planned(REVIVED), execute=True, options=EVERY_OPTION))
     assert result.status is Status.REFUSED
     assert "ongoing" in result.detail
-    for topic, owner in (("revived", world.revived), ("same-epoch", world.same_epoch)):
+    for topic, owner in ((REVIVED, world.revived), (SAME_EPOCH, world.same_epoch)):
         owner.end(commit=True)
         wait_until(lambda t=topic: b"awake" in read_values(world.wire, t, 0, committed=True), "the commit was seen")  # type: ignore[misc]
 
@@ -271,9 +268,9 @@ def test_of_two_applies_at_once_one_waits_for_nobody_and_the_other_says_so(world
     assert only(applied(world, world.planned("raced"), execute=True, options=EVERY_OPTION)).status is Status.RESOLVED
 
 
-def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(opens: Opens, world: World) -> None:
+def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(world: World) -> None:
     assert world.config.tables is not None
-    tables = opens(world.config.tables)
+    tables = open_tables(world.config.tables, None)
     ready = threading.Barrier(2)
     done = threading.Barrier(2)
     said: list[str] = []
@@ -299,16 +296,16 @@ def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(opens: Opens, wo
 def test_a_plan_of_other_tables_or_of_another_cluster_is_refused(world: World, location: str) -> None:
     elsewhere = replace(world.config, tables=location)
     open_tables(location, None).create()
-    with pytest.raises(PlanRefused, match="was not made from the tables"):
+    with pytest.raises(PlanRefused, match="not made from the tables"):
         apply_to(None, elsewhere, world.plan)
     with pytest.raises(PlanRefused, match="it is of cluster elsewhere"):
         apply_to(None, world.config, from_json(to_json(replace(world.plan, cluster_id="elsewhere"))))
 
 
-def test_a_sweep_afterwards_says_how_each_incident_ended(spark: SparkSession, world: World) -> None:
-    sweep(spark, world.config)
-    rows = spark.read.format("delta").load(f"{world.config.tables}/incidents").collect()
-    how = {row["topic"]: row["resolved_how"] for row in rows}
+def test_a_sweep_afterwards_reports_how_each_incident_ended(world: World) -> None:
+    sweep(None, world.config)
+    assert world.config.tables is not None
+    how = {row["topic"]: row["resolved_how"] for row in open_tables(world.config.tables, None).rows(INCIDENTS)}
     assert how["kept-solo"] == "commit_marker"
-    assert how["clicks"] == how["shipments"] == "abort_marker"
+    assert how["freed"] == how[STALE] == "abort_marker"
     assert how["lost-solo"] == "ended"

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.brokers.test_old_brokers import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
 from tests.fakes import FakeCluster, FakeId, FakePartition, no_progress, one_by_one, producer
+from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
 from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.observe import HELD
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
