@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer
@@ -39,6 +40,9 @@ from txnscan.engine.jvm import _listen
 from txnscan.report.progress import _STAGES, TerminalProgress
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.plan import to_json
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 
 class Listener:
@@ -426,19 +430,17 @@ def test_a_bootstrap_server_that_cannot_be_reached_is_one_sentence_and_exits_wit
     assert (ran.exit_code, ran.stdout, ran.stderr) == (1, "", said)
 
 
-def test_a_port_that_takes_connections_and_answers_nothing_is_called_that(tmp_path: Path) -> None:
+def test_a_port_that_takes_connections_and_answers_nothing_is_called_that(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     settings = tmp_path / "client.properties"
     settings.write_text("request.timeout.ms=300\nsocket.connection.setup.timeout.ms=300\n")
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         options = ["--bootstrap-server", address, "--command-config", str(settings)]
         ran = CliRunner().invoke(app, ["find-hanging", *options])
-    assert (ran.exit_code, ran.stdout, ran.stderr) == (
-        1,
-        "",
-        f"txnscan: --bootstrap-server: the bootstrap server ({address}) takes connections and does not answer "
-        "within 300 ms; check that the port is a Kafka broker's, and that the broker is not stuck\n",
-    )
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr.replace(address, "<address>") == wording
 
 
 def test_blanks_around_bootstrap_servers_are_no_part_of_them_as_in_kafka() -> None:
@@ -464,14 +466,11 @@ def test_a_table_location_that_cannot_be_written_is_one_line_before_anything_is_
     assert "Traceback" not in ran.stderr and listener.connections == 0
 
 
-def test_without_java_a_sweep_says_so_in_one_line(tmp_path: Path) -> None:
+def test_without_java_a_sweep_says_so_in_one_line(tmp_path: Path, wording: SnapshotAssertion) -> None:
     environment = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
     ran = run("sweep", "--bootstrap-server", "localhost:9092", environment=environment)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == (
-        f"txnscan: Java 17 or newer is needed, but JAVA_HOME is {tmp_path}, which has no bin/java; "
-        "install one or set JAVA_HOME\n"
-    )
+    assert ran.stderr.replace(str(tmp_path), "<tmp>") == wording
 
 
 def test_an_old_java_is_named_with_its_version(tmp_path: Path) -> None:
@@ -485,16 +484,16 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("sweep", "--bootstrap-server", "localhost:9092"), ("demo",)])
-def test_without_spark_a_command_says_what_to_install_at_once(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_without_spark_a_command_says_what_to_install_at_once(
+    tmp_path: Path, command: tuple[str, ...], wording: SnapshotAssertion
+) -> None:
     (tmp_path / "pyspark.py").write_text("raise ImportError('no pyspark here')")
     ran = run(*command, environment={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"})
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert (
-        ran.stderr == "txnscan: Spark is not installed: install txnscan[spark], or use find-hanging, which needs none\n"
-    )
+    assert ran.stderr == wording
 
 
-def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path) -> None:
+def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path, wording: SnapshotAssertion) -> None:
     """An Ivy settings file that reaches nothing stands for a network without registries."""
     settings = tmp_path / "ivysettings.xml"
     settings.write_text(
@@ -505,7 +504,7 @@ def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path) -> None:
     ran = run("sweep", "--bootstrap-server", "localhost:9092", environment=environment)
     assert ran.returncode == 1
     last = ran.stderr.splitlines()[-1]
-    assert last.startswith("txnscan: Delta Lake 4.4.0 could not be downloaded: check the network")
+    assert last.replace(str(tmp_path), "<tmp>") == wording
     assert Path(last.rsplit(" ", 1)[1]).is_file()
     assert "Traceback" not in ran.stderr
 
@@ -514,9 +513,8 @@ def test_what_an_executor_raised_is_one_line() -> None:
     from txnscan.engine.session import in_one_line
 
     worker = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
-    assert in_one_line(RuntimeError(worker + "ModuleNotFoundError: No module named 'somelib'\n\tat org.x")) == (
-        "ModuleNotFoundError: No module named 'somelib'"
-    )
+    raised = "ModuleNotFoundError: No module named 'somelib'"
+    assert in_one_line(RuntimeError(f"{worker}{raised}\n\tat org.x")) == raised
     java = "An error occurred while calling o48.sql.\n: org.apache.spark.DeltaIOException: [X] No file\n\tat y"
     assert in_one_line(RuntimeError(java)) == "[X] No file"
 
@@ -540,11 +538,13 @@ def test_a_sweep_says_when_the_other_engine_would_be_quicker(engine: str, partit
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_which_engine_is_quicker_is_told_to_people_and_not_to_schedulers(
-    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(base, "_stderr", lambda: Console(stderr=True, force_terminal=terminal))
     base.advise("spark", scan())
-    assert capsys.readouterr().err.startswith("note: this sweep read 2 partitions") == terminal
+    said = capsys.readouterr().err
+    assert bool(said) == terminal and said.startswith("note: " if terminal else "")
+    assert said == wording
 
 
 # --- streams, signals and the start of Spark --------------------------------------------------------------------------
@@ -583,7 +583,7 @@ def java_that(directory: Path, does: str) -> dict[str, str]:
     return {"JAVA_HOME": str(java.parent.parent)}
 
 
-def test_why_spark_does_not_start_is_one_sentence_and_not_its_trace(tmp_path: Path) -> None:
+def test_why_spark_does_not_start_is_one_sentence_and_not_its_trace(tmp_path: Path, wording: SnapshotAssertion) -> None:
     java = java_that(
         tmp_path,
         "echo 'WARNING: Using incubator modules: jdk.incubator.vector' >&2\n"
@@ -592,7 +592,7 @@ def test_why_spark_does_not_start_is_one_sentence_and_not_its_trace(tmp_path: Pa
     )
     ran = run("show", "--tables", str(tmp_path), "--master", "yarn", environment=java)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == "txnscan: Spark could not start: HADOOP_CONF_DIR must be set\n"
+    assert ran.stderr == wording
 
 
 def test_a_master_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
@@ -703,6 +703,7 @@ def test_progress_is_one_line_that_fits_and_says_what_comes_after_a_stage_that_i
 
 def test_what_the_jvm_always_says_is_not_passed_on_and_what_matters_is() -> None:
     heard: list[str] = []
+    error = "2026-11-22 08:00:00 ERROR Executor: no space left"
     begun = threading.Event()
     begun.set()
     reader, writer = os.pipe()
@@ -711,11 +712,11 @@ def test_what_the_jvm_always_says_is_not_passed_on_and_what_matters_is() -> None
             "WARNING: Using incubator modules: jdk.incubator.vector\n"
             'Setting default log level to "WARN".\n'
             "Picked up JAVA_TOOL_OPTIONS: -Dproxy=hunter2\n"
-            "2026-11-22 08:00:00 ERROR Executor: no space left\n"
+            f"{error}\n"
             "\tat org.apache.spark.Executor.run(Executor.scala:1)\n"
         )
     _listen(reader, deque(), begun, heard.append)
-    assert heard == ["2026-11-22 08:00:00 ERROR Executor: no space left"]
+    assert heard == [error]
 
 
 # --- help -------------------------------------------------------------------------------------------------------------

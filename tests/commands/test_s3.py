@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from deltalake.exceptions import DeltaError
@@ -19,6 +20,9 @@ from txnscan.resolve.lock import Lock, check_exclusive
 from txnscan.store.delta_rs import DeltaRs
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS, SWEEPS
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 LOCATION = f"s3a://{BUCKET}/txnscan"
 _RACES = """
@@ -88,32 +92,41 @@ def test_an_apply_that_is_under_way_keeps_another_from_starting() -> None:
         pass
 
 
-def test_where_one_commit_takes_the_place_of_another_apply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_one_commit_takes_the_place_of_another_apply_is_refused(
+    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     with s3_server("--takes-no-notice") as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         tables = open_tables(LOCATION, None)
         tables.create()
         tables.write(scan(judged(), sweep_id="sweep"))
-        with pytest.raises(ConfigError, match="this server takes no notice of If-None-Match"):
+        with pytest.raises(ConfigError) as error:
             check_exclusive(tables, LOCATION)
+        assert str(error.value) == wording
 
 
 @pytest.mark.usefixtures("at_s3")
-def test_a_put_without_a_condition_is_refused_without_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_put_without_a_condition_is_refused_without_a_try(
+    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
-    with pytest.raises(ConfigError, match="AWS_S3_ALLOW_UNSAFE_RENAME is set; take it away"):
+    with pytest.raises(ConfigError) as error:
         check_exclusive(open_tables(LOCATION, None), LOCATION)
+    assert str(error.value) == wording
 
 
 @pytest.mark.usefixtures("at_s3")
-def test_where_it_cannot_be_tried_apply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_cannot_be_tried_apply_is_refused(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
     nowhere = f"s3a://{BUCKET}-that-is-not-there/txnscan"
-    with pytest.raises(ConfigError, match="whether the server keeps a second commit out could not be tried"):
+    with pytest.raises(ConfigError) as error:
         check_exclusive(open_tables(nowhere, None), nowhere)
+    what_storage_says = "Object at location "
+    assert str(error.value).partition(what_storage_says)[0] == wording
     monkeypatch.setattr("txnscan.store.delta_rs.find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match="it needs the library obstore; install txnscan"):
+    with pytest.raises(ConfigError) as error:
         check_exclusive(open_tables(LOCATION, None), LOCATION)
+    assert str(error.value) == wording
 
 
 def test_amazons_own_needs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,14 +135,10 @@ def test_amazons_own_needs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
     check_exclusive(open_tables(LOCATION, None), LOCATION)
 
 
-def test_what_storage_says_is_one_plain_sentence_without_colours() -> None:
+def test_what_storage_says_is_one_plain_sentence_without_colours(wording: SnapshotAssertion) -> None:
     error = DeltaError(
         "Kernel error -> Generic S3 error \x1b[31m\u21b3\x1b[0m Error performing GET http://host/b/_last_checkpoint "
         "in 5 s, "
         "after 10 retries - HTTP error \x1b[31m\u21b3\x1b[0m error sending request"
     )
-    assert DeltaRs("s3://b/x").said(error) == (
-        "Kernel error: Generic S3 error: Error performing GET http://host/b/_last_checkpoint in 5 s, "
-        "after 10 retries - "
-        "HTTP error: error sending request"
-    )
+    assert DeltaRs("s3://b/x").said(error) == wording

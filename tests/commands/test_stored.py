@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -31,6 +32,9 @@ from txnscan.store.delta_rs import DeltaRs
 from txnscan.store.open import open_tables
 from txnscan.store.selection import choose, stale
 from txnscan.store.tables import Tables
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 # --- which one counts -------------------------------------------------------------------------------------------------
 
@@ -64,20 +68,19 @@ def test_the_last_sweep_of_everything_counts_and_what_else_is_there_is_said(
     assert (found.sweep["sweep_id"], found.notes) == (chosen, notes)
 
 
-def test_where_there_is_none_the_option_is_named() -> None:
-    with pytest.raises(ConfigError, match="--tables: no finished sweep is in the tables"):
+def test_where_there_is_none_the_option_is_named(wording: SnapshotAssertion) -> None:
+    with pytest.raises(ConfigError) as error:
         choose([])
-    with pytest.raises(ConfigError, match="--cluster-id: no finished sweep of cluster c9 is in the tables"):
+    assert str(error.value) == wording
+    with pytest.raises(ConfigError) as error:
         choose([], "c9")
+    assert str(error.value) == wording
 
 
-def test_what_is_older_than_allowed_is_stale_and_says_how_old_it_is() -> None:
+def test_what_is_older_than_allowed_is_stale_and_says_how_old_it_is(wording: SnapshotAssertion) -> None:
     now_ms = NOW_MS + 60_000 + 20 * MINUTE_MS
     assert stale(ALL, None, now_ms) is stale(ALL, 20 * MINUTE_MS, now_ms) is None
-    assert stale(ALL, 15 * MINUTE_MS, now_ms) == (
-        "--max-age: sweep s1 began 20 min ago, and at most 15 min is allowed; sweep again, or see why sweeps have "
-        "stopped"
-    )
+    assert stale(ALL, 15 * MINUTE_MS, now_ms) == wording
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -102,6 +105,12 @@ def swept(number: int, *transactions: Judged, **changes: Any) -> Scan:
     at_ms = since_ms() + number * 10 * MINUTE_MS
     times = {"started_at_ms": at_ms, "finished_at_ms": at_ms + 500}
     return scan(*transactions, sweep_id=f"sweep-{number}", **{**times, **changes})
+
+
+def without_times(text: str) -> str:
+    """What a command printed, without the times and ids that differ from run to run."""
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", "<time>", text)
+    return re.sub(r"\b[0-9a-f]{12,}\b", "<id>", re.sub(r"\d{3,} d \d+ h", "<age>", text))
 
 
 @pytest.fixture(scope="module")
@@ -133,20 +142,20 @@ def invoke(*arguments: str) -> tuple[int, str, str]:
 LATER_NOTE = "note: a later sweep of topic=backfill alone is stored; --sweep-id sweep-3 chooses it\n"
 
 
-def test_a_narrow_sweep_never_stands_for_the_cluster(written: str) -> None:
+def test_a_narrow_sweep_never_stands_for_the_cluster(written: str, wording: SnapshotAssertion) -> None:
     status, out, said = invoke("show", "--tables", written, "--fail-on", "hanging", "--fail-on", "incomplete")
     assert (status, said) == (3, LATER_NOTE)
     first, *_ = out.splitlines()
-    assert first.startswith("Sweep sweep-2 of everything, begun 20") and first.endswith(" UTC, 2 d 12 h ago.")
-    assert "1 hanging, of which 1 late" in out and "warning: a broker is old" in out
+    assert first.startswith("Sweep sweep-2 ") and "2 d 12 h" in first
+    assert "1 hanging" in out and "warning: a broker is old" in out
+    assert without_times(out) == wording
 
 
-def test_a_narrow_sweep_that_is_named_says_what_it_is_of(written: str) -> None:
+def test_a_narrow_sweep_that_is_named_says_what_it_is_of(written: str, wording: SnapshotAssertion) -> None:
     status, out, said = invoke("show", "--tables", written, "--sweep-id", "sweep-3", "--fail-on", "incomplete")
     assert (status, said) == (0, "")
-    assert out.splitlines()[0].startswith("Sweep sweep-3 of topic=backfill alone, begun ")
-    assert "Cluster cluster-1, topic=backfill alone: 2 of 2 partitions answered" in out
-    assert "Nothing hangs in this scope; all else was not looked at." in out
+    assert out.startswith("Sweep sweep-3 of topic=backfill alone")
+    assert without_times(out) == wording
 
 
 def test_json_has_the_scope_the_times_and_the_stored_warnings(written: str) -> None:
@@ -184,22 +193,27 @@ def test_a_plan_is_of_the_last_sweep_of_everything_and_json_is_what_apply_takes(
     assert [action.where for action in made.actions] == ["p-0"]
 
 
-def test_a_plan_of_a_narrow_sweep_says_that_all_else_was_not_looked_at(written: str, tmp_path: Path) -> None:
+def test_a_plan_of_a_narrow_sweep_says_that_all_else_was_not_looked_at(
+    written: str, tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     out = tmp_path / "plan.json"
     status, printed, _ = invoke("plan", "--tables", written, "--out", str(out), "--sweep-id", "sweep-3")
     assert status == 0
-    assert "of sweep sweep-3 of topic=backfill alone, cluster cluster-1 (the sweep begun " in printed
-    assert "nothing is to be done in this scope; all else was not looked at." in printed
+    assert "sweep sweep-3 of topic=backfill" in printed
+    assert without_times(printed).replace(str(out), "<out>") == wording
 
 
 @pytest.mark.parametrize("command", [("show",), ("plan", "--out", "{out}")])
-def test_a_sweep_that_is_not_there_is_a_usage_error(written: str, tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_sweep_that_is_not_there_is_a_usage_error(
+    written: str, tmp_path: Path, command: tuple[str, ...], wording: SnapshotAssertion
+) -> None:
     words = [word.format(out=tmp_path / "plan.json") for word in command]
     status, out, said = invoke(*words, "--tables", written, "--sweep-id", "nosuch")
     assert (status, out) == (2, "")
-    assert said == "txnscan: --sweep-id: no finished sweep 'nosuch' is in the tables\n"
+    assert said == wording
     status, _, said = invoke(*words, "--tables", written, "--sweep-id", "sweep-1", "--cluster-id", "x")
-    assert (status, said) == (2, "txnscan: --cluster-id: sweep sweep-1 is of cluster cluster-1, not of x\n")
+    assert status == 2
+    assert said == wording
 
 
 # --- what was not observed --------------------------------------------------------------------------------------------
@@ -226,15 +240,14 @@ def test_a_table_that_is_gone_is_not_made_anew_in_silence(damaged: Path) -> None
 
 
 @pytest.mark.parametrize("command", [SWEEP, ("show", "--tables")])
-def test_a_commit_that_is_damaged_is_named_before_anything_is_asked(damaged: Path, command: tuple[str, ...]) -> None:
+def test_a_commit_that_is_damaged_is_named_before_anything_is_asked(
+    damaged: Path, command: tuple[str, ...], wording: SnapshotAssertion
+) -> None:
     last = max((damaged / "sweeps" / "_delta_log").glob("*.json"))
     last.write_text('{"add":{"pa')
-    assert invoke(*command, str(damaged)) == (
-        2,
-        "",
-        f"txnscan: --tables: the table sweeps cannot be read: the file {last} is damaged; restore it from a backup, or "
-        "name another location\n",
-    )
+    status, out, said = invoke(*command, str(damaged))
+    assert (status, out) == (2, "") and said.startswith("txnscan: --tables: ")
+    assert said.replace(str(last), "<file>") == wording
 
 
 # --- findings survive storage -----------------------------------------------------------------------------------------
@@ -250,6 +263,7 @@ def test_what_was_found_is_printed_whatever_becomes_of_the_tables(
     format: str,
     fail_on: tuple[str, ...],
     expected: int,
+    wording: SnapshotAssertion,
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -260,14 +274,12 @@ def test_what_was_found_is_printed_whatever_becomes_of_the_tables(
     status, out, said = invoke(*SWEEP, str(damaged), *options, *fail_on)
     assert status == expected
     assert "1 hanging" in out if format == "table" else json.loads(out)["sweep"]["candidates"] == 1
-    assert said == (
-        f"txnscan: --tables: the sweep was not stored, as {damaged} cannot be written: there is no space left; make "
-        "room\n"
-    )
+    assert said.startswith("txnscan: --tables: ") and said.count("\n") == 1
+    assert said.replace(str(damaged), "<tables>") == wording
 
 
 def test_what_was_found_is_printed_though_ctrl_c_comes_while_it_is_stored(
-    damaged: Path, monkeypatch: pytest.MonkeyPatch
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -276,10 +288,12 @@ def test_what_was_found_is_printed_though_ctrl_c_comes_while_it_is_stored(
     monkeypatch.setattr(Tables, "write", interrupted)
     status, out, said = invoke(*SWEEP, str(damaged), "--engine", "threads", "--format", "json")
     assert (status, json.loads(out)["sweep"]["candidates"]) == (130, 1)
-    assert said == "txnscan: --tables: the sweep was not stored, as it was interrupted\ntxnscan: interrupted\n"
+    assert said == wording
 
 
-def test_in_python_the_error_has_the_result(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_python_the_error_has_the_result(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     def denied(*_: object, **__: object) -> None:
         raise OSError(13, "Permission denied")
 
@@ -287,42 +301,42 @@ def test_in_python_the_error_has_the_result(damaged: Path, monkeypatch: pytest.M
     monkeypatch.setattr(DeltaRs, "append", denied)
     from txnscan import NotStored, ScanConfig, sweep
 
-    with pytest.raises(NotStored, match="this user may not write there") as raised:
+    with pytest.raises(NotStored) as raised:
         sweep(None, ScanConfig("127.0.0.1:1", tables=str(damaged), engine="threads"))
+    assert str(raised.value).replace(str(damaged), "<tables>") == wording
     assert raised.value.result.summary["candidates"] == raised.value.result.candidates.num_rows == 1
 
 
 # --- history ----------------------------------------------------------------------------------------------------------
 
 
-def test_history_lists_sweeps_incidents_and_the_journal(written: str) -> None:
+def test_history_lists_sweeps_incidents_and_the_journal(written: str, wording: SnapshotAssertion) -> None:
     status, out, said = invoke("history", "--tables", written)
     assert (status, said) == (0, "")
     sweeps, incidents = out.index("Sweeps:"), out.index("Incidents:")
-    assert sweeps < out.index("sweep-3  cluster cluster-1, topic=backfill alone: 0 hanging") < out.index("sweep-2  ")
-    assert incidents < out.index("p-0  stale_epoch, producer id 7, epoch 3, from offset 100: first seen ")
-    assert "in 2 sweeps; open" in out and "Journal of apply:" in out
+    assert sweeps < out.index("sweep-3  cluster cluster-1, topic=backfill") < out.index("sweep-2  ")
+    assert incidents < out.index("p-0  stale_epoch, producer id 7") < out.index("Journal of apply:")
+    assert without_times(out) == wording
 
 
-def test_an_incident_has_a_life(written: str) -> None:
+def test_an_incident_has_a_life(written: str, wording: SnapshotAssertion) -> None:
     found = json.loads(invoke("history", "--tables", written, "--format", "json", "--limit", "2")[1])
     assert [sweep["sweep_id"] for sweep in found["sweeps"]] == ["sweep-3", "sweep-2"]
     (incident,) = found["incidents"]
     status, out, said = invoke("history", "--tables", written, "--incident", incident["incident_id"][:6])
     assert (status, said) == (0, "")
-    assert out.index("sweep-1  hanging (stale_epoch), late, outcome not committed") < out.index("sweep-2  hanging")
+    assert out.index("sweep-1  hanging (stale_epoch)") < out.index("sweep-2  hanging")
+    assert without_times(out) == wording
     told = json.loads(
         invoke("history", "--tables", written, "--incident", incident["incident_id"], "--format", "json")[1]
     )
     assert (told["incident"], [seen["sweep_id"] for seen in told["seen"]]) == (incident, ["sweep-1", "sweep-2"])
 
 
-def test_an_incident_that_is_none_is_a_usage_error(written: str) -> None:
-    assert invoke("history", "--tables", written, "--incident", "nosuch") == (
-        2,
-        "",
-        "txnscan: --incident: 'nosuch' is none; `txnscan history` lists them\n",
-    )
+def test_an_incident_that_is_none_is_a_usage_error(written: str, wording: SnapshotAssertion) -> None:
+    status, out, said = invoke("history", "--tables", written, "--incident", "nosuch")
+    assert (status, out) == (2, "") and said.startswith("txnscan: --incident: ")
+    assert said == wording
 
 
 def test_a_program_that_calls_a_command_can_go_on_with_pandas(written: str) -> None:
