@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.builders import NOW_MS, judged, scan
-from txnscan import ScanConfig, find_hanging, register
+from txnscan import ScanConfig, find_hanging
 from txnscan.api import new_sweep_id
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
@@ -33,6 +33,8 @@ def cluster() -> Iterator[WireCluster]:
 
 @pytest.fixture(scope="module")
 def registered(spark: SparkSession) -> SparkSession:
+    from txnscan import register
+
     register(spark)
     return spark
 
