@@ -1,16 +1,16 @@
-"""The declared list of what may differ between answers of brokers: fields that are masked, and arrays without an order.
+"""The declared differences between answers of brokers: fields that are masked, and arrays without an order.
 
 Everything else must be the same, byte for byte. `Masks.bytes_of` takes the body of a request or an answer apart as
-kafka-python decodes it, masks and sorts, and encodes it again. A body that does not come out of that unchanged when
-nothing is masked raises an error, so no byte is lost on the way.
+kafka-python decodes it, masks and sorts, and encodes it again. Without masks a body
+must come out unchanged, or an error is raised, so no byte is lost on the way.
 
-Three comparisons share the list, each with more differences than the one before:
+Three comparisons share the list. Each allows more differences than the previous level:
 
 - `ANY`: the wire-level cluster and a recording. It is given the ids, ports and times of the recorded brokers.
 - `AGAIN`: two recordings of one shape. Ids and ports are chosen anew, and time has passed.
 - `STATES`: two recordings of one script. Epochs and offsets of the transaction log come from the scripts before it.
 
-Names and fields are those of Kafka's protocol. A path names a field; `[]` is each element of an array.
+Messages and fields have the names of Kafka's protocol. A path names a field; `[]` is each element of an array.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from kafka.record import MemoryRecords
 from tests.golden.raw import Asked
 from txnscan.demo.jars import NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION
 from txnscan.evidence.transaction_log import decode, transactional_id
-from txnscan.kafka.record_batch import LENGTH_AT, LENGTH_FROM
+from txnscan.kafka.record_batch import ATTRIBUTES_AT, CONTROL, LENGTH_AT, LENGTH_FROM, MARKER_SIZE
 from txnscan.model import TRANSACTION_STATE_TOPIC
 
 _PAIRS = (
@@ -101,7 +101,7 @@ class Level(IntEnum):
 class Kind(Enum):
     """How a field is masked.
 
-    ZERO: 0, or nothing for a text. TIME: 0 for a time, while -1 stays. NUMBER: an id becomes the number of its first
+    ZERO: 0, or an empty text. TIME: 0 for a time, while -1 stays. NUMBER: an id becomes the number of its first
     appearance, so that the same id is the same in all answers. LOG_ONLY: 0, for the transaction log alone.
     """
 
@@ -124,7 +124,7 @@ class Masked:
 
 @dataclass(frozen=True)
 class Sorted:
-    """An array without an order, from a level on. by: the fields to sort by; none for plain values. kafka: on this
+    """An array without an order, from a level on. by: the fields to sort by; empty for plain values. kafka: on this
     version alone.
     """
 
@@ -238,6 +238,8 @@ BATCH: Sequence[tuple[int, int, Kind, Level]] = (
     (0, 8, Kind.LOG_ONLY, Level.STATES),  # base offset
     (12, 4, Kind.TIME, Level.STATES),  # leader epoch
 )
+# In the marker that ends a transaction: the coordinator epoch, masked at level STATES.
+_MARKER_EPOCH_AT = MARKER_SIZE - 5
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,7 @@ class Masks:
         return asked.broker_id, asked.api, asked.version, request, answer
 
     def bytes_of(self, api: int, version: int, body: bytes, *, is_request: bool = False) -> bytes:
-        """The body with masked fields and sorted arrays. Raises ValueError for one that is not fully understood."""
+        """The body with masked fields and sorted arrays. Raises ValueError for a body that is not fully understood."""
         message_type = CLASSES[api][0 if is_request else 1]
         message = message_type.decode(body, version=version)
         message._header = None
@@ -297,6 +299,10 @@ class Masks:
             message.transaction_states = [o for o in message.transaction_states if o.transactional_id in self.ids]
         if name == "FetchResponse":
             self._records(message)
+        topic = _topic_of(message)
+        masks = _masked(name, self.level, self.kafka)
+        # Topics are sorted by the numbers of their ids; producer ids are numbered after sorting.
+        self._apply(message, [mask for mask in masks if mask.path.endswith(_TOPIC_ID)], topic)
         for rule in _sorted(name, self.level, self.kafka):
             *parents, array = rule.path.split(".")
             for holder in _reached([message], parents):
@@ -304,15 +310,21 @@ class Masks:
                     setattr(holder, array, sorted(listed, key=_order(rule.by)))
         if hasattr(message, THROTTLE):
             message.throttle_time_ms = 0
-        for mask in _masked(name, self.level, self.kafka):
+        self._apply(message, [mask for mask in masks if not mask.path.endswith(_TOPIC_ID)], topic)
+        return bytes(message.encode(version=version))
+
+    def _apply(self, message: Any, masks: Sequence[Masked], topic: str | None) -> None:
+        for mask in masks:
             *parents, last = mask.path.split(".")
             for holder in _reached([message], parents):
-                self._mask(holder, last, mask.kind, _topic_of(message))
-        return bytes(message.encode(version=version))
+                self._mask(holder, last, mask.kind, topic)
 
     def _mask(self, holder: Any, name: str, kind: Kind, topic: str | None) -> None:
         plain = name.removesuffix("[]")
         value = getattr(holder, plain)
+        if kind is Kind.NUMBER and getattr(holder, "error_code", False):
+            # An id beside an error has no meaning.
+            return
         if name != plain:
             setattr(holder, plain, [self._value(kind, one, topic) for one in value])
         else:
@@ -342,9 +354,16 @@ class Masks:
     def _batch(self, batch: bytes, topic: str) -> bytes:
         masked = bytearray(batch)
         for at, size, kind, since in BATCH:
-            if self.level >= since and at + size <= len(batch):
+            if self.level < since:
+                continue
+            if at + size > len(batch):
+                # The answer ends here.
+                masked[at:] = bytes(max(len(batch) - at, 0))
+            else:
                 value = int.from_bytes(batch[at : at + size], signed=True)
                 masked[at : at + size] = self._value(kind, value, topic).to_bytes(size, signed=True)
+        if self.level is Level.STATES and len(batch) == MARKER_SIZE and batch[ATTRIBUTES_AT + 1] & CONTROL:
+            masked[_MARKER_EPOCH_AT : _MARKER_EPOCH_AT + 4] = bytes(4)
         if self.level >= Level.AGAIN and topic == TRANSACTION_STATE_TOPIC:
             return self._log_batch(batch, masked)
         return bytes(masked)
@@ -384,6 +403,7 @@ class Masks:
 
 
 _PRODUCER_ID_BYTES = 8
+_TOPIC_ID = "topic_id"
 
 
 def batches_of(data: bytes) -> Iterator[bytes]:

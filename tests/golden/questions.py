@@ -1,4 +1,4 @@
-"""What brokers of the shape are asked: every API that the wire-level cluster speaks, in every version that both offer.
+"""The requests to brokers of the shape: every API of the wire-level cluster, in every version that both offer.
 
 `QUESTIONS` has a function for each group of requests, by the name of the group, which is the label of its state in the
 recording.
@@ -33,7 +33,7 @@ NOWHERE = "nowhere"
 TOPIC_NAMES = tuple(SHAPE.topic_name(topic) for topic in range(SHAPE.topics))
 IDS = tuple(one.name for one in SHAPE.all_transactional_ids())
 GROUPS = tuple(group.name for group in SHAPE.all_groups())
-# The last version that leaders alone answer, which is the one that is asked.
+# txnscan sends this version, because followers answer later ones.
 FETCH = 10
 _BROKERS = tuple(SHAPE.broker_ids)
 _TOPIC_PARTITIONS = {topic: list(range(-1, 4)) for topic in (*TOPIC_NAMES[:3], NOWHERE, CONSUMER_OFFSETS_TOPIC)}
@@ -42,7 +42,7 @@ _CLEANING = ("cleanup.policy", "retention.ms", "remote.storage.enable")
 
 @dataclass(frozen=True)
 class Known:
-    """What requests need to know of the brokers. ids: of topics, by name. producer_ids: by transactional id."""
+    """The facts of brokers that requests need. topic_ids: by name. producer_ids: by transactional id."""
 
     offered: Offered
     topic_ids: Mapping[str, uuid.UUID]
@@ -194,7 +194,7 @@ def _acls(known: Known) -> Iterator[Question]:
 def _producers(_: Known) -> Iterator[Question]:
     topic_type = DescribeProducersRequest.TopicRequest
     for kind in ("hanging", "live"):
-        _, topic, index = partition_of(kind)
+        _leader, topic, index = partition_of(kind)
         for broker_id in _BROKERS:
             yield broker_id, DescribeProducersRequest(topics=[topic_type(name=topic, partition_indexes=[index])]), 0
     topics = [
@@ -285,7 +285,7 @@ def _listed_groups(_: Known) -> Iterator[Question]:
 
 
 def _committed_offsets(known: Known) -> Iterator[Question]:
-    """For groups that there are and one that there is not, and NOT_COORDINATOR everywhere but at the coordinator."""
+    """For every group and an unknown one. Brokers that do not coordinate the group answer NOT_COORDINATOR."""
     named_versions = [version for version in known.versions(Api.OffsetFetch) if version < _BY_TOPIC_ID]
     for version in named_versions:
         for require_stable in (False, True):

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol, cast
 
-from kafka.errors import IncompatibleBrokerVersion
-from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from txnscan.kafka.errors import RequestFailed
@@ -22,7 +21,6 @@ from txnscan.kafka.frames import AsBytes, Body, api_name
 from txnscan.model import Broker
 
 API_VERSIONS = ApiVersionsRequest.API_KEY
-# Fetch and ApiVersions are answered with the old header, and so are all versions that are not flexible.
 _CLIENT_ID = b"golden"
 _HEADER = struct.Struct(">hhih")
 _NO_TAGS = b"\0"
@@ -52,7 +50,7 @@ class Exchange(Protocol):
     """Carries bytes to a broker and back."""
 
     def offered(self, broker_id: int) -> Offered:
-        """What a broker offers. Raises RequestFailed."""
+        """The versions that a broker offers. Raises RequestFailed."""
 
     def exchange(self, broker_id: int, api: int, version: int, flexible: bool, request: bytes) -> bytes:
         """The body of an answer. Raises RequestFailed."""
@@ -117,7 +115,7 @@ class Sockets:
 
 
 class Replay:
-    """Answers with recorded bytes. Where one request has several answers, the last."""
+    """Answers with recorded bytes. A request that was recorded several times gets the last answer."""
 
     def __init__(self, offered: Offered, recorded: Sequence[Asked]) -> None:
         self._offers = offered
@@ -147,17 +145,16 @@ class Sender:
 
     def __call__(self, broker_id: int, request: Any) -> Any:
         """The broker's answer. Raises RequestFailed, where a broker lacks the API too."""
-        try:
-            data = BrokerVersionData(broker_version=(4, 0), api_versions=dict(self._exchange.offered(broker_id)))
-            version = data.api_version(request)
-        except IncompatibleBrokerVersion:
-            raise RequestFailed.unsupported(f"broker {broker_id}", api_name(request)) from None
+        offered = self._exchange.offered(broker_id).get(request.API_KEY)
+        limits = (getattr(request, "_min_version", None), getattr(request, "_max_version", None))
+        version = negotiated(offered, request.max_version, *limits)
+        if version is None:
+            raise RequestFailed.unsupported(f"broker {broker_id}", api_name(request))
         request.API_VERSION = version
         body = self.raw(broker_id, request, version)
         if isinstance(request, AsBytes):
             return Body(version, body)
-        request.with_header()
-        return request.header.get_response_class().decode(body)
+        return _decoded(cast(Hashable, type(request)), version, body)
 
     def raw(self, broker_id: int, request: Any, version: int) -> bytes:
         """The body of the answer to a request in this version."""
@@ -166,6 +163,22 @@ class Sender:
         answer = self._exchange.exchange(broker_id, request.API_KEY, version, flexible, body)
         self.asked.append(Asked(broker_id, request.API_KEY, version, body, answer))
         return answer
+
+
+def negotiated(offered: tuple[int, int] | None, known: int, lowest: int | None, highest: int | None) -> int | None:
+    """The version that kafka-python would choose: the highest that both know, within the limits of the request."""
+    if offered is None:
+        return None
+    version = min(offered[1], known, known if highest is None else highest)
+    return version if version >= max(offered[0], lowest or 0) else None
+
+
+@lru_cache(4096)
+def _decoded(request_type: Hashable, version: int, body: bytes) -> Any:
+    """The answer as kafka-python decodes it. Brokers give most answers many times."""
+    request: Any = request_type(version=version)  # type: ignore[operator]
+    request.with_header()
+    return request.header.get_response_class().decode(body)
 
 
 def _received(connection: socket.socket, count: int) -> bytes:

@@ -1,8 +1,8 @@
 """`python -m tests.golden.record`: records the answers of real brokers, of each Kafka version in `VERSIONS`.
 
-Without options it records everything anew, which takes more than an hour. `--script` renews the states of one script
-and keeps the others; `--missing` records the scripts that have no states yet. `--decode` asks no broker: it renews the
-decoded values that stand beside the bytes, after a change to a decoder.
+Without options it records everything anew, which takes about an hour on a busy machine. `--script` renews the states of
+one script and keeps the others. `--missing` records the scripts that have no states yet. `--decode` asks no broker:
+after a change to a decoder it renews the decoded values that are stored beside the bytes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from pathlib import Path
 from tests.golden import shape, states, store
 from tests.golden.raw import Offered
 from tests.golden.store import Recording, State
+from tests.prove.conformance import Numbers
 from tests.prove.scripts import SCRIPTS, Script
 from tests.prove.stage import settings_of
 from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION
 
 VERSIONS = (OLD_KAFKA_VERSION, KAFKA_VERSION, NEXT_KAFKA_VERSION)
+_PARTS = (shape.PART, states.PART)
 # A busy machine may miss a short timeout: so often is a script tried, on new brokers each time.
 _ROUNDS = 3
 
@@ -31,18 +33,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Records, and prints what was recorded. The exit status: 1 where something could not be recorded."""
     parser = argparse.ArgumentParser(prog="tests.golden.record", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--version", action="append", choices=VERSIONS, help="only this one; may be repeated")
-    parser.add_argument("--part", action="append", choices=("shape", "states"), help="only this one; may be repeated")
+    parser.add_argument("--part", action="append", choices=_PARTS, help="only this one; may be repeated")
     parser.add_argument("--script", action="append", help="only the states of this script; may be repeated")
     parser.add_argument("--missing", action="store_true", help="only the states of scripts that have none")
     parser.add_argument("--decode", action="store_true", help="renew decoded values, without brokers")
     options = parser.parse_args(arguments)
-    failures = []
+    failures: list[str] = []
+    parts = options.part or _PARTS
     for kafka in options.version or VERSIONS:
-        if "shape" in (options.part or ("shape", "states")) and not options.script and not options.missing:
+        if options.decode:
+            _say(f"{store.write(decoded(store.read(kafka, states.PART)))}")
+            continue
+        if shape.PART in parts and not options.script and not options.missing:
             with tempfile.TemporaryDirectory(prefix="txnscan-golden-") as directory:
                 made = shape.recorded(kafka, Path(directory))
             _say(f"{store.write(made)}: {sum(made.counted().values())} answers")
-        if "states" in (options.part or ("shape", "states")):
+        if states.PART in parts:
             chosen = [script for script in SCRIPTS if not options.script or script.name in options.script]
             failures += record_states(kafka, chosen, missing=options.missing, keep=bool(options.script))
     for failure in failures:
@@ -81,6 +87,20 @@ def record_states(kafka: str, scripts: Sequence[Script], *, missing: bool, keep:
             shutil.rmtree(directory, ignore_errors=True)
         wanted = [script for script in wanted if script.name in failed]
     return failures
+
+
+def decoded(recording: Recording) -> Recording:
+    """The same answers, with the values that the decoders make of them now."""
+    made, number = [], Numbers()
+    for state in recording.states:
+        if state.facts["step"] == 1:
+            number = Numbers()
+        for producer_id, _ in state.facts["clients"].values():
+            number(producer_id)
+        seen, others = states.replayed(recording.offered, state, number)
+        values = {"observed": states.as_text(seen), "others": states.as_text(others)}
+        made.append(State(state.label, state.asked, {**state.facts, **values}))
+    return Recording(recording.kafka, recording.part, recording.offered, recording.facts, made)
 
 
 def _kept(kafka: str) -> tuple[Offered, dict[str, list[State]]]:

@@ -1,7 +1,7 @@
 """Part "shape": brokers that hold what a small `ClusterShape` says, asked all that the wire-level cluster can answer.
 
 Three real brokers get the topics, the records and the transactions of `SHAPE` (`shaping.py`). `recorded` asks them
-(`questions.py`) and keeps the bytes. What cannot be chosen is kept beside them (`Facts`): producer ids, topic ids,
+(`questions.py`) and keeps the bytes. Facts that brokers choose are kept beside them (`Facts`): producer ids, topic ids,
 ports, the cluster's id and the time. `Wired` is a wire-level cluster with these facts. Its answers to the recorded
 requests must be the recorded bytes, but for what `mask.py` lists and for these differences:
 
@@ -10,8 +10,8 @@ requests must be the recorded bytes, but for what `mask.py` lists and for these 
 - `__consumer_offsets` has no records in the wire cluster, because no sweep reads it unless a transaction hangs on it.
   Its offsets are not asked for.
 - ApiVersions: the wire cluster offers a part of what brokers offer, and no features.
-- `__transaction_state`: real coordinators wrote another history, so its records are compared with what the wire cluster
-  would write for the same facts.
+- `__transaction_state`: real coordinators wrote another history, so each record is compared with the one
+  of the wire cluster for the same facts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MARKERS, WRITTEN, FENCED = "markers", "written markers", "fenced ids"
 
 @dataclass(frozen=True)
 class Facts:
-    """What was learned of real brokers. rest_epoch: of an id that committed once. topic_ids: by name."""
+    """Facts that real brokers chose. rest_epoch: of an id that committed once. topic_ids: by name."""
 
     started_at_ms: int
     cluster_id: str
@@ -69,7 +69,7 @@ class Facts:
 
     @property
     def swaps(self) -> dict[bytes, bytes]:
-        """Producer ids of the wire cluster, and those of the real brokers for the same transactional ids."""
+        """The wire cluster's producer ids, and the real ones for the same transactional ids."""
         return {
             one.producer_id.to_bytes(8): self.producer_ids[one.name].to_bytes(8)
             for one in SHAPE.all_transactional_ids()
@@ -159,7 +159,7 @@ def _written(sockets: Sockets, known: Known) -> State:
 
 
 def _fenced(sockets: Sockets) -> State:
-    """What fences an id: at its coordinator, and at another broker."""
+    """The request that fences an id: to another broker, then to its coordinator."""
     sender = Sender(sockets)
     name = next(one.name for one in SHAPE.all_transactional_ids() if one.state == "CompleteCommit")
     brokers = SHAPE.replicas(SHAPE.coordinator(name))[1::-1]

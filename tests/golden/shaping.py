@@ -150,7 +150,7 @@ def committed(wire: Wire, group: Group) -> None:
 
 
 def joined(wire: Wire, broker_id: int, group: Group) -> tuple[int, str] | None:
-    """Generation and member, none in a group without members; None while the group cannot be joined yet."""
+    """Generation and member, both empty for a group without members. None until the group can be joined."""
     if group.state == "Empty":
         return -1, ""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIBED_TO_NOTHING)

@@ -21,7 +21,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from tests.golden.raw import Asked, Offered, Replay, Sender, Sockets
 from tests.golden.store import State
 from tests.prove import steps
-from tests.prove.conformance import Numbers, Observed, Result, cluster_of, conform, known_by_clients, observed
+from tests.prove.conformance import Numbers, Observed, Result, cluster_of, conform, observed
 from tests.prove.scripts import Script
 from tests.prove.stage import Setting, Stage, scenario_of, settings_of
 from txnscan.demo.producer import Identity
@@ -54,7 +54,7 @@ _NOWHERE, _NOBODY = "nowhere", "nobody"
 
 @dataclass(frozen=True)
 class Scope:
-    """What is asked about. up: the brokers that run. log: the ids' log, and where the script's records begin there.
+    """The subject of the requests. up: the brokers that run. log: the ids' log, and the script's first offset there.
 
     last: whether it is the script's last step, after which everything is asked.
     """
@@ -78,7 +78,7 @@ class Scope:
 
 
 def look(send: Send, scope: Scope, number: Numbers) -> tuple[Observed, dict[str, Any]]:
-    """What the brokers answer: the observation that the simulator is compared with, and everything else."""
+    """Asks the brokers: gives the observation that the simulator is compared with, and all other values."""
     seen = observed(send, scope.up, scope.keys, scope.ids, number, scope.log)
     others: dict[str, Any] = {}
     for broker_id in scope.up:
@@ -126,12 +126,12 @@ def _of_broker(send: Send, broker_id: int, scope: Scope) -> Iterator[tuple[str, 
         ("ids by pattern", ListingFilter(pattern=f"{scope.ids[0]}.*")),
         ("long transactions", ListingFilter(longer_than_ms=10**9)),
     ):
-        yield name, _or_failure(lambda wanted=wanted: list(listing(send, broker_id, wanted)))  # type: ignore[misc]
+        yield name, _or_failure(lambda wanted=wanted: list(listing(send, broker_id, wanted)))
     for p in read_metadata(send, broker_id, [TRANSACTION_STATE_TOPIC]).partitions:
         if (p.key, p.leader) == (scope.log[0], broker_id):
             data, high_watermark = fetch_undecoded(send, p, scope.log[1], _FETCH_BYTES)
             yield "transaction log", (high_watermark, len(data.bounds) - 1)
-    # To a partition that there is not: nothing is written.
+    # The partition does not exist, so brokers write no marker.
     marker = MarkerToWrite(_NOWHERE, 0, 1, 0, 0, commit=False)
     yield "WriteTxnMarkers", error_name(marker.answered(send(broker_id, marker.request())))
 
@@ -231,12 +231,12 @@ def record_scripts(kafka: str, scripts: Sequence[Script], directory: Path) -> It
 
 
 def replayed(offered: Offered, state: State, number: Numbers) -> tuple[Observed, dict[str, Any]]:
-    """What the decoders make of a state's recorded answers."""
+    """A state's recorded answers as the decoders read them."""
     return look(Sender(Replay(offered, state.asked)), Scope.of(state.facts), number)
 
 
 class Simulated:
-    """A script on the simulator alone. `play` plays the next step; `observed` is what its brokers answer then."""
+    """A script on the simulator alone. `play` plays the next step; `observed` asks its brokers then."""
 
     def __init__(self, script: Script, setting: Setting, prefix: str) -> None:
         scenario, ids, keys = scenario_of(
@@ -254,20 +254,21 @@ class Simulated:
                 stack.enter_context(mock.patch.object(steps, name, double))
             playing.play(self.stage)
 
-    def observed(self, clients: Mapping[str, Sequence[int]], real_number: Numbers) -> tuple[list[str], Observed]:
-        """How the producer ids and epochs of clients differ from those of the real ones; and the observation."""
-        stage, world = self.stage, self.stage.world
-        for who, (producer_id, epoch) in clients.items():
-            stage.producers[who].identity = Identity(producer_id, epoch)
-        differences = known_by_clients(stage, (real_number, self._number))
+    def observed(self) -> tuple[dict[str, tuple[int, int]], Observed]:
+        """The producer ids and epochs of the clients, and the observation; ids are numbered."""
+        world, number = self.stage.world, self._number
+        clients = {}
+        for who in self.stage.producers:
+            producer = world.producers[self.stage.ids[who]]
+            clients[who] = (number(producer.producer_id), producer.producer_epoch)
         up = [broker_id for broker_id in world.brokers if world.up(broker_id)]
-        keys, ids = tuple(stage.keys.values()), tuple(stage.ids.values())
-        log = (stage.log_key("a"), 0)
-        return differences, observed(lambda b, r: answer(world, b, r), up, keys, ids, self._number, log)
+        keys, ids = tuple(self.stage.keys.values()), tuple(self.stage.ids.values())
+        log = (self.stage.log_key("a"), 0)
+        return clients, observed(lambda b, r: answer(world, b, r), up, keys, ids, number, log)
 
 
 class _Nobody:
-    """Stands in for a real producer, and does nothing."""
+    """A stand-in for a real producer, which sends no request."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.identity = Identity(0, 0)
@@ -277,16 +278,16 @@ class _Nobody:
         return self.identity
 
     def init_producer_id(self) -> None:
-        """Nothing is asked."""
+        """Does not ask."""
 
     def write(self, *_: Any, **__: Any) -> None:
-        """Nothing is written."""
+        """Does not write."""
 
     produce = add_partitions = end = write
 
 
 def _real_half(step: Any) -> dict[str, Any]:
-    """What stands in for the parts of `tests/prove/steps.py` that act on real brokers."""
+    """Stand-ins for the parts of `tests/prove/steps.py` that act on real brokers."""
     refused = None if getattr(step, "taken", True) else "refused"
     return {
         "Producer": _Nobody,

@@ -45,7 +45,7 @@ class Recording:
 
 
 def file_of(kafka: str, part: str, root: Path = RECORDED) -> Path:
-    """Where a recording is kept."""
+    """The file of a recording."""
     return root / kafka / f"{part}.jsonl.xz"
 
 
@@ -76,7 +76,7 @@ def write(recording: Recording, root: Path = RECORDED) -> Path:
 
 
 def read(kafka: str, part: str, root: Path = RECORDED) -> Recording:
-    """The recording. Raises OSError where there is none."""
+    """The stored recording. Raises OSError if it is missing."""
     lines = lzma.decompress(file_of(kafka, part, root).read_bytes()).decode().splitlines()
     head = json.loads(lines[0])
     bodies = [bytes.fromhex(line) for line in lines[1 : 1 + head["bodies"]]]

@@ -1,7 +1,7 @@
 """The wire-level cluster answers as real brokers did: recorded requests, and the bytes of the recorded answers.
 
-`tests/golden/shape.py` says what the brokers held, `tests/golden/mask.py` what may differ. `tests/brokers/
-test_wire_real.py` records again and compares.
+`tests/golden/shape.py` describes the brokers, and `tests/golden/mask.py` lists the differences that are allowed.
+`tests/brokers/test_wire_real.py` records again and compares.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from txnscan.kafka.init_producer_id import fence
 from txnscan.sim.wire import state_log
 from txnscan.sim.wire.answers import OFFERED, Api
 from txnscan.sim.wire.batches import batch, marker
-
 
 # The wire cluster writes the transaction log of transactions v2.
 LIKE_THE_WIRE_CLUSTER = (KAFKA_VERSION, NEXT_KAFKA_VERSION)
@@ -76,8 +75,10 @@ def differing(cluster: Wired, kafka: str, wanted: State, level: Level = Level.AN
 
 @pytest.mark.parametrize("label", [label for label in QUESTIONS if label not in (API_VERSIONS, TRANSACTION_LOG)])
 def test_the_wire_level_cluster_answers_with_the_recorded_bytes(kafka: str, cluster: Wired, label: str) -> None:
-    if label not in {one.label for one in recorded(kafka).states}:
-        pytest.skip(f"Kafka {kafka} offers none of the versions")
+    if (kafka, label) == (OLD_KAFKA_VERSION, "committed offsets by topic id"):
+        # 3.5 has no version with topic ids.
+        assert label not in {one.label for one in recorded(kafka).states}
+        return
     assert differing(cluster, kafka, state(kafka, label)) == []
 
 
