@@ -1,6 +1,6 @@
 """Real brokers and simulated ones answer alike: a few of the scripts of `tests/prove/scripts.py`, on every version.
 
-Their answers must be those that are recorded (`tests/golden/states.py`), too. All scripts:
+Their answers must also be the recorded ones (`tests/golden/states.py`). All scripts:
 `python -m tests.prove.conformance`.
 """
 
@@ -49,7 +49,8 @@ def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def differences(brokers: Brokers, name: str) -> list[str]:
     """How these brokers differ from the simulator, and from the recording. Every step of the script is compared."""
-    script, kafka, found = BY_NAME[name], brokers.cluster.version, []
+    script, kafka = BY_NAME[name], brokers.cluster.version
+    found: list[str] = []
     for setting in settings_of(script.on):
         if setting.kafka == kafka:
             recorder = states.Recorder(script, setting, brokers.sockets)

@@ -1,7 +1,7 @@
 """Real brokers still answer as recorded: the shape of `tests/golden/shape.py` is made and asked again.
 
-The wire-level cluster is held to the recording in `tests/unit/test_golden_wire.py`, without brokers. So this test finds
-a recording that is out of date, and nothing else: `make record` renews it.
+`tests/unit/test_golden_wire.py` compares the wire-level cluster with the recording, without brokers. If this test
+fails, the recording is out of date: renew it with `make record`.
 """
 
 from __future__ import annotations
