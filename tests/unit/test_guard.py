@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, stored
+from tests.cases import Cases
 from txnscan.model import Outcome, Reason, Verdict
 from txnscan.resolve.guard import (
     Allowed,
@@ -22,76 +23,76 @@ from txnscan.resolve.guard import (
     guarded_together,
 )
 
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
+
 MAX_TIMEOUT_MS = 15 * MINUTE_MS
 OFFSETS = "__consumer_offsets"
 
 
 @dataclass(frozen=True)
 class Row:
-    """The changes of a transaction that may be aborted, and of the limits, that make a guard refuse, and its words."""
+    """The changes of a transaction that may be aborted, and of the limits, that make a guard refuse."""
 
     guard: str
     changes: dict[str, Any]
-    said: str
     limits: dict[str, Any]
 
 
-def row(guard: str, changes: dict[str, Any], said: str, **limits: Any) -> Row:
-    return Row(guard, changes, said, limits)
+def row(guard: str, changes: dict[str, Any], **limits: Any) -> Row:
+    return Row(guard, changes, limits)
 
 
 # One for each guard, in the order in which they are asked: of two that hold, the earlier one is shown.
 ORDER = (
-    row("not_hanging", {"verdict": "ongoing"}, "it is ongoing, not hanging"),
-    row("live_owner", {"owner_epoch": 3}, "'X' is still at epoch 3 and can write here: fence it first"),
-    row("unknown_reason", {"reason": "decided"}, "nothing is known of what to do about 'decided'"),
-    row("low_threshold", {"late_after_ms": MAX_TIMEOUT_MS - 1}, "--late-after of 14 min 59 s, below the brokers'"),
-    row("too_young", {"first_seen_ms": NOW_MS}, "seen it open for 0 ms, and 20 min are needed"),
-    row("seen_too_rarely", {"sweeps": 1}, "seen hanging in 1 sweep, and 2 are needed"),
-    row("consumer_offsets", {"topic": OFFSETS}, "plan with --include-consumer-offsets"),
-    row("topic_not_listed", {}, "no --topic of the plan matches", topics=("q",)),
-    row("log_unread", {"log_error": "broker 2 cannot be reached"}, "broker 2 cannot be reached: sweep again"),
-    row("outcome_not_told", {"outcome": None}, "did not look for its outcome: sweep again"),
-    row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}, "an abort could delete it"),
-    row("too_many", {}, "0 are planned already; raise --limit", actions_max=0),
+    row("not_hanging", {"verdict": "ongoing"}),
+    row("live_owner", {"owner_epoch": 3}),
+    row("unknown_reason", {"reason": "decided"}),
+    row("low_threshold", {"late_after_ms": MAX_TIMEOUT_MS - 1}),
+    row("too_young", {"first_seen_ms": NOW_MS}),
+    row("seen_too_rarely", {"sweeps": 1}),
+    row("consumer_offsets", {"topic": OFFSETS}),
+    row("topic_not_listed", {}, topics=("q",)),
+    row("log_unread", {"log_error": "broker 2 cannot be reached"}),
+    row("outcome_not_told", {"outcome": None}),
+    row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}),
+    row("too_many", {}, actions_max=0),
 )
 MORE = (
-    *(row("not_hanging", {"verdict": v.value}, f"it is {v.value}") for v in Verdict if v is not Verdict.HANGING),
-    row("not_hanging", {"verdict": "HANGING"}, "not hanging"),
-    row("live_owner", {"reason": "live_epoch"}, "initTransactions"),
-    row("live_owner", {"reason": "live_epoch", "owner_epoch": None, "transactional_id": None}, "its owner is still at"),
-    row("live_owner", {"owner_epoch": 2}, "is still at epoch 3"),
-    row("live_owner", {"reason": "orphan", "owner_epoch": 3}, "force-terminate"),
-    row("live_owner", {"reason": "maybe_committed", "outcome": "committed", "owner_epoch": 3}, "then sweep again"),
-    row("live_owner", {"owner_epoch": -1}, "fence it first"),
+    *(row("not_hanging", {"verdict": v.value}) for v in Verdict if v is not Verdict.HANGING),
+    row("not_hanging", {"verdict": "HANGING"}),
+    row("live_owner", {"reason": "live_epoch"}),
+    row("live_owner", {"reason": "live_epoch", "owner_epoch": None, "transactional_id": None}),
+    row("live_owner", {"owner_epoch": 2}),
+    row("live_owner", {"reason": "orphan", "owner_epoch": 3}),
+    row("live_owner", {"reason": "maybe_committed", "outcome": "committed", "owner_epoch": 3}),
+    row("live_owner", {"owner_epoch": -1}),
     *(
-        row("unknown_reason", {"reason": r.value}, f"'{r.value}'")
+        row("unknown_reason", {"reason": r.value})
         for r in Reason
         if r not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED, Reason.LIVE_EPOCH)
     ),
-    row("unknown_reason", {"reason": "of a later version"}, "'of a later version'"),
-    row("low_threshold", {"max_timeout_ms": LATE_AFTER_MS + 1}, "of 20 min: sweep with a longer one"),
-    row("low_threshold", {"late_after_ms": 0}, "0 ms"),
-    row("too_young", {"first_seen_ms": NOW_MS - LATE_AFTER_MS}, "seen it open for 20 min"),
-    row("too_young", {"first_seen_ms": NOW_MS + 1}, "-1 ms"),
-    row("seen_too_rarely", {"sweeps": 0}, "0 sweeps"),
-    row("seen_too_rarely", {"sweeps": 2}, "in 2 sweeps, and 3 are needed", sweeps_min=3),
-    row("seen_too_rarely", {"sweeps": 1}, "2 are needed", sweeps_min=1),
-    row("seen_too_rarely", {"sweeps": 1}, "2 are needed", sweeps_min=-1),
-    row("consumer_offsets", {"topic": OFFSETS}, "holds offsets", topics=(OFFSETS,)),
-    row("topic_not_listed", {"topic": "pp"}, "no --topic", topics=("p", "q")),
-    row("topic_not_listed", {"topic": "p\n"}, "no --topic", topics=("p",)),
-    row("topic_not_listed", {"topic": OFFSETS}, "no --topic", topics=("p",), consumer_offsets=True),
-    row("outcome_not_told", {"outcome": ""}, "sweep again"),
-    row("outcome_not_told", {"outcome": "aborted"}, "sweep again"),
-    row("outcome_not_told", {"reason": "maybe_committed", "outcome": None}, "sweep again"),
-    row(
-        "maybe_committed", {"outcome": "maybe_committed", "outcome_reason": "but v1"}, "a commit is not proven: but v1"
-    ),
-    row("log_unread", {"log_error": "it moved", "outcome": "committed"}, "could not be checked against it: it moved"),
-    row("maybe_committed", {"outcome": "unknown", "owner_committed": True}, "may be committed"),
-    row("maybe_committed", {"reason": "orphan", "outcome": "maybe_committed", "owner_epoch": None}, "may be committed"),
-    row("maybe_committed", {"reason": "maybe_committed", "outcome": "maybe_committed"}, "may be committed"),
+    row("unknown_reason", {"reason": "of a later version"}),
+    row("low_threshold", {"max_timeout_ms": LATE_AFTER_MS + 1}),
+    row("low_threshold", {"late_after_ms": 0}),
+    row("too_young", {"first_seen_ms": NOW_MS - LATE_AFTER_MS}),
+    row("too_young", {"first_seen_ms": NOW_MS + 1}),
+    row("seen_too_rarely", {"sweeps": 0}),
+    row("seen_too_rarely", {"sweeps": 2}, sweeps_min=3),
+    row("seen_too_rarely", {"sweeps": 1}, sweeps_min=1),
+    row("seen_too_rarely", {"sweeps": 1}, sweeps_min=-1),
+    row("consumer_offsets", {"topic": OFFSETS}, topics=(OFFSETS,)),
+    row("topic_not_listed", {"topic": "pp"}, topics=("p", "q")),
+    row("topic_not_listed", {"topic": "p\n"}, topics=("p",)),
+    row("topic_not_listed", {"topic": OFFSETS}, topics=("p",), consumer_offsets=True),
+    row("outcome_not_told", {"outcome": ""}),
+    row("outcome_not_told", {"outcome": "aborted"}),
+    row("outcome_not_told", {"reason": "maybe_committed", "outcome": None}),
+    row("maybe_committed", {"outcome": "maybe_committed", "outcome_reason": "but v1"}),
+    row("log_unread", {"log_error": "it moved", "outcome": "committed"}),
+    row("maybe_committed", {"outcome": "unknown", "owner_committed": True}),
+    row("maybe_committed", {"reason": "orphan", "outcome": "maybe_committed", "owner_epoch": None}),
+    row("maybe_committed", {"reason": "maybe_committed", "outcome": "maybe_committed"}),
 )
 ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
     ("not committed is aborted", {}, {}, Allowed(False, None)),
@@ -129,12 +130,16 @@ ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
 )
 
 
-@pytest.mark.parametrize("row", (*ORDER, *MORE), ids=lambda row: f"{row.guard}: {row.changes} {row.limits}")
-def test_each_refusal_is_by_its_guard_and_says_why(row: Row) -> None:
-    (answer,) = guarded_together([stored(**row.changes)], Limits(**row.limits))
-    assert isinstance(answer, Refused) and answer.guard == row.guard
-    assert row.said in answer.why
-    assert "\n" not in answer.why and "None" not in answer.why and not answer.why.endswith(".")
+def test_each_refusal_is_by_its_guard_and_says_why(wording: SnapshotAssertion) -> None:
+    reasons = {}
+    with Cases() as cases:
+        for row in (*ORDER, *MORE):
+            with cases.case(f"{row.guard}: {row.changes} {row.limits}") as name:
+                (answer,) = guarded_together([stored(**row.changes)], Limits(**row.limits))
+                assert isinstance(answer, Refused) and answer.guard == row.guard
+                assert "\n" not in answer.why and "None" not in answer.why and not answer.why.endswith(".")
+                reasons[name] = answer.why
+    assert reasons == wording
 
 
 @pytest.mark.parametrize(
@@ -150,13 +155,13 @@ def test_every_guard_has_a_row_and_they_are_asked_in_this_order() -> None:
     assert [row.guard for row in ORDER] == list(guard_names())
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), itertools.combinations(ORDER, 2), ids=lambda row: row.guard if isinstance(row, Row) else None
-)
-def test_of_two_reasons_to_refuse_the_first_is_shown(first: Row, second: Row) -> None:
-    both = stored(**{**second.changes, **first.changes})
-    (answer,) = guarded_together([both], Limits(**{**second.limits, **first.limits}))
-    assert isinstance(answer, Refused) and answer.guard == first.guard
+def test_of_two_reasons_to_refuse_the_first_is_shown() -> None:
+    with Cases() as cases:
+        for first, second in itertools.combinations(ORDER, 2):
+            with cases.case(f"{first.guard} before {second.guard}"):
+                both = stored(**{**second.changes, **first.changes})
+                (answer,) = guarded_together([both], Limits(**{**second.limits, **first.limits}))
+                assert isinstance(answer, Refused) and answer.guard == first.guard
 
 
 def test_only_what_is_allowed_counts_towards_the_limit_and_the_first_get_it() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from itertools import accumulate
+from itertools import accumulate, product
 
 import pytest
 
+from tests.cases import Cases
 from txnscan.evidence.log_columns import of_keys, of_producers, peeks
 from txnscan.evidence.log_scan import of_ids
 from txnscan.evidence.log_scan import of_producers as of_producers_one_by_one
@@ -126,33 +127,38 @@ TOLD_BY_PEEKED = {
     "a value that ends within its producer id",
 }
 # What stands before and behind a batch is not its own. A byte of 1 would be a value that is null.
-AROUND = ((b"", b""), (held(), b""), (b"", held()), (b"\x01" * 80, b"\x01" * 80), (b"\xff" * 70, b"\xff" * 70))
-AROUND_IDS = ("alone", "behind another", "before another", "amid 01", "amid ff")
+AROUND = {
+    "alone": (b"", b""),
+    "behind another": (held(), b""),
+    "before another": (b"", held()),
+    "amid 01": (b"\x01" * 80, b"\x01" * 80),
+    "amid ff": (b"\xff" * 70, b"\xff" * 70),
+}
 
 
-@pytest.mark.parametrize("around", AROUND, ids=AROUND_IDS)
-@pytest.mark.parametrize("name", TOLD)
-def test_of_what_coordinators_write_the_key_and_the_producer_id_are_told(
-    name: str, around: tuple[bytes, bytes]
-) -> None:
-    data, key, producer_id = TOLD[name]
-    everything, bounds, number = amid(data, around)
-    found = peeks(everything, bounds)
-    at, size = int(found.key_at[number]), int(found.key_size[number])
-    assert (bool(found.odd[number]), everything[at : at + size]) == (False, key)
-    assert int(found.producer_id[number]) == (-1 if producer_id is None else producer_id)
-    assert peeked(data) == (key, b"" if producer_id is None else producer_id_bytes(producer_id))
+def test_the_key_and_the_producer_id_of_a_written_batch_are_found() -> None:
+    with Cases() as cases:
+        for name, (place, around) in product(TOLD, AROUND.items()):
+            with cases.case(f"{name}, {place}"):
+                data, key, producer_id = TOLD[name]
+                everything, bounds, number = amid(data, around)
+                found = peeks(everything, bounds)
+                at, size = int(found.key_at[number]), int(found.key_size[number])
+                assert (bool(found.odd[number]), everything[at : at + size]) == (False, key)
+                assert int(found.producer_id[number]) == (-1 if producer_id is None else producer_id)
+                assert peeked(data) == (key, b"" if producer_id is None else producer_id_bytes(producer_id))
 
 
-@pytest.mark.parametrize("around", AROUND, ids=AROUND_IDS)
-@pytest.mark.parametrize("name", ODD)
-def test_of_what_they_do_not_write_nothing_is_told(name: str, around: tuple[bytes, bytes]) -> None:
+def test_unwritten_batches_are_odd() -> None:
     """It is decoded, whatever is looked for."""
-    everything, bounds, number = amid(ODD[name], around)
-    assert peeks(everything, bounds).odd[number]
-    assert of_producers(everything, bounds, {1})[number]
-    assert of_keys(everything, bounds, {b"nobody"})[number]
-    assert (peeked(ODD[name]) is None) is (name not in TOLD_BY_PEEKED)
+    with Cases() as cases:
+        for name, (place, around) in product(ODD, AROUND.items()):
+            with cases.case(f"{name}, {place}"):
+                everything, bounds, number = amid(ODD[name], around)
+                assert peeks(everything, bounds).odd[number]
+                assert of_producers(everything, bounds, {1})[number]
+                assert of_keys(everything, bounds, {b"nobody"})[number]
+                assert (peeked(ODD[name]) is None) is (name not in TOLD_BY_PEEKED)
 
 
 def amid(data: bytes, around: tuple[bytes, bytes]) -> tuple[bytes, list[int], int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.builders import said
+from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
 from txnscan.evidence.probe import failed_partitions, read_narrow, read_offsets, read_wide
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, lacks
@@ -25,6 +27,10 @@ KEYS = (("t", 0), ("t", 1), ("u", 0))
 
 @pytest.fixture
 def cluster() -> FakeCluster:
+    return three_partitions()
+
+
+def three_partitions() -> FakeCluster:
     """Three partitions led by broker 1; t-0 and u-0 have an open transaction each, t-1 an idempotent producer."""
     fake = FakeCluster()
     fake.partitions = {
@@ -232,16 +238,16 @@ def test_a_proven_row_holds_what_the_three_answers_said(cluster: FakeCluster) ->
     )
 
 
-@pytest.mark.parametrize("step", ["high watermark", "producers", "last stable"])
-@pytest.mark.parametrize("code", [3, 6, 29, 56, 74, 75, 78, -1, 9999])
-def test_an_error_of_any_of_the_three_leaves_that_partition_unproven_and_no_other(
-    cluster: FakeCluster, step: str, code: int
-) -> None:
-    cluster.partitions["t", 0].errors[step] = code
-    rows = narrow(cluster)
-    assert said(rows["t", 0].failure) is not None
-    assert said(rows["t", 1].failure) is None and said(rows["u", 0].failure) is None
-    assert failed_partitions(rows.values()) == {("t", 0)}
+def test_an_error_of_any_of_the_three_requests_leaves_that_partition_alone_unproven() -> None:
+    with Cases() as cases:
+        for step, code in product(("high watermark", "producers", "last stable"), (3, 6, 29, 56, 74, 75, 78, -1, 9999)):
+            with cases.case(f"{step}: {code}"):
+                cluster = three_partitions()
+                cluster.partitions["t", 0].errors[step] = code
+                rows = narrow(cluster)
+                assert said(rows["t", 0].failure) is not None
+                assert said(rows["t", 1].failure) is None and said(rows["u", 0].failure) is None
+                assert failed_partitions(rows.values()) == {("t", 0)}
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, context, evidence, observation, view
+from tests.cases import Cases
 from txnscan.judge.rules import RULES, TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, judge, judge_observation
 from txnscan.model import Evidence, Reason, Verdict
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 
 @dataclass(frozen=True)
@@ -535,10 +540,12 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.number}: {case.why}")
-def test_each_case_gets_the_verdict_of_the_specification(case: Case) -> None:
-    judged = judge(case.seen)
-    assert (judged.verdict, judged.reason) == (case.verdict, case.reason)
+def test_each_case_gets_the_verdict_of_the_specification() -> None:
+    with Cases() as cases:
+        for case in CASES:
+            with cases.case(f"{case.number}: {case.why}"):
+                judged = judge(case.seen)
+                assert (judged.verdict, judged.reason) == (case.verdict, case.reason)
 
 
 def test_every_rule_is_reached_by_some_case() -> None:
@@ -546,10 +553,17 @@ def test_every_rule_is_reached_by_some_case() -> None:
     assert reached == set(range(len(RULES)))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.number)
-def test_every_explanation_is_one_line_of_plain_words(case: Case) -> None:
-    sentence = judge(case.seen).explanation
-    assert sentence[0].isupper() and sentence.endswith(".") and "\n" not in sentence and "None" not in sentence
+def test_every_explanation_is_one_line_of_plain_words(wording: SnapshotAssertion) -> None:
+    explanations = {}
+    with Cases() as cases:
+        for case in CASES:
+            with cases.case(f"{case.number}: {case.why}") as name:
+                sentence = judge(case.seen).explanation
+                assert (
+                    sentence[0].isupper() and sentence.endswith(".") and "\n" not in sentence and "None" not in sentence
+                )
+                explanations[name] = sentence
+    assert explanations == wording
 
 
 @pytest.mark.parametrize(

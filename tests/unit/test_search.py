@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import Cases
 from tests.unit.test_fetch import (
     ATTRIBUTES_AT,
     CRC_AT,
@@ -57,90 +58,90 @@ def sectioned(sections: Sections, headers: Sequence[bytes], wanted: Sequence[boo
 # --- what is taken together -------------------------------------------------------------------------------------------
 
 
-@BY_BATCH_AND_BY_COLUMNS
-@pytest.mark.parametrize(
-    ("batches", "wanted", "expected", "why"),
-    [
-        ([header(7, 0, 1)], "-", [(0, 1, False)], "one alone"),
-        ([header(7, 0, 1)], "w", [(0, 1, True)], "one alone that is looked for"),
-        ([header(7, 0, 1), header(8, 0, 1), header(9, 0, 1)], "---", [(0, 3, False)], "one after the other"),
-        ([header(7, 2, 3), header(10, 4, 5), header(15, 0, 1)], "---", [(0, 3, False)], "of several records each"),
-        ([header(0, 0, 1), header(2, 0, 1)], "--", [(1, 2, False)], "an offset is missing between"),
-        ([header(7, 2, 3), header(8, 0, 1)], "--", [(1, 2, False)], "they overlap"),
-        ([header(7, 2, 3), header(9, 0, 1)], "--", [(1, 2, False)], "they overlap by one"),
-        ([header(7, 2, 2), header(10, 0, 1)], "--", [(1, 2, False)], "the first is not whole"),
-        ([header(7, 2, 2), header(9, 0, 1)], "--", [(1, 2, False)], "nor if it says otherwise"),
-        ([header(7, 0, 3), header(10, 0, 1)], "--", [(1, 2, False)], "more records than offsets"),
-        ([header(7, 0, 1), header(8, 2, 2)], "--", [(1, 2, False)], "the second is not whole"),
-        ([header(7, 0, 1), header(8, 0, 0)], "--", [(1, 2, False)], "the second is empty"),
-        ([header(-1, 0, 0), header(0, 0, 1)], "--", [(1, 2, False)], "the first is empty"),
-        (
-            [header(5, 0, 1), header(6, 0, 1), header(8, 0, 1), header(9, 0, 1)],
-            "----",
-            [(2, 4, False)],
-            "what goes on after a gap is together again",
-        ),
-        (
-            [header(n, 0, 1) for n in (0, 2, 4, 5, 7, 9, 10)],
-            "--w----",
-            [(1, 2, False), (2, 3, True), (5, 7, False)],
-            "the last before one that is decoded, and before the end",
-        ),
-        ([header(7, 0, 1), header(8, 0, 1)], "ww", [(0, 2, True)], "what is decoded, is decoded at once"),
-        ([header(7, 2, 1), header(50, 0, 0), header(9, 0, 1)], "www", [(0, 3, True)], "whatever is missing in it"),
-        (
-            [header(0, 0, 1), header(1, 0, 1), header(2, 0, 1), header(3, 0, 1)],
-            "-ww-",
-            [(0, 1, False), (1, 3, True), (3, 4, False)],
-            "what is looked for parts the others",
-        ),
-        (
-            [header(0, 0, 1), header(1, 0, 1), header(2, 0, 1), header(3, 0, 1)],
-            "w--w",
-            [(0, 1, True), (1, 3, False), (3, 4, True)],
-            "and the other way round",
-        ),
-        (
-            [header(0, 0, 1), header(1, 0, 0), header(2, 0, 1)],
-            "-w-",
-            [(0, 1, False), (1, 2, True), (2, 3, False)],
-            "whole or not",
-        ),
-        ([header(2**40, 2**31 - 1, 1), header(2**40 + 2**31, 0, 1)], "--", [(1, 2, False)], "high"),
-        ([header(2**40, 1, 2), header(2**40 + 2, 0, 1)], "--", [(0, 2, False)], "and low"),
-    ],
+SECTIONS: tuple[tuple[list[bytes], str, list[Section], str], ...] = (
+    ([header(7, 0, 1)], "-", [(0, 1, False)], "one alone"),
+    ([header(7, 0, 1)], "w", [(0, 1, True)], "one alone that is looked for"),
+    ([header(7, 0, 1), header(8, 0, 1), header(9, 0, 1)], "---", [(0, 3, False)], "one after the other"),
+    ([header(7, 2, 3), header(10, 4, 5), header(15, 0, 1)], "---", [(0, 3, False)], "of several records each"),
+    ([header(0, 0, 1), header(2, 0, 1)], "--", [(1, 2, False)], "an offset is missing between"),
+    ([header(7, 2, 3), header(8, 0, 1)], "--", [(1, 2, False)], "they overlap"),
+    ([header(7, 2, 3), header(9, 0, 1)], "--", [(1, 2, False)], "they overlap by one"),
+    ([header(7, 2, 2), header(10, 0, 1)], "--", [(1, 2, False)], "the first is not whole"),
+    ([header(7, 2, 2), header(9, 0, 1)], "--", [(1, 2, False)], "nor if it says otherwise"),
+    ([header(7, 0, 3), header(10, 0, 1)], "--", [(1, 2, False)], "more records than offsets"),
+    ([header(7, 0, 1), header(8, 2, 2)], "--", [(1, 2, False)], "the second is not whole"),
+    ([header(7, 0, 1), header(8, 0, 0)], "--", [(1, 2, False)], "the second is empty"),
+    ([header(-1, 0, 0), header(0, 0, 1)], "--", [(1, 2, False)], "the first is empty"),
+    (
+        [header(5, 0, 1), header(6, 0, 1), header(8, 0, 1), header(9, 0, 1)],
+        "----",
+        [(2, 4, False)],
+        "what goes on after a gap is together again",
+    ),
+    (
+        [header(n, 0, 1) for n in (0, 2, 4, 5, 7, 9, 10)],
+        "--w----",
+        [(1, 2, False), (2, 3, True), (5, 7, False)],
+        "the last before one that is decoded, and before the end",
+    ),
+    ([header(7, 0, 1), header(8, 0, 1)], "ww", [(0, 2, True)], "what is decoded, is decoded at once"),
+    ([header(7, 2, 1), header(50, 0, 0), header(9, 0, 1)], "www", [(0, 3, True)], "whatever is missing in it"),
+    (
+        [header(0, 0, 1), header(1, 0, 1), header(2, 0, 1), header(3, 0, 1)],
+        "-ww-",
+        [(0, 1, False), (1, 3, True), (3, 4, False)],
+        "what is looked for parts the others",
+    ),
+    (
+        [header(0, 0, 1), header(1, 0, 1), header(2, 0, 1), header(3, 0, 1)],
+        "w--w",
+        [(0, 1, True), (1, 3, False), (3, 4, True)],
+        "and the other way round",
+    ),
+    (
+        [header(0, 0, 1), header(1, 0, 0), header(2, 0, 1)],
+        "-w-",
+        [(0, 1, False), (1, 2, True), (2, 3, False)],
+        "whole or not",
+    ),
+    ([header(2**40, 2**31 - 1, 1), header(2**40 + 2**31, 0, 1)], "--", [(1, 2, False)], "high"),
+    ([header(2**40, 1, 2), header(2**40 + 2, 0, 1)], "--", [(0, 2, False)], "and low"),
 )
-def test_what_follows_without_a_gap_is_passed_over_as_one_and_what_is_looked_for_is_decoded(
-    sections: Sections, batches: list[bytes], wanted: str, expected: list[Section], why: str
-) -> None:
+
+
+@BY_BATCH_AND_BY_COLUMNS
+def test_what_follows_without_a_gap_is_passed_over_as_one_and_what_is_looked_for_is_decoded(sections: Sections) -> None:
     """Of what is passed over between two that are decoded, the last is given: with a gap before it, it alone counts."""
-    assert sectioned(sections, batches, [one == "w" for one in wanted]) == expected, why
+    with Cases() as cases:
+        for batches, wanted, expected, why in SECTIONS:
+            with cases.case(why):
+                assert sectioned(sections, batches, [one == "w" for one in wanted]) == expected
+
+
+ATTRIBUTES = (
+    (0, 2, False),
+    (LOG_APPEND_TIME, 2, False),
+    (TRANSACTIONAL, 2, False),
+    (DELETE_HORIZON, 2, False),
+    *((codec, 2, True) for codec in range(1, COMPRESSED + 1)),
+    (CONTROL, 2, True),
+    (CONTROL | TRANSACTIONAL, 2, True),
+    (GZIP | LOG_APPEND_TIME, 2, True),
+    (0, 0, True),
+    (0, 1, True),
+    (0, 3, True),
+)
 
 
 @BY_BATCH_AND_BY_COLUMNS
-@pytest.mark.parametrize(
-    ("attributes", "magic", "decodes"),
-    [
-        (0, 2, False),
-        (LOG_APPEND_TIME, 2, False),
-        (TRANSACTIONAL, 2, False),
-        (DELETE_HORIZON, 2, False),
-        *((codec, 2, True) for codec in range(1, COMPRESSED + 1)),
-        (CONTROL, 2, True),
-        (CONTROL | TRANSACTIONAL, 2, True),
-        (GZIP | LOG_APPEND_TIME, 2, True),
-        (0, 0, True),
-        (0, 1, True),
-        (0, 3, True),
-    ],
-)
-def test_only_plain_batches_of_data_are_passed_over(
-    sections: Sections, attributes: int, magic: int, decodes: bool
-) -> None:
+def test_only_plain_batches_of_data_are_passed_over(sections: Sections) -> None:
     """Of a compressed one, or of another version, nobody can know what is in it; and markers are told."""
-    alone = [header(0, 0, 1), header(1, 0, 1, attributes, magic), header(2, 0, 1)]
-    parted = [(0, 1, False), (1, 2, True), (2, 3, False)]
-    assert sectioned(sections, alone, [False] * 3) == (parted if decodes else [(0, 3, False)])
+    with Cases() as cases:
+        for attributes, magic, decodes in ATTRIBUTES:
+            with cases.case(f"attributes {attributes}, version {magic}"):
+                alone = [header(0, 0, 1), header(1, 0, 1, attributes, magic), header(2, 0, 1)]
+                parted = [(0, 1, False), (1, 2, True), (2, 3, False)]
+                assert sectioned(sections, alone, [False] * 3) == (parted if decodes else [(0, 3, False)])
 
 
 @BY_BATCH_AND_BY_COLUMNS

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, no_progress, one_by_one, producer
 from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
 from txnscan.evidence.agreement import Agreement, read_agreement
@@ -46,6 +47,10 @@ def row(key: Key, *producers: OpenProducer) -> WideRow:
 
 @pytest.fixture
 def cluster() -> FakeCluster:
+    return shared_by_three()
+
+
+def shared_by_three() -> FakeCluster:
     """Partitions 0 and 3 of `__transaction_state` are led by broker 1, 1 by broker 2, 2 by broker 3."""
     fake = FakeCluster()
     fake.lead(STATE, LEADERS)
@@ -136,85 +141,86 @@ ON_P: set[str] = {"p-0"}
 NOTHING: set[str] = set()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "expected", "why"),
-    [
-        # What a coordinator itself says that it holds.
-        (hold(), ON_P, "it is ongoing, and lists the partition"),
-        (hold(state="PrepareCommit"), ON_P, "its marker is owed"),
-        (hold(state="PrepareAbort"), ON_P, "so is an abort's"),
-        (hold(partitions=(P, Q)), {"p-0", "q-0"}, "it lists both"),
-        (hold(k=3), ON_P, "the same broker leads that partition of the log as well"),
-        (hold(2, 1), ON_P, "another broker's id"),
-        # Per partition.
-        (hold(partitions=(Q,)), {"q-0"}, "the producer may have left something open on another partition"),
-        (hold(partitions=(("p", 1),)), NOTHING, "another partition of the topic is another partition"),
-        (hold(partitions=()), NOTHING, "Ongoing without partitions holds nothing"),
-        (hold(state="PrepareCommit", partitions=()), NOTHING, "nor does Prepare* without any"),
-        # Per producer id and epoch.
-        (hold(producer_id=8), NOTHING, "another producer's"),
-        (hold(producer_epoch=4), ON_P, "a later epoch: transactions v2 raise it in Prepare*"),
-        (hold(producer_epoch=2), NOTHING, "a coordinator that has fallen behind ends nothing"),
-        # States.
-        (hold(state="CompleteCommit"), NOTHING, "complete: it owes nothing"),
-        (hold(state="CompleteAbort"), NOTHING, "complete: it owes nothing"),
-        (hold(state="Empty"), NOTHING, "at rest"),
-        (hold(state="Dead"), NOTHING, "it expires"),
-        (hold(state="PrepareEpochFence"), NOTHING, "a state that no rule knows"),
-        # Between the listing and the description.
-        (all_of(hold(), goes_on(producer_id=9)), NOTHING, "its producer id rotated"),
-        (
-            all_of(hold(producer_id=9), goes_on(producer_id=7)),
-            NOTHING,
-            "nor is it held under an id that was not listed",
-        ),
-        (all_of(hold(producer_id=9, state="PrepareAbort"), goes_on(producer_id=7)), NOTHING, "nor is it then"),
-        (all_of(hold(), goes_on(state="CompleteCommit", partitions=())), NOTHING, "it completed"),
-        (all_of(hold(), goes_on(state="CompleteCommit")), NOTHING, "complete, whatever it lists"),
-        (all_of(hold(), goes_on(state="PrepareCommit")), ON_P, "it was decided, and its marker is owed"),
-        (all_of(hold(), goes_on(partitions=(Q,))), {"q-0"}, "it began another transaction"),
-        # Only from the leader of the id's log, at the latest epoch that any broker names.
-        (hold(2), NOTHING, "broker 2 does not lead the id's log"),
-        (
-            all_of(hold(), believes(2, leader=2, epoch=6)),
-            NOTHING,
-            "one broker knows of a later leader: a zombie",
-        ),
-        (all_of(hold(), believes(1, leader=1, epoch=4)), ON_P, "its own Metadata is behind; it leads all the same"),
-        (
-            all_of(hold(2), believes(2, leader=2, epoch=4)),
-            NOTHING,
-            "it led, at an epoch that is over",
-        ),
-        (all_of(hold(2), believes(2, leader=2, epoch=6)), ON_P, "it leads, and the others have not heard of it"),
-        (all_of(hold(), believes(2, leader=2, epoch=5)), NOTHING, "two leaders at one epoch: nobody is believed"),
-        (all_of(hold(), believes(1, 2, 3, leader=-1, epoch=6)), NOTHING, "nobody leads"),
-        (all_of(hold(), metadata_is_down(1, 2, 3)), NOTHING, "nobody says who leads"),
-        (all_of(hold(), metadata_is_down(2, 3)), ON_P, "its own word is enough where nobody says otherwise"),
-        # No second claimant.
-        (all_of(hold(), hold(2)), NOTHING, "two brokers hold the same id"),
-        (all_of(hold(), hold(1, 3)), NOTHING, "two ids have one producer id"),
-        (all_of(hold(), hold(2, 1)), NOTHING, "two ids on two brokers, each of which leads its id's log"),
-        (all_of(hold(), hold(2, partitions=(Q,))), NOTHING, "the other claims another partition"),
-        (all_of(hold(), hold(2, error=15)), NOTHING, "the other could not be described"),
-        (all_of(hold(), hold(1, 3, producer_id=8)), ON_P, "another producer's id is no claim on this one"),
-        # What fails is left to the proof.
-        (all_of(hold(), lambda c: c.unreachable.add(1)), NOTHING, "its broker does not answer"),
-        (all_of(hold(), lambda c: c.unreachable.add(3)), ON_P, "another broker does not answer"),
-        (all_of(hold(), fails(1, "ListTransactions")), NOTHING, "it does not list"),
-        (all_of(hold(), fails(1, "DescribeTransactions")), NOTHING, "it does not describe"),
-        (all_of(hold(), lambda c: c.list_errors.update({1: 14})), NOTHING, "it is loading its log"),
-        (hold(error=14), NOTHING, "it cannot describe the id"),
-        (hold(error=105), NOTHING, "it does not know the id any more"),
-        (hold(error=9999), NOTHING, "an unlisted error is no success"),
-        (all_of(hold(), left_out_of_the_description), NOTHING, "the id is not in the answer"),
-    ],
+HELD_WHEN: tuple[tuple[Callable[[FakeCluster], None], set[str], str], ...] = (
+    # What a coordinator itself says that it holds.
+    (hold(), ON_P, "it is ongoing, and lists the partition"),
+    (hold(state="PrepareCommit"), ON_P, "its marker is owed"),
+    (hold(state="PrepareAbort"), ON_P, "so is an abort's"),
+    (hold(partitions=(P, Q)), {"p-0", "q-0"}, "it lists both"),
+    (hold(k=3), ON_P, "the same broker leads that partition of the log as well"),
+    (hold(2, 1), ON_P, "another broker's id"),
+    # Per partition.
+    (hold(partitions=(Q,)), {"q-0"}, "the producer may have left something open on another partition"),
+    (hold(partitions=(("p", 1),)), NOTHING, "another partition of the topic is another partition"),
+    (hold(partitions=()), NOTHING, "Ongoing without partitions holds nothing"),
+    (hold(state="PrepareCommit", partitions=()), NOTHING, "nor does Prepare* without any"),
+    # Per producer id and epoch.
+    (hold(producer_id=8), NOTHING, "another producer's"),
+    (hold(producer_epoch=4), ON_P, "a later epoch: transactions v2 raise it in Prepare*"),
+    (hold(producer_epoch=2), NOTHING, "a coordinator that has fallen behind ends nothing"),
+    # States.
+    (hold(state="CompleteCommit"), NOTHING, "complete: it owes nothing"),
+    (hold(state="CompleteAbort"), NOTHING, "complete: it owes nothing"),
+    (hold(state="Empty"), NOTHING, "at rest"),
+    (hold(state="Dead"), NOTHING, "it expires"),
+    (hold(state="PrepareEpochFence"), NOTHING, "a state that no rule knows"),
+    # Between the listing and the description.
+    (all_of(hold(), goes_on(producer_id=9)), NOTHING, "its producer id rotated"),
+    (
+        all_of(hold(producer_id=9), goes_on(producer_id=7)),
+        NOTHING,
+        "nor is it held under an id that was not listed",
+    ),
+    (all_of(hold(producer_id=9, state="PrepareAbort"), goes_on(producer_id=7)), NOTHING, "nor is it then"),
+    (all_of(hold(), goes_on(state="CompleteCommit", partitions=())), NOTHING, "it completed"),
+    (all_of(hold(), goes_on(state="CompleteCommit")), NOTHING, "complete, whatever it lists"),
+    (all_of(hold(), goes_on(state="PrepareCommit")), ON_P, "it was decided, and its marker is owed"),
+    (all_of(hold(), goes_on(partitions=(Q,))), {"q-0"}, "it began another transaction"),
+    # Only from the leader of the id's log, at the latest epoch that any broker names.
+    (hold(2), NOTHING, "broker 2 does not lead the id's log"),
+    (
+        all_of(hold(), believes(2, leader=2, epoch=6)),
+        NOTHING,
+        "one broker knows of a later leader: a zombie",
+    ),
+    (all_of(hold(), believes(1, leader=1, epoch=4)), ON_P, "its own Metadata is behind; it leads all the same"),
+    (
+        all_of(hold(2), believes(2, leader=2, epoch=4)),
+        NOTHING,
+        "it led, at an epoch that is over",
+    ),
+    (all_of(hold(2), believes(2, leader=2, epoch=6)), ON_P, "it leads, and the others have not heard of it"),
+    (all_of(hold(), believes(2, leader=2, epoch=5)), NOTHING, "two leaders at one epoch: nobody is believed"),
+    (all_of(hold(), believes(1, 2, 3, leader=-1, epoch=6)), NOTHING, "nobody leads"),
+    (all_of(hold(), metadata_is_down(1, 2, 3)), NOTHING, "nobody says who leads"),
+    (all_of(hold(), metadata_is_down(2, 3)), ON_P, "its own word is enough where nobody says otherwise"),
+    # No second claimant.
+    (all_of(hold(), hold(2)), NOTHING, "two brokers hold the same id"),
+    (all_of(hold(), hold(1, 3)), NOTHING, "two ids have one producer id"),
+    (all_of(hold(), hold(2, 1)), NOTHING, "two ids on two brokers, each of which leads its id's log"),
+    (all_of(hold(), hold(2, partitions=(Q,))), NOTHING, "the other claims another partition"),
+    (all_of(hold(), hold(2, error=15)), NOTHING, "the other could not be described"),
+    (all_of(hold(), hold(1, 3, producer_id=8)), ON_P, "another producer's id is no claim on this one"),
+    # What fails is left to the proof.
+    (all_of(hold(), lambda c: c.unreachable.add(1)), NOTHING, "its broker does not answer"),
+    (all_of(hold(), lambda c: c.unreachable.add(3)), ON_P, "another broker does not answer"),
+    (all_of(hold(), fails(1, "ListTransactions")), NOTHING, "it does not list"),
+    (all_of(hold(), fails(1, "DescribeTransactions")), NOTHING, "it does not describe"),
+    (all_of(hold(), lambda c: c.list_errors.update({1: 14})), NOTHING, "it is loading its log"),
+    (hold(error=14), NOTHING, "it cannot describe the id"),
+    (hold(error=105), NOTHING, "it does not know the id any more"),
+    (hold(error=9999), NOTHING, "an unlisted error is no success"),
+    (all_of(hold(), left_out_of_the_description), NOTHING, "the id is not in the answer"),
 )
-def test_a_transaction_counts_as_held_exactly_when(
-    cluster: FakeCluster, spoil: Callable[[FakeCluster], None], expected: set[str], why: str
-) -> None:
-    spoil(cluster)
-    assert held_on(found_by(cluster)) == expected, why
+
+
+def test_a_transaction_counts_as_held_exactly_when() -> None:
+    with Cases() as cases:
+        for spoil, expected, why in HELD_WHEN:
+            with cases.case(why):
+                cluster = shared_by_three()
+                spoil(cluster)
+                assert held_on(found_by(cluster)) == expected
 
 
 def test_who_leads_an_ids_log_depends_on_how_many_partitions_the_log_has(cluster: FakeCluster) -> None:

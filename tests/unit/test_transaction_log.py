@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.cases import Cases
 from txnscan.evidence.transaction_log import (
     UnknownRecord,
     decode,
@@ -249,16 +251,14 @@ def long_length() -> bytes:
     return data[:at] + bytes([data[at] | 0x80, 0x80, 0]) + data[at + 1 :]
 
 
-@pytest.mark.parametrize("key_bytes", [4, 5, 63, 64, 128, 8_191])
-@pytest.mark.parametrize("value_bytes", [None, 10, 63, 64, 8_191])
-@pytest.mark.parametrize("version", [0, 1])
-def test_a_peek_shows_the_key_and_the_producer_id_of_a_batch_of_one_record(
-    key_bytes: int, value_bytes: int | None, version: int
-) -> None:
-    key = transactional_id_key("n" * (key_bytes - 4))
-    value = value_of(value_bytes, version) if value_bytes is not None else None
-    expected = bytes(range(1, 9)) if value is not None else b""
-    assert peeked(batch(5, [(key, value)])) == (key, expected)
+def test_a_peek_shows_the_key_and_the_producer_id_of_a_batch_of_one_record() -> None:
+    with Cases() as cases:
+        for key_bytes, value_bytes, version in product((4, 5, 63, 64, 128, 8_191), (None, 10, 63, 64, 8_191), (0, 1)):
+            with cases.case(f"a key of {key_bytes} bytes, a value of {value_bytes}, version {version}"):
+                key = transactional_id_key("n" * (key_bytes - 4))
+                value = value_of(value_bytes, version) if value_bytes is not None else None
+                expected = bytes(range(1, 9)) if value is not None else b""
+                assert peeked(batch(5, [(key, value)])) == (key, expected)
 
 
 @pytest.mark.parametrize(
