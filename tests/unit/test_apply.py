@@ -279,41 +279,46 @@ def test_a_rehearsal_refuses_what_an_apply_would() -> None:
 
 # --- proven again -----------------------------------------------------------------------------------------------------
 
-CHANGED: tuple[tuple[str, Judged, str], ...] = (
-    ("gone", now(second_start_offset=None, second_producer_epoch=None), "it is gone now (ended)"),
-    ("owned again", now(view("Ongoing", 9, (P,))), "it is ongoing now (owned)"),
-    ("late, and owned again", now(view("Ongoing", 9, (P,), start_time_ms=1)), "it is late_ongoing now (owned)"),
-    ("decided", now(view("PrepareCommit", 9, (P,))), "it is pending_marker now (decided)"),
-    ("not proven", now(second_error="NOT_LEADER_OR_FOLLOWER"), "it is indeterminate now (partition)"),
-    ("not covered", now(view("Empty", 9, coverage_error="moved")), "it is indeterminate now (coverage)"),
-    ("behind", now(view("Empty", 2)), "it is indeterminate now (coordinator_behind)"),
-    ("of another topic of that name", now(topic_id="t1"), "another transaction is open there now"),
-    ("of a higher epoch", now(producer_epoch=4, second_producer_epoch=4), "another transaction is open there now"),
-    ("of a lower epoch", now(producer_epoch=2, second_producer_epoch=2), "another transaction is open there now"),
-    ("after another marker", now(coordinator_epoch=1), "another transaction is open there now"),
-    ("before any marker", now(coordinator_epoch=-1), "another transaction is open there now"),
-    ("a later one", now(start_offset=101, second_start_offset=101), "another transaction is open there now"),
-    ("an earlier one", now(start_offset=99, second_start_offset=99), "another transaction is open there now"),
-    ("an orphan now", orphaned(), "it was planned as hanging stale_epoch and is orphan now"),
-    ("of a live owner", now(view("Empty", 3)), "it was planned as hanging stale_epoch and is live_epoch now"),
-    ("maybe committed", now(view("CompleteCommit", 4)), "as hanging stale_epoch and is maybe_committed now"),
-    ("committed", now(outcome="committed"), "it was planned as outcome not_committed and is committed now"),
-    ("not known", now(outcome="unknown"), "it was planned as outcome not_committed and is unknown now"),
-    ("maybe committed, by the log", now(outcome="maybe_committed"), "is maybe_committed now"),
-    ("without an outcome", now(outcome=None), "it was planned as outcome not_committed and is None now"),
-    ("owned at its epoch", now(view("Empty", 3), reason=Reason.STALE_EPOCH), "is still at its epoch and can write"),
+CHANGED: tuple[tuple[str, Judged], ...] = (
+    ("gone", now(second_start_offset=None, second_producer_epoch=None)),
+    ("owned again", now(view("Ongoing", 9, (P,)))),
+    ("late, and owned again", now(view("Ongoing", 9, (P,), start_time_ms=1))),
+    ("decided", now(view("PrepareCommit", 9, (P,)))),
+    ("not proven", now(second_error="NOT_LEADER_OR_FOLLOWER")),
+    ("not covered", now(view("Empty", 9, coverage_error="moved"))),
+    ("behind", now(view("Empty", 2))),
+    ("of another topic of that name", now(topic_id="t1")),
+    ("of a higher epoch", now(producer_epoch=4, second_producer_epoch=4)),
+    ("of a lower epoch", now(producer_epoch=2, second_producer_epoch=2)),
+    ("after another marker", now(coordinator_epoch=1)),
+    ("before any marker", now(coordinator_epoch=-1)),
+    ("a later one", now(start_offset=101, second_start_offset=101)),
+    ("an earlier one", now(start_offset=99, second_start_offset=99)),
+    ("an orphan now", orphaned()),
+    ("of a live owner", now(view("Empty", 3))),
+    ("maybe committed", now(view("CompleteCommit", 4))),
+    ("committed", now(outcome="committed")),
+    ("not known", now(outcome="unknown")),
+    ("maybe committed, by the log", now(outcome="maybe_committed")),
+    ("without an outcome", now(outcome=None)),
+    ("owned at its epoch", now(view("Empty", 3), reason=Reason.STALE_EPOCH)),
 )
 
 
-@pytest.mark.parametrize(("proof", "said"), [one[1:] for one in CHANGED], ids=[one[0] for one in CHANGED])
-def test_each_difference_from_the_plan_is_told_and_nothing_is_sent(proof: Judged, said: str) -> None:
-    why = changed(ACTION, proof)
-    assert why is not None and said in why
-    brokers, journal = FakeBrokers(proof=proof), FakeJournal()
-    (result,) = apply(brokers, journal)
-    gone = proof.judgement.verdict is Verdict.GONE
-    assert result.status == (Status.GONE if gone else Status.REFUSED) and (gone or said in result.detail)
-    assert brokers.calls == ["prove"] and [attempt.status for attempt in journal.kept] == [result.status]
+def test_each_difference_from_the_plan_is_reported_and_nothing_is_sent(wording: SnapshotAssertion) -> None:
+    differences = {}
+    with Cases() as cases:
+        for difference, proof in CHANGED:
+            with cases.case(difference) as name:
+                why = changed(ACTION, proof)
+                assert why is not None
+                brokers, journal = FakeBrokers(proof=proof), FakeJournal()
+                (result,) = apply(brokers, journal)
+                gone = proof.judgement.verdict is Verdict.GONE
+                assert result.status == (Status.GONE if gone else Status.REFUSED) and (gone or why in result.detail)
+                assert brokers.calls == ["prove"] and [attempt.status for attempt in journal.kept] == [result.status]
+                differences[name] = why
+    assert differences == wording
 
 
 @pytest.mark.parametrize(
@@ -618,38 +623,41 @@ def test_a_marker_that_needs_an_option_is_not_sent_without_it(
 
 
 BEFORE_MS, AFTER_MS = NOW_MS - 1, NOW_MS + 1
-EARLIER: tuple[tuple[str | None, int, Status, str], ...] = (
+EARLIER: tuple[tuple[str | None, int, Status], ...] = (
     # what an earlier apply left, when it was begun, and what comes of the action now
-    (None, BEFORE_MS, Status.REFUSED, "an earlier apply was interrupted here"),
-    (None, NOW_MS, Status.REFUSED, "an earlier apply was interrupted here"),
-    (None, AFTER_MS, Status.REFUSED, "an earlier apply was interrupted here"),
-    ("resolved", BEFORE_MS, Status.RESOLVED, "the marker was written"),
-    ("resolved", NOW_MS, Status.GONE, "an earlier apply has resolved it"),
-    ("resolved", AFTER_MS, Status.GONE, "an earlier apply has resolved it"),
-    ("not_resolved", BEFORE_MS, Status.RESOLVED, "the marker was written"),
-    ("not_resolved", NOW_MS, Status.REFUSED, "an earlier apply has tried it (not resolved): sweep and plan again"),
-    ("not_resolved", AFTER_MS, Status.REFUSED, "an earlier apply has tried it (not resolved): sweep and plan again"),
-    ("unknown", BEFORE_MS, Status.RESOLVED, "the marker was written"),
-    ("unknown", NOW_MS, Status.REFUSED, "an earlier apply has tried it (unknown): sweep and plan again"),
-    ("unknown", AFTER_MS, Status.REFUSED, "an earlier apply has tried it (unknown): sweep and plan again"),
-    ("of a later version", AFTER_MS, Status.REFUSED, "an earlier apply has tried it (of a later version)"),
+    (None, BEFORE_MS, Status.REFUSED),
+    (None, NOW_MS, Status.REFUSED),
+    (None, AFTER_MS, Status.REFUSED),
+    ("resolved", BEFORE_MS, Status.RESOLVED),
+    ("resolved", NOW_MS, Status.GONE),
+    ("resolved", AFTER_MS, Status.GONE),
+    ("not_resolved", BEFORE_MS, Status.RESOLVED),
+    ("not_resolved", NOW_MS, Status.REFUSED),
+    ("not_resolved", AFTER_MS, Status.REFUSED),
+    ("unknown", BEFORE_MS, Status.RESOLVED),
+    ("unknown", NOW_MS, Status.REFUSED),
+    ("unknown", AFTER_MS, Status.REFUSED),
+    ("of a later version", AFTER_MS, Status.REFUSED),
     *(
-        (status, at_ms, Status.RESOLVED, "the marker was written")
+        (status, at_ms, Status.RESOLVED)
         for status in ("refused", "gone", "failed", "raced")
         for at_ms in (BEFORE_MS, NOW_MS, AFTER_MS)
     ),
 )
 
 
-@pytest.mark.parametrize(("status", "at_ms", "expected", "said"), EARLIER)
-def test_what_an_earlier_apply_of_this_plan_has_sent_is_not_sent_again(
-    status: str | None, at_ms: int, expected: Status, said: str
-) -> None:
-    brokers = FakeBrokers()
-    (result,) = apply(brokers, FakeJournal(kept=[Attempt("a", "another plan", at_ms, ACTION, status)]))
-    assert result.status == expected and said in result.detail
-    assert len(brokers.written) == (expected == Status.RESOLVED)
-    assert brokers.calls == [] or expected == Status.RESOLVED
+def test_markers_that_an_earlier_apply_of_this_plan_sent_are_not_sent_again(wording: SnapshotAssertion) -> None:
+    details = {}
+    with Cases() as cases:
+        for status, at_ms, expected in EARLIER:
+            with cases.case(f"{status}, {at_ms - NOW_MS:+} ms") as name:
+                brokers = FakeBrokers()
+                (result,) = apply(brokers, FakeJournal(kept=[Attempt("a", "another plan", at_ms, ACTION, status)]))
+                assert result.status == expected
+                assert len(brokers.written) == (expected == Status.RESOLVED)
+                assert brokers.calls == [] or expected == Status.RESOLVED
+                details[name] = result.detail
+    assert details == wording
 
 
 @pytest.mark.parametrize("status", [None, "resolved", "unknown", "not_resolved"])

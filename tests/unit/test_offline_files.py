@@ -12,6 +12,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import Cases
 from tests.offline import MS, OPEN_AT_37, SNAPSHOT, data, end, partition_directory, plain, snapshot_of
 from txnscan.offline.disk import PathError, find
 from txnscan.offline.files import (
@@ -78,10 +79,11 @@ def test_a_first_offset_below_minus_one_is_none() -> None:
     assert of_snapshot(snapshot_of([ProducerState(1, 0, start_offset=-9)])) == [ProducerState(1, 0)]
 
 
-@pytest.mark.parametrize("size", range(len(SNAPSHOT)))
-def test_a_snapshot_that_is_cut_off_anywhere_is_refused(size: int) -> None:
-    with pytest.raises(BadFile):
-        of_snapshot(SNAPSHOT[:size])
+def test_a_snapshot_that_is_cut_off_anywhere_is_refused() -> None:
+    with Cases() as cases:
+        for size in range(len(SNAPSHOT)):
+            with cases.case(f"{size} bytes"), pytest.raises(BadFile):
+                of_snapshot(SNAPSHOT[:size])
 
 
 # --- the others ---

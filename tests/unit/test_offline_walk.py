@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
+from tests.cases import Cases
 from tests.offline import MARKER, MS, changed, control, data, end, legacy, logs, plain
 from txnscan.kafka.record_batch import CONTROL
 from txnscan.offline import columns, walk
@@ -202,41 +203,43 @@ def test_columns_say_what_the_walk_says_of_damage(batches: list[bytes], draw: st
 ONE = data(0)
 
 
-@pytest.mark.parametrize(
-    ("log", "expected", "cut"),
-    [
-        (b"", None, False),
-        (ONE, None, False),
-        (ONE + b"\0" * 4096, None, False),
-        (ONE + b"\0" * 5, "within the header of a batch", True),
-        (ONE + ONE[:5], "within the header of a batch", True),
-        (ONE + data(1)[:40], "are left", True),
-        (ONE + b"\0" * 12 + b"\1" * 100, "claims a length of 0", False),
-        (ONE + changed(data(1), 8, struct.pack(">i", 13)), "claims a length of 13", False),
-        (ONE + changed(data(1), 8, struct.pack(">i", 48)), "less than its header", False),
-        (ONE + changed(data(1), 8, struct.pack(">i", -5)), "claims a length of -5", False),
-        (ONE + changed(data(1), 8, struct.pack(">i", 2**31 - 1)), "are left", True),
-        (ONE + changed(data(1), 16, b"\3"), "the format version 3", False),
-        (ONE + changed(data(1), 16, b"\xff"), "the format version -1", False),
-        (ONE + data(0), "the one before it ends at 0", False),
-        (ONE + changed(data(1), 23, struct.pack(">i", -1)), "behind its first", False),
-        (ONE + changed(data(1), 57, struct.pack(">i", -1)), "claims -1 records", False),
-        (ONE + changed(data(1), 0, b"\xff" * 8), "before that of its file", False),
-        (ONE + changed(data(1), 0, b"\x7f" + b"\xff" * 7), None, False),
-        (ONE + changed(data(1, records=2), 0, b"\x7f" + b"\xff" * 7), "which none can have", False),
-        (ONE + control(1, b"\0\0\0", b""), "key of a control record is cut short", False),
-        (ONE + control(1, b"\xff\xff\0\1", b""), "has version -1", False),
-        (ONE + control(1, b"\0\0\0\1", b"\0" * 5), "value of a marker is cut short", False),
-        (ONE + control(1, b"\0\0\0\1", b"\xff" * 6), "a marker has version -1", False),
-        (ONE + changed(end(1), 61, b"\xff" * 8), "cannot be decoded", False),
-    ],
+DAMAGED: tuple[tuple[bytes, str | None, bool], ...] = (
+    (b"", None, False),
+    (ONE, None, False),
+    (ONE + b"\0" * 4096, None, False),
+    (ONE + b"\0" * 5, "within the header of a batch", True),
+    (ONE + ONE[:5], "within the header of a batch", True),
+    (ONE + data(1)[:40], "are left", True),
+    (ONE + b"\0" * 12 + b"\1" * 100, "claims a length of 0", False),
+    (ONE + changed(data(1), 8, struct.pack(">i", 13)), "claims a length of 13", False),
+    (ONE + changed(data(1), 8, struct.pack(">i", 48)), "less than its header", False),
+    (ONE + changed(data(1), 8, struct.pack(">i", -5)), "claims a length of -5", False),
+    (ONE + changed(data(1), 8, struct.pack(">i", 2**31 - 1)), "are left", True),
+    (ONE + changed(data(1), 16, b"\3"), "the format version 3", False),
+    (ONE + changed(data(1), 16, b"\xff"), "the format version -1", False),
+    (ONE + data(0), "the one before it ends at 0", False),
+    (ONE + changed(data(1), 23, struct.pack(">i", -1)), "behind its first", False),
+    (ONE + changed(data(1), 57, struct.pack(">i", -1)), "claims -1 records", False),
+    (ONE + changed(data(1), 0, b"\xff" * 8), "before that of its file", False),
+    (ONE + changed(data(1), 0, b"\x7f" + b"\xff" * 7), None, False),
+    (ONE + changed(data(1, records=2), 0, b"\x7f" + b"\xff" * 7), "which none can have", False),
+    (ONE + control(1, b"\0\0\0", b""), "key of a control record is cut short", False),
+    (ONE + control(1, b"\xff\xff\0\1", b""), "has version -1", False),
+    (ONE + control(1, b"\0\0\0\1", b"\0" * 5), "value of a marker is cut short", False),
+    (ONE + control(1, b"\0\0\0\1", b"\xff" * 6), "a marker has version -1", False),
+    (ONE + changed(end(1), 61, b"\xff" * 8), "cannot be decoded", False),
 )
-def test_what_is_behind_damage_is_not_guessed_at(log: bytes, expected: str | None, cut: bool) -> None:
-    for state, damage in (folded(log), in_columns(log)):
-        assert (damage is None) == (expected is None), damage
-        if damage is not None and expected is not None:
-            assert expected in str(damage) and damage.cut == cut and damage.position == len(ONE)
-            assert state.next_offset == 1 and only(state).start_offset == 0
+
+
+def test_a_walk_ends_at_damage_and_guesses_nothing_behind_it() -> None:
+    with Cases() as cases:
+        for number, (log, expected, cut) in enumerate(DAMAGED):
+            with cases.case(f"{number}: {expected}"):
+                for state, damage in (folded(log), in_columns(log)):
+                    assert (damage is None) == (expected is None), damage
+                    if damage is not None and expected is not None:
+                        assert expected in str(damage) and damage.cut == cut and damage.position == len(ONE)
+                        assert state.next_offset == 1 and only(state).start_offset == 0
 
 
 def test_an_offset_below_the_files_name_is_damage(wording: SnapshotAssertion) -> None:

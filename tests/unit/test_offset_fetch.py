@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
 
 from tests.builders import said
+from tests.cases import Cases
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
 from txnscan.kafka.frames import Body
 from txnscan.kafka.offset_fetch import GroupOffsets, decode, encode, offset_fetch
@@ -124,9 +125,10 @@ def test_an_answer_that_is_damaged_is_an_error_or_read_and_nothing_else(at: int,
         assert damaged != whole.data
 
 
-@pytest.mark.parametrize("size", range(1, 60))
-def test_an_answer_that_is_cut_short_is_an_error(size: int) -> None:
+def test_an_answer_that_is_cut_short_is_an_error() -> None:
     whole = answer(group("g", partition(0, 5), partition(1), partition(2)))
     assert len(whole.data) > 60
-    with pytest.raises(RequestFailed):
-        decode(Body(9, whole.data[:size]))
+    with Cases() as cases:
+        for size in range(1, 60):
+            with cases.case(f"{size} bytes"), pytest.raises(RequestFailed):
+                decode(Body(9, whole.data[:size]))
