@@ -29,6 +29,7 @@ from typer.testing import CliRunner
 
 import txnscan
 from tests.builders import plan, scan, stored
+from tests.cases import Cases
 from tests.process import ROOT, run
 from txnscan.cli import app, base
 from txnscan.cli.ending import errors_in_one_line
@@ -77,173 +78,120 @@ AT = ("--bootstrap-server", "{at}")
 FIND = ("find-hanging", *AT)
 SWEEP = ("sweep", *AT)
 CLUSTER = ("simulate", "--cluster")
-NO_ADDRESS = "is not host:port (an IPv6 address stands in brackets)"
-NO_DURATION = "is not a duration; write a number above 0 with a unit, such as 20m"
-NO_LOCATION = (
-    "is neither a path nor catalog.schema; write ./main.tx-scan for a directory, or main.`tx-scan` for a schema of a "
-    "catalog"
-)
-NO_NUMBER = "'x' is not a whole number"
-NO_MASTER = "is no Spark master; use local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
-NO_STATE = "is no state; use Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort"
-BY_PRODUCER = "--producer-id, --producer-epoch and --coordinator-epoch"
 ABORT = ("abort", *AT, "--topic", "t", "--partition", "0")
-NO_PATTERN = "is not a regular expression: missing ), unterminated subpattern at position 0"
 
-# What stands behind "txnscan: ", whole. Nothing is sent, and the status is 2.
-USAGE = [
-    (("find-hanging",), "missing option '--bootstrap-server'; see txnscan find-hanging --help"),
-    (("find-hanging", "--bootstrap-server", ""), "--bootstrap-server: is empty; give host:port"),
-    (("find-hanging", "--bootstrap-server", "{at},"), f"--bootstrap-server: '' {NO_ADDRESS}"),
-    (("find-hanging", "--bootstrap-server", "localhost"), f"--bootstrap-server: 'localhost' {NO_ADDRESS}"),
-    (("find-hanging", "--bootstrap-server", "a:1:2"), f"--bootstrap-server: 'a:1:2' {NO_ADDRESS}"),
-    (("find-hanging", "--bootstrap-server", "[::1:9092"), f"--bootstrap-server: '[::1:9092' {NO_ADDRESS}"),
-    (("find-hanging", "--bootstrap-server", "a b:1"), f"--bootstrap-server: 'a b:1' {NO_ADDRESS}"),
-    (("find-hanging", "--bootstrap-server", "a:0"), "--bootstrap-server: port 0 is not between 1 and 65535"),
-    (("find-hanging", "--bootstrap-server", "a:65536"), "--bootstrap-server: port 65536 is not between 1 and 65535"),
-    ((*FIND, "--late-after", "15"), f"--late-after: '15' {NO_DURATION}"),
-    ((*FIND, "--late-after", "15x"), f"--late-after: '15x' {NO_DURATION}"),
-    ((*FIND, "--late-after", "0s"), f"--late-after: '0s' {NO_DURATION}"),
-    ((*FIND, "--late-after", "-1m"), f"--late-after: '-1m' {NO_DURATION}"),
-    ((*FIND, "--late-after", "NaN"), f"--late-after: 'NaN' {NO_DURATION}"),
-    ((*FIND, "--late-after", "999999999999d"), f"--late-after: '999999999999d' {NO_DURATION}"),
-    ((*FIND, "--late-after", "\x1b[31m"), f"--late-after: '\\x1b[31m' {NO_DURATION}"),
-    (
-        (*FIND, "--max-transaction-timeout", "0"),
-        "--max-transaction-timeout: 0 is out of range; use 1 to 2147483647 minutes",
-    ),
-    (
-        (*FIND, "--max-transaction-timeout", "99999999999999"),
-        "--max-transaction-timeout: 99999999999999 is out of range; use 1 to 2147483647 minutes",
-    ),
-    (
-        (*FIND, "--max-transaction-timeout", "9", "--late-after", "9m"),
-        "--max-transaction-timeout: is the same as --late-after; give one of them",
-    ),
-    ((*FIND, "--partition", "1"), "--partition: needs --topic to say of which topic"),
-    ((*FIND, "--topic", "t", "--partition", "-1"), "--partition: must be 0 or more"),
-    ((*FIND, "--partition", "x"), f"invalid value for '--partition': {NO_NUMBER}; see txnscan find-hanging --help"),
-    ((*FIND, "--broker-id", "x"), f"invalid value for '--broker-id': {NO_NUMBER}; see txnscan find-hanging --help"),
-    ((*FIND, "--topic", "a/b"), "--topic: 'a/b' is not a legal topic name"),
-    ((*FIND, "--topic", ".."), "--topic: '..' is not a legal topic name"),
-    ((*FIND, "--topic", "a\nb"), "--topic: 'a\\nb' is not a legal topic name"),
-    (
-        (*FIND, "--format", "xml"),
-        "invalid value for '--format': 'xml' is not one of 'table', 'json'; see txnscan find-hanging --help",
-    ),
-    (
-        (*FIND, "--fail-on", "late"),
-        "invalid value for '--fail-on': 'late' is not one of 'hanging', 'incomplete'; see txnscan find-hanging --help",
-    ),
-    ((*FIND, "--abort"), "no such option: --abort (Possible options: --format); see txnscan find-hanging --help"),
-    (
-        (*FIND, "--command-config", ""),
-        "--command-config: is empty; give a client.properties, or leave the option out",
-    ),
-    ((*FIND, "--broker-id", "-1"), "--broker-id: must be 0 or more"),
-    ((*FIND, "--topic", "a\udcff"), "--topic: 'a\\udcff' is not a legal topic name"),
-    ((*FIND, "--topic", "a\x1b[31m"), "--topic: 'a\\x1b[31m' is not a legal topic name"),
-    (("maintain", "--tables", "./t", "--keep", "-1d"), f"--keep: '-1d' {NO_DURATION}"),
-    (
-        ("report", "--tables", "./t", "--out", "/nowhere/x"),
-        "--out: /nowhere/x cannot be written; name a file in a folder that is there",
-    ),
-    (
-        ("views", "--tables", "t"),
-        "--tables: 't' is neither a path nor catalog.schema; write ./t for a directory, or catalog.schema",
-    ),
-    ((*SWEEP, "--topic", "("), f"--topic: '(' {NO_PATTERN}"),
-    ((*SWEEP, "--batch-size", "0"), "--batch-size: 0 is out of range; use 1 to 10000"),
-    ((*SWEEP, "--batch-size", "10001"), "--batch-size: 10001 is out of range; use 1 to 10000"),
-    ((*SWEEP, "--in-flight", "-1"), "--in-flight: -1 is out of range; use 1 to 64"),
-    ((*SWEEP, "--in-flight", "65"), "--in-flight: 65 is out of range; use 1 to 64"),
-    ((*SWEEP, "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
+# The option that is wrong, and a command line with it. Nothing is sent, and the status is 2.
+USAGE: list[tuple[str, tuple[str, ...]]] = [
+    ("--bootstrap-server", ("find-hanging",)),
+    ("--bootstrap-server", ("find-hanging", "--bootstrap-server", "")),
+    ("--bootstrap-server", ("find-hanging", "--bootstrap-server", "{at},")),
+    ("--bootstrap-server", ("find-hanging", "--bootstrap-server", "localhost")),
+    ("--bootstrap-server", ("find-hanging", "--bootstrap-server", "a:1:2")),
+    ("--bootstrap-server", ("find-hanging", "--bootstrap-server", "[::1:9092")),
+    ("--bootstrap-server", ("find-hanging", "--bootstrap-server", "a b:1")),
+    ("--bootstrap-server", ("find-hanging", "--bootstrap-server", "a:0")),
+    ("--bootstrap-server", ("find-hanging", "--bootstrap-server", "a:65536")),
+    ("--late-after", (*FIND, "--late-after", "15")),
+    ("--late-after", (*FIND, "--late-after", "15x")),
+    ("--late-after", (*FIND, "--late-after", "0s")),
+    ("--late-after", (*FIND, "--late-after", "-1m")),
+    ("--late-after", (*FIND, "--late-after", "NaN")),
+    ("--late-after", (*FIND, "--late-after", "999999999999d")),
+    ("--late-after", (*FIND, "--late-after", "\x1b[31m")),
+    ("--max-transaction-timeout", (*FIND, "--max-transaction-timeout", "0")),
+    ("--max-transaction-timeout", (*FIND, "--max-transaction-timeout", "99999999999999")),
+    ("--max-transaction-timeout", (*FIND, "--max-transaction-timeout", "9", "--late-after", "9m")),
+    ("--partition", (*FIND, "--partition", "1")),
+    ("--partition", (*FIND, "--topic", "t", "--partition", "-1")),
+    ("--partition", (*FIND, "--partition", "x")),
+    ("--broker-id", (*FIND, "--broker-id", "x")),
+    ("--topic", (*FIND, "--topic", "a/b")),
+    ("--topic", (*FIND, "--topic", "..")),
+    ("--topic", (*FIND, "--topic", "a\nb")),
+    ("--format", (*FIND, "--format", "xml")),
+    ("--fail-on", (*FIND, "--fail-on", "late")),
+    ("--abort", (*FIND, "--abort")),
+    ("--command-config", (*FIND, "--command-config", "")),
+    ("--broker-id", (*FIND, "--broker-id", "-1")),
+    ("--topic", (*FIND, "--topic", "a\udcff")),
+    ("--topic", (*FIND, "--topic", "a\x1b[31m")),
+    ("--keep", ("maintain", "--tables", "./t", "--keep", "-1d")),
+    ("--out", ("report", "--tables", "./t", "--out", "/nowhere/x")),
+    ("--tables", ("views", "--tables", "t")),
+    ("--topic", (*SWEEP, "--topic", "(")),
+    ("--batch-size", (*SWEEP, "--batch-size", "0")),
+    ("--batch-size", (*SWEEP, "--batch-size", "10001")),
+    ("--in-flight", (*SWEEP, "--in-flight", "-1")),
+    ("--in-flight", (*SWEEP, "--in-flight", "65")),
+    ("--tables", (*SWEEP, "--tables", " ")),
     *(
-        ((*command, "--tables", "main.tx-scan"), f"--tables: 'main.tx-scan' {NO_LOCATION}")
+        ("--tables", (*command, "--tables", "main.tx-scan"))
         for command in (
             *(SWEEP, ("check", *AT), ("show",), ("history",), ("plan", "--out", "plan.json"), ("demo",)),
             ("apply", "plan.json", *AT),
         )
     ),
-    (("show", "--tables", "./t", "--max-age", "15"), f"--max-age: '15' {NO_DURATION}"),
-    (("plan", "--tables", "./t", "--out", "plan.json", "--max-age", "x"), f"--max-age: 'x' {NO_DURATION}"),
-    (("history", "--tables", "./t", "--incident", "x'y"), "--incident: 'x'y' is no id of an incident"),
-    (
-        (*SWEEP, "--engine", "flink"),
-        "invalid value for '--engine': 'flink' is not one of 'spark', 'threads'; see txnscan sweep --help",
-    ),
-    (("show",), "missing option '--tables'; see txnscan show --help"),
-    (("plan", "--tables", "./t"), "missing option '--out'; see txnscan plan --help"),
-    (
-        ("plan", "--tables", "./t", "--out", "/nowhere/plan.json"),
-        "--out: /nowhere/plan.json cannot be written; name a file in a folder that is there",
-    ),
-    (("plan", "--tables", "./t", "--out", "plan.json", "--topic", "("), f"--topic: '(' {NO_PATTERN}"),
-    (
-        ("plan", "--tables", "./t", "--out", "plan.json", "--limit", "0"),
-        "invalid value for '--limit': 0 is not in the range 1<=x<=1000; see txnscan plan --help",
-    ),
-    ((*CLUSTER, "fifty"), "--cluster: 'fifty' is no size; use BROKERSxPARTITIONS, such as 50x100000"),
-    ((*CLUSTER, "0x10"), "--cluster: a cluster has brokers and partitions"),
-    ((*CLUSTER, "3x10", "--open", "11"), "--open: there are 10 partitions"),
-    ((*CLUSTER, "3x10", "--latency-ms", "nan"), "--latency-ms: must be 0 or more"),
-    ((*CLUSTER, "3x10", "--producers", "-1"), "--producers: must be 0 or more"),
-    (("apply", *AT, "--tables", "./t"), "missing argument 'PLAN'; see txnscan apply --help"),
-    (
-        ("apply", "/nowhere/plan.json", *AT, "--tables", "./t"),
-        "PLAN: /nowhere/plan.json cannot be read: No such file or directory",
-    ),
-    (("apply", "x", *AT, "--tables", "./t", "--max-plan-age", "1"), f"--max-plan-age: '1' {NO_DURATION}"),
-    (("check",), "missing option '--bootstrap-server'; see txnscan check --help"),
-    (("check", *AT, "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
-    (
-        ("demo", "--port", "80"),
-        "invalid value for '--port': 80 is not in the range 1024<=x<=65000; see txnscan demo --help",
-    ),
-    (("list", *AT, "--state", "open"), f"--state: 'open' {NO_STATE}"),
-    (("list", *AT, "--producer-id", "-1"), "--producer-id: -1 is no producer id"),
-    (
-        ("list", *AT, "--format", "xml"),
-        "invalid value for '--format': 'xml' is not one of 'table', 'json', 'csv'; see txnscan list --help",
-    ),
-    (("describe", *AT), "missing option '--transactional-id'; see txnscan describe --help"),
-    (("describe", *AT, "--transactional-id", ""), "--transactional-id: is empty; give an id"),
-    (("describe-producers", *AT, "--partition", "0"), "--partition: needs --topic to say of which topic"),
-    (("describe-producers", *AT, "--topic", "a/b"), "--topic: 'a/b' is not a legal topic name"),
-    (("coordinator", *AT), "--transactional-id: give an id, or a group with --group"),
-    (("transaction-log", *AT), "--transactional-id: give an id, or a producer id with --producer-id"),
-    (("transaction-log", *AT, "--producer-id", "-1"), "--producer-id: must be 0 or more"),
-    (("abort", *AT, "--partition", "0"), "missing option '--topic'; see txnscan abort --help"),
-    (ABORT, f"--start-offset: is needed, or {BY_PRODUCER} for old brokers"),
-    (
-        (*ABORT, "--start-offset", "1", "--producer-id", "1"),
-        "--start-offset: says which transaction; leave out --producer-id and the epochs",
-    ),
-    ((*ABORT, "--producer-id", "1"), "--producer-epoch: is needed without --start-offset"),
-    ((*ABORT, "--start-offset", "-1"), "--start-offset: -1 is out of range; use 0 to 9223372036854775807"),
-    (
-        (*ABORT, "--producer-id", "1", "--producer-epoch", "32768", "--coordinator-epoch", "0"),
-        "--producer-epoch: 32768 is out of range; use 0 to 32767",
-    ),
-    ((*ABORT, "--start-offset", "1", "--force", " "), "--force: is empty; say why, for the journal"),
-    ((*ABORT, "--start-offset", "1", "--tables", " "), "--tables: is empty; give a path or catalog.schema"),
-    (("force-terminate", *AT), "missing option '--transactional-id'; see txnscan force-terminate --help"),
-    (("force-terminate", *AT, "--transactional-id", ""), "--transactional-id: is empty; give an id"),
-    (("sweeep",), "no such command 'sweeep'. Did you mean 'sweep'; see txnscan --help"),
+    ("--max-age", ("show", "--tables", "./t", "--max-age", "15")),
+    ("--max-age", ("plan", "--tables", "./t", "--out", "plan.json", "--max-age", "x")),
+    ("--incident", ("history", "--tables", "./t", "--incident", "x'y")),
+    ("--engine", (*SWEEP, "--engine", "flink")),
+    ("--tables", ("show",)),
+    ("--out", ("plan", "--tables", "./t")),
+    ("--out", ("plan", "--tables", "./t", "--out", "/nowhere/plan.json")),
+    ("--topic", ("plan", "--tables", "./t", "--out", "plan.json", "--topic", "(")),
+    ("--limit", ("plan", "--tables", "./t", "--out", "plan.json", "--limit", "0")),
+    ("--cluster", (*CLUSTER, "fifty")),
+    ("--cluster", (*CLUSTER, "0x10")),
+    ("--open", (*CLUSTER, "3x10", "--open", "11")),
+    ("--latency-ms", (*CLUSTER, "3x10", "--latency-ms", "nan")),
+    ("--producers", (*CLUSTER, "3x10", "--producers", "-1")),
+    ("PLAN", ("apply", *AT, "--tables", "./t")),
+    ("PLAN", ("apply", "/nowhere/plan.json", *AT, "--tables", "./t")),
+    ("--max-plan-age", ("apply", "x", *AT, "--tables", "./t", "--max-plan-age", "1")),
+    ("--bootstrap-server", ("check",)),
+    ("--tables", ("check", *AT, "--tables", " ")),
+    ("--port", ("demo", "--port", "80")),
+    ("--state", ("list", *AT, "--state", "open")),
+    ("--producer-id", ("list", *AT, "--producer-id", "-1")),
+    ("--format", ("list", *AT, "--format", "xml")),
+    ("--transactional-id", ("describe", *AT)),
+    ("--transactional-id", ("describe", *AT, "--transactional-id", "")),
+    ("--partition", ("describe-producers", *AT, "--partition", "0")),
+    ("--topic", ("describe-producers", *AT, "--topic", "a/b")),
+    ("--transactional-id", ("coordinator", *AT)),
+    ("--transactional-id", ("transaction-log", *AT)),
+    ("--producer-id", ("transaction-log", *AT, "--producer-id", "-1")),
+    ("--topic", ("abort", *AT, "--partition", "0")),
+    ("--start-offset", ABORT),
+    ("--start-offset", (*ABORT, "--start-offset", "1", "--producer-id", "1")),
+    ("--producer-epoch", (*ABORT, "--producer-id", "1")),
+    ("--start-offset", (*ABORT, "--start-offset", "-1")),
+    ("--producer-epoch", (*ABORT, "--producer-id", "1", "--producer-epoch", "32768", "--coordinator-epoch", "0")),
+    ("--force", (*ABORT, "--start-offset", "1", "--force", " ")),
+    ("--tables", (*ABORT, "--start-offset", "1", "--tables", " ")),
+    ("--transactional-id", ("force-terminate", *AT)),
+    ("--transactional-id", ("force-terminate", *AT, "--transactional-id", "")),
+    ("sweeep", ("sweeep",)),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "says"), USAGE, ids=[" ".join(arguments) for arguments, _ in USAGE])
 def test_a_wrong_option_is_named_in_one_sentence_and_exits_with_2_before_anything_is_sent(
-    listener: Listener, arguments: tuple[str, ...], says: str
+    listener: Listener, wording: SnapshotAssertion
 ) -> None:
-    ran = CliRunner().invoke(app, [word.format(at=listener.address) for word in arguments])
-    assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"txnscan: {says}\n")
-    assert listener.connections == 0
+    sentences = {}
+    with Cases() as cases:
+        for option, arguments in USAGE:
+            with cases.case(ascii(" ".join(arguments))[1:-1]) as name:
+                ran = CliRunner().invoke(app, [word.format(at=listener.address) for word in arguments])
+                sentence = ran.stderr.removeprefix("txnscan: ").removesuffix("\n")
+                assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"txnscan: {sentence}\n")
+                assert option in sentence and "\n" not in sentence
+                assert listener.connections == 0
+                sentences[name] = sentence.replace(listener.address, "<address>")
+    assert sentences == wording
 
 
 MADE = plan(stored(), stored(incident_id="incident-2", partition=1, reason="live_epoch"))
-EXPIRED = "old, and at most 1 h is allowed; sweep and plan again"
 
 
 def made() -> str:
@@ -259,27 +207,40 @@ def edited() -> str:
     return fresh().replace("ABORT", "COMMIT")
 
 
-# A plan, more words, the status and what is said; nothing is sent and Spark does not start.
-REFUSED: list[tuple[Callable[[], str], tuple[str, ...], int, str]] = [
-    (lambda: "nothing", (), 6, "plan: the file is not JSON; make one with `txnscan plan --out`"),
-    (lambda: "{}", (), 6, "plan: the file is not a plan of txnscan; make one with `txnscan plan --out`"),
-    (made, (), 6, EXPIRED),
-    (edited, (), 6, "plan: it was edited since it was made, or cut short; plan again"),
-    (fresh, ("--only", "p-9"), 2, "--only: 'p-9' is not among the markers of the plan: p-0"),
-    (fresh, ("--only", "p-1"), 2, "--only: the plan refuses p-1 (live_owner): "),
-]
+# A plan, more words, and the status. Nothing is sent, and Spark does not start.
+REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...], int]] = {
+    "prose": (lambda: "nothing", (), 6),
+    "another object": (lambda: "{}", (), 6),
+    "expired": (made, (), 6),
+    "edited": (edited, (), 6),
+    "--only of another partition": (fresh, ("--only", "p-9"), 2),
+    "--only of a refused one": (fresh, ("--only", "p-1"), 2),
+}
 
 
-@pytest.mark.parametrize(("text", "more", "status", "says"), REFUSED)
 def test_a_plan_that_is_not_to_be_done_is_refused_before_anything_starts(
-    listener: Listener, tmp_path: Path, text: Callable[[], str], more: tuple[str, ...], status: int, says: str
+    listener: Listener, tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
-    (tmp_path / "plan.json").write_text(text())
-    words = ["apply", str(tmp_path / "plan.json"), "--bootstrap-server", listener.address, "--tables", "./t", *more]
-    ran = CliRunner().invoke(app, words)
-    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (status, "", 1)
-    assert ran.stderr.startswith("txnscan: ") and says in ran.stderr
-    assert listener.connections == 0
+    sentences = {}
+    with Cases() as cases:
+        for why, (text, more, status) in REFUSED.items():
+            with cases.case(why) as name:
+                (tmp_path / "plan.json").write_text(text())
+                words = [
+                    "apply",
+                    str(tmp_path / "plan.json"),
+                    "--bootstrap-server",
+                    listener.address,
+                    "--tables",
+                    "./t",
+                    *more,
+                ]
+                ran = CliRunner().invoke(app, words)
+                assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (status, "", 1)
+                assert ran.stderr.startswith("txnscan: --only: " if more else "txnscan: ")
+                assert listener.connections == 0
+                sentences[name] = re.sub(r"\d+ d \d+ h", "<age>", ran.stderr)
+    assert sentences == wording
 
 
 def test_another_apply_is_a_status_of_its_own() -> None:
@@ -289,107 +250,75 @@ def test_another_apply_is_a_status_of_its_own() -> None:
 
 
 LOGIN = "sasl.mechanism=PLAIN\nsasl.jaas.config=hunter2\n"
-# What stands behind "--command-config: <file>", whole. The secret in a file is hunter2.
-PROPERTIES = [
-    (None, " does not exist"),
-    ("", " holds no settings; leave the option out to connect without any"),
-    ("\ufeff", " holds no settings; leave the option out to connect without any"),
-    (b"\xff\xfes\x00", " cannot be read: it is not UTF-8 text"),
-    (
-        "security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n",
-        ": sasl.kerberos.service.name is needed for GSSAPI, which is the mechanism where none is set",
-    ),
-    ("security.protocol=TLS\n", ": security.protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-    ("ssl.provider=hunter2\n", ": ssl.provider is not supported; remove it or connect another way"),
-    (
-        "security.protocol=SSL\nssl.truststore.location=/x.jks\n",
-        ": ssl.truststore.location names a file that cannot be read",
-    ),
-    (
-        f"security.protocol=SASL_PLAINTEXT\n{LOGIN}",
-        ': sasl.jaas.config must read: <login module> required username="..." password="...";',
-    ),
-    (LOGIN, ": sasl.jaas.config has no effect with security.protocol=PLAINTEXT; set security.protocol"),
-    # Mistyped, and so without effect in Kafka's own clients.
-    (
-        "securty.protocol=SSL\n",
-        ": securty.protocol is no setting of Kafka's clients; did you mean security.protocol?",
-    ),
-    (
-        "security_protocol=SSL\n",
-        ": security_protocol is no setting of Kafka's clients; did you mean security.protocol?",
-    ),
-    (
-        "admin.security.protocol=SSL\n",
-        ": admin.security.protocol is no setting of Kafka's clients; did you mean security.protocol?",
-    ),
-    (
-        "sasl.jaas.confg=hunter2\n",
-        ": sasl.jaas.confg is no setting of Kafka's clients; did you mean sasl.jaas.config?",
-    ),
-    ("request.timeout=1\n", ": request.timeout is no setting of Kafka's clients; did you mean request.timeout.ms?"),
-    # A byte-order mark before a setting that is refused for what it says: it was read.
-    (
-        "\ufeffsecurity.protocol=TLS\n",
-        ": security.protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
-    ),
-    (
-        "a=1\nx\ufeffsecurity.protocol=SSL",
-        ": x\\ufeffsecurity.protocol is no setting of Kafka's clients; did you mean security.protocol?",
-    ),
-    (
-        "config.providers=file\nconfig.providers.file.class=x\n",
-        ": config.providers.file.class must be one of org.apache.kafka.common.config.provider.EnvVarConfigProvider, "
-        "org.apache.kafka.common.config.provider.FileConfigProvider, "
-        "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
-    ),
+# The setting that the complaint begins with, and the file. The secret in a file is hunter2.
+PROPERTIES: list[tuple[str, str | bytes | None]] = [
+    ("", None),
+    ("", ""),
+    ("", "\ufeff"),
+    ("", b"\xff\xfes\x00"),
+    ("sasl.kerberos.service.name", "security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n"),
+    ("security.protocol", "security.protocol=TLS\n"),
+    ("ssl.provider", "ssl.provider=hunter2\n"),
+    ("ssl.truststore.location", "security.protocol=SSL\nssl.truststore.location=/x.jks\n"),
+    ("sasl.jaas.config", f"security.protocol=SASL_PLAINTEXT\n{LOGIN}"),
+    ("sasl.jaas.config", LOGIN),
+    ("securty.protocol", "securty.protocol=SSL\n"),
+    ("security_protocol", "security_protocol=SSL\n"),
+    ("admin.security.protocol", "admin.security.protocol=SSL\n"),
+    ("sasl.jaas.confg", "sasl.jaas.confg=hunter2\n"),
+    ("request.timeout", "request.timeout=1\n"),
+    ("security.protocol", "\ufeffsecurity.protocol=TLS\n"),
+    ("x\\ufeffsecurity.protocol", "a=1\nx\ufeffsecurity.protocol=SSL"),
+    ("config.providers.file.class", "config.providers=file\nconfig.providers.file.class=x\n"),
 ]
 
 
-@pytest.mark.parametrize(("text", "says"), PROPERTIES, ids=[says for _, says in PROPERTIES])
 def test_a_wrong_client_properties_names_the_key_and_never_the_value(
-    listener: Listener, tmp_path: Path, text: str | bytes | None, says: str
+    listener: Listener, tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
-    path = tmp_path / "client.properties"
-    if text is not None:
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    ran = CliRunner().invoke(app, [*FIND[:1], "--bootstrap-server", listener.address, "--command-config", str(path)])
-    assert (ran.exit_code, ran.stdout, ran.stderr) == (2, "", f"txnscan: --command-config: {path}{says}\n")
-    assert listener.connections == 0
+    sentences = {}
+    with Cases() as cases:
+        for number, (key, text) in enumerate(PROPERTIES):
+            with cases.case(f"{number}: {key}") as name:
+                path = tmp_path / f"{number}.properties"
+                if text is not None:
+                    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+                ran = CliRunner().invoke(
+                    app, [*FIND[:1], "--bootstrap-server", listener.address, "--command-config", str(path)]
+                )
+                begins, _, sentence = ran.stderr.partition(str(path))
+                assert (ran.exit_code, ran.stdout, begins) == (2, "", "txnscan: --command-config: ")
+                assert sentence.startswith(f": {key} " if key else " ") and sentence.count("\n") == 1
+                assert "hunter2" not in ran.stderr
+                assert listener.connections == 0
+                sentences[name] = sentence
+    assert sentences == wording
 
 
+# What each warning begins with.
 WARNED = [
     ("acks=all\nmax.poll.records=5\nmetric.reporters=x\n", []),
-    (
-        "schema.registry.url=http://hunter2@x\n",
-        ["schema.registry.url is no setting of Kafka's clients and has no effect"],
-    ),
-    (
-        "acks=all\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\n",
-        [
-            "line 2 is no setting and has no effect (a value that goes on in the next line needs a backslash at the "
-            "end of its line)"
-        ],
-    ),
+    ("schema.registry.url=http://hunter2@x\n", ["schema.registry.url"]),
+    ("acks=all\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\n", ["line 2"]),
 ]
 
 
 @pytest.mark.parametrize(("text", "warnings"), WARNED, ids=["Kafka's own", "foreign", "a line of a key"])
 def test_a_setting_that_kafka_does_not_know_is_a_warning_without_its_value(
-    tmp_path: Path, text: str, warnings: list[str]
+    tmp_path: Path, text: str, warnings: list[str], wording: SnapshotAssertion
 ) -> None:
     path = tmp_path / "client.properties"
     path.write_text(text)
     ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", "127.0.0.1:1", "--command-config", str(path)])
-    said = ran.stderr.splitlines()
-    assert said[:-1] == [f"warning: --command-config: {path}: {warning}" for warning in warnings]
-    assert said[-1].startswith("txnscan: --bootstrap-server: ") and ran.exit_code == 1
+    *said, last = ran.stderr.splitlines()
+    assert last.startswith("txnscan: --bootstrap-server: ") and ran.exit_code == 1
+    told = [line.removeprefix(f"warning: --command-config: {path}: ") for line in said]
+    assert all(line.startswith(f"{start} ") for line, start in zip(told, warnings, strict=True))
+    assert "hunter2" not in ran.stderr and "MIIE" not in ran.stderr
+    assert told == wording
 
 
-UNREACHED = [
-    ("127.0.0.1:{closed}", "nothing listens at that port; check host and port, and whether the broker is up"),
-    ("nosuch.invalid:9092", "the name nosuch.invalid does not resolve; check it, and the DNS of this machine"),
-]
+UNREACHED = ["127.0.0.1:{closed}", "nosuch.invalid:9092"]
 
 
 ASKING = [
@@ -408,9 +337,8 @@ def test_every_command_says_that_no_broker_answers_in_one_sentence(command: tupl
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     ran = CliRunner().invoke(app, [*command, "--bootstrap-server", address])
-    said = f"the bootstrap server ({address}) cannot be reached: nothing listens at that port; check host and port, and"
     assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
-    assert ran.stderr.startswith(f"txnscan: --bootstrap-server: {said}")
+    assert ran.stderr.startswith("txnscan: --bootstrap-server: ") and f"({address})" in ran.stderr
 
 
 @pytest.mark.parametrize("command", ASKING, ids=[command[0] for command in ASKING])
@@ -421,13 +349,16 @@ def test_ctrl_c_ends_every_command_at_once_with_one_sentence(command: tuple[str,
         assert interrupted(process) == (130, "", "txnscan: interrupted\n")
 
 
-@pytest.mark.parametrize(("address", "why"), UNREACHED)
-def test_a_bootstrap_server_that_cannot_be_reached_is_one_sentence_and_exits_with_1(address: str, why: str) -> None:
+@pytest.mark.parametrize("address", UNREACHED)
+def test_a_bootstrap_server_that_cannot_be_reached_is_one_sentence_and_exits_with_1(
+    address: str, wording: SnapshotAssertion
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = address.format(closed=closed.getsockname()[1])
     ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", address])
-    said = f"txnscan: --bootstrap-server: the bootstrap server ({address}) cannot be reached: {why}\n"
-    assert (ran.exit_code, ran.stdout, ran.stderr) == (1, "", said)
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert ran.stderr.startswith("txnscan: --bootstrap-server: ") and address in ran.stderr
+    assert ran.stderr.replace(address, "<address>") == wording
 
 
 def test_a_port_that_takes_connections_and_answers_nothing_is_called_that(
@@ -595,18 +526,18 @@ def test_why_spark_does_not_start_is_one_sentence_and_not_its_trace(tmp_path: Pa
     assert ran.stderr == wording
 
 
-def test_a_master_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+def test_a_master_that_is_not_there_is_reported_at_once(tmp_path: Path, wording: SnapshotAssertion) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         master = f"spark://127.0.0.1:{closed.getsockname()[1]}"
     ran = run("show", "--tables", str(tmp_path), "--master", master, environment=java_that(tmp_path, "exit 1"))
-    said = f"txnscan: no Spark master answers at {master} ({master[8:]}: connection refused); start it, or name another"
-    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"{said} with --master\n")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.replace(master[8:], "<address>") == wording
 
 
 @pytest.mark.parametrize("variable", ["MASTER", "--master"])
 @pytest.mark.parametrize("master", ["foo", "local[x]", "sc://x:15002", "spark://x"])
 def test_a_master_that_spark_does_not_know_is_a_wrong_option(
-    variable: str, master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variable: str, master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     from txnscan.engine.session import _master
 
@@ -614,7 +545,8 @@ def test_a_master_that_spark_does_not_know_is_a_wrong_option(
         monkeypatch.setenv("MASTER", master)
     with pytest.raises(ConfigError) as error:
         _master(None if variable == "MASTER" else master)
-    assert str(error.value) == f"{variable}: '{master}' {NO_MASTER}"
+    assert str(error.value).startswith(f"{variable}: '{master}' ")
+    assert str(error.value) == wording
 
 
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -724,20 +656,23 @@ def test_what_the_jvm_always_says_is_not_passed_on_and_what_matters_is() -> None
 COMMANDS = sorted(name for name, one in get_command(app).commands.items() if not one.hidden)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_shows_no_types_of_python_and_ends_with_examples_that_are_understood(command: str) -> None:
-    ran = CliRunner().invoke(app, [command, "-h"], env={"COLUMNS": "80"})
-    assert (
-        ran.exit_code == 0 and ran.stdout == CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
-    )
-    assert not re.search(r"<(list|int|str|float|path|bool)|\{|\}", ran.stdout)
-    # Nothing is cut short; in the usage it says that there may be several.
-    assert not re.search(r"\.\.\.$", ran.stdout.partition("\n")[2], re.M)
-    shown = re.findall(r"^ +(?:MASTER=\S+ )?txnscan (\S.*)$", ran.stdout.partition("Examples:")[2], re.M)
-    assert shown
-    for line in shown:
-        name, *words = shlex.split(line)
-        get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined]
+def test_help_shows_no_types_of_python_and_ends_with_examples_that_are_understood() -> None:
+    with Cases() as cases:
+        for command in COMMANDS:
+            with cases.case(command):
+                ran = CliRunner().invoke(app, [command, "-h"], env={"COLUMNS": "80"})
+                assert (
+                    ran.exit_code == 0
+                    and ran.stdout == CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
+                )
+                assert not re.search(r"<(list|int|str|float|path|bool)|\{|\}", ran.stdout)
+                # Nothing is cut short; in the usage it says that there may be several.
+                assert not re.search(r"\.\.\.$", ran.stdout.partition("\n")[2], re.M)
+                shown = re.findall(r"^ +(?:MASTER=\S+ )?txnscan (\S.*)$", ran.stdout.partition("Examples:")[2], re.M)
+                assert shown
+                for line in shown:
+                    name, *words = shlex.split(line)
+                    get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined]
 
 
 def test_the_list_of_commands_has_each_summary_whole() -> None:
