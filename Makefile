@@ -1,20 +1,23 @@
-# make setup | demo | test | test-unit | check | prove | bench | lock | clean; each says what it needs when something is missing.
+# `make help` lists the targets; each names what is missing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# How many processes run tests. On two cores 2 took 792 s for all, 3 took 874: they get in each other's way.
+# How many processes run tests. On two cores more of them get in each other's way.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit wording lint types check prove mutants bench lock clean
+.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove mutants bench lock clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
 	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
-	@echo "make test         the whole test suite, and its slowest tests (ARGS=... passes options on)"
-	@echo "make test-unit    the part of it that needs neither brokers nor Spark: a minute"
+	@echo "make test         the tests, in five minutes (ARGS=... passes options on)"
+	@echo "make test-all     the slow tests alone: faults, old brokers, Spark clusters, notebooks; twenty minutes"
+	@echo "make test-unit    the tests that need neither brokers nor Spark, in a minute"
+	@echo "make coverage     the tests of make test, and which lines of txnscan they run"
 	@echo "make wording      renew the sentences that tests compare messages with (tests/__snapshots__)"
+	@echo "make record       record the answers of real brokers anew (tests/golden)"
 	@echo "make check        test, lint and types"
 	@echo "make prove        about two hours: a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
@@ -37,17 +40,28 @@ $(VENV)/.ready: conf/requirements-dev.txt pyproject.toml
 demo: setup
 	@$(BIN)/txnscan demo $(ARGS)
 
-test: setup
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15
 
-# What needs neither brokers nor Spark nor a process of its own.
+test: setup
+	@$(PYTEST) --slow no $(ARGS)
+
+test-all: setup
+	@$(PYTEST) --slow only $(ARGS)
+
 test-unit: setup
-	@$(BIN)/python -m pytest -n $(WORKERS) -q tests/unit $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) -q --slow no tests/unit $(ARGS)
+
+coverage: setup
+	@$(PYTEST) --slow no --cov --cov-report=term:skip-covered $(ARGS)
 
 # Writes anew what tests compare sentences with; the diff shows what changed.
 wording: setup
 	@rm -f tests/__snapshots__/wording.ambr
-	@$(BIN)/python -m pytest -q -m wording --snapshot-update $(ARGS)
+	@$(BIN)/python -m pytest -q -m wording --slow no --snapshot-update $(ARGS)
+
+# Answers of real brokers of three versions, which tests replay; some minutes.
+record: setup
+	@$(BIN)/python -m tests.golden.record $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .

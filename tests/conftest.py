@@ -42,6 +42,12 @@ ROOMS = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test` leaves the slow tests out, and `make test-all` runs them alone. Without the option all tests run."""
+    choices = {"choices": ("all", "no", "only"), "default": "all"}
+    parser.addoption("--slow", help="which of the slow tests (tests/slow.py) to run", **choices)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A shell has what it starts in the background ignore Ctrl-C, and that is handed on; tests send it to children."""
     for room, needs in ROOMS.items():
@@ -79,15 +85,22 @@ _LONG = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test is marked by its folder. The shared brokers come first: their live transactions end after 15 minutes."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks tests, leaves out those of the other tier, and orders the rest.
+
+    The shared brokers come first: their live transactions end after 15 minutes.
+    """
     for item in items:
         item.add_marker(item.path.parent.name)
         if why := slow_reason(item.nodeid):
             item.add_marker(pytest.mark.slow(reason=why))
         if "wording" in item.fixturenames:  # type: ignore[attr-defined]
             item.add_marker("wording")
-    items.sort(key=lambda item: (not _uses_shared(item.path), item.path.stem not in _LONG))
+    wanted = {"all": (True, False), "only": (True,), "no": (False,)}[config.getoption("slow")]
+    of_tier = [item for item in items if (item.get_closest_marker("slow") is not None) in wanted]
+    if len(of_tier) < len(items):
+        config.hook.pytest_deselected(items=sorted({*items} - {*of_tier}, key=lambda item: item.nodeid))
+    items[:] = sorted(of_tier, key=lambda item: (not _uses_shared(item.path), item.path.stem not in _LONG))
 
 
 @pytest.hookimpl(trylast=True)

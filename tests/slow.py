@@ -7,10 +7,12 @@ unless only a slow one can show it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 
-# By the beginning of a test's id: a file, a function, or one of its cases.
+# By the beginning of a test's id: a file, a function, or one of its cases. A star stands for any text.
 SLOW: Mapping[str, str] = MappingProxyType(
     {
         "tests/brokers/test_authorisation.py": "a sweep for each gap in ACLs",
@@ -31,12 +33,26 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_sweep.py::test_sweep_and_show_print_the_same_object[spark]": "a Spark session of its own",
         "tests/brokers/test_undelivered.py": "stops a broker",
         "tests/brokers/test_wire_real.py": "records the answers of real brokers again",
+        "tests/commands/test_distribution.py::test_an_executor": "executors in processes of their own",
         "tests/commands/test_wire_cluster.py::test_by_hand": "a wire-level cluster in a process of its own",
         "tests/commands/test_wire_cluster.py::test_kafkas_own_tool": "Kafka's own tool",
+        "tests/spark/test_contract.py::*[spark": "the second store",
+        "tests/spark/test_offline.py": "offline files, read by executors",
+        "tests/spark/test_spark_source.py::test_a_batch": "a sweep as a data source",
+        "tests/spark/test_spark_source.py::test_each_micro_batch": "a stream of sweeps",
+        "tests/spark/test_spark_source.py::test_an_incomplete": "a sweep as a data source",
+        "tests/spark/test_spark_source.py::test_the_error": "a sweep as a data source",
+        "tests/spark/test_stores.py": "both stores in turns",
+        "tests/spark/test_views.py": "every view and query through Spark",
     }
 )
 
 
 def slow_reason(nodeid: str) -> str | None:
     """Why this test is slow; None where it is not."""
-    return next((why for beginning, why in SLOW.items() if nodeid.startswith(beginning)), None)
+    return next((why for beginning, why in SLOW.items() if _pattern(beginning).match(nodeid)), None)
+
+
+@cache
+def _pattern(beginning: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, beginning.split("*"))))

@@ -35,6 +35,7 @@ import kafka.net.manager
 import kafka.protocol.admin
 import kafka.protocol.consumer  # noqa: F401  what the tests import besides txnscan, once for all children
 import pytest
+import syrupy  # noqa: F401  the same
 
 from tests.prove.mutations import Mutant, mutants_of
 
@@ -249,7 +250,8 @@ def start(target: Target, source: str, took: Path) -> int:
         os.dup2(nothing, 1)
         os.dup2(nothing, 2)
         sys.meta_path.insert(0, Replaced(target.file, source))
-        plain = ("-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider")
+        plugins = ("-p", "no:cacheprovider", "-p", "syrupy", "-p", "tests.wording")
+        plain = ("-x", "-q", "--noconftest", "--assert=plain", *plugins)
         tests = (str(ROOT / "tests" / test) for test in target.tests)
         os._exit(pytest.main([*plain, *tests], plugins=[QuickFirst(took)]))
     os._exit(1)
