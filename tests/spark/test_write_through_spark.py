@@ -9,33 +9,27 @@ from tests.builders import NOW_MS, scan
 from tests.tables.stored import ONGOING, ORPHAN, YOUNG
 from txnscan.model import ScanError
 from txnscan.store.open import open_tables
-from txnscan.store.schema import TABLES
+from txnscan.store.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+WRITTEN = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, FIRST_SEEN, INCIDENTS, SWEEPS)
+
 
 def test_a_sweep_that_spark_writes_is_read_by_both_stores(spark: SparkSession, location: str) -> None:
-    from chispa import assert_df_equality
     from pyspark.sql import functions as F
 
     by_rust, by_spark = open_tables(location, None), open_tables(location, spark)
     by_rust.create()
     by_spark.write(scan(ORPHAN, YOUNG, ONGOING, errors=(ScanError("read", "it's down", 3, "p", 1),), store_all=True))
-    for table in TABLES:
+    counts: list[int] = []
+    for table in WRITTEN:
         read, read_by_rust = ([repr(row) for row in tables.rows(table)] for tables in (by_spark, by_rust))
         assert sorted(read) == sorted(read_by_rust)
-    open_transactions = spark.read.format("delta").load(f"{location}/open_transactions")
-    found = open_transactions.select("start_offset", "verdict", "reason", "late", "candidate")
-    expected = spark.createDataFrame(
-        [
-            (90, "ongoing", "owned", False, False),
-            (100, "hanging", "orphan", True, True),
-            (200, "hanging", "orphan", False, False),
-        ],
-        found.schema,
-    )
-    assert_df_equality(found, expected, ignore_row_order=True, ignore_nullable=True)
+        counts.append(len(read))
+    assert counts == [3, 1, 1, 3, 2, 1]
     started = datetime.fromtimestamp(NOW_MS / 1000, UTC)
-    shown = open_transactions.select(F.date_format("started_at", "yyyy-MM-dd HH:mm:ss"), F.col("sweep_date"))
-    assert {tuple(row) for row in shown.collect()} == {(f"{started:%Y-%m-%d %H:%M:%S}", started.date())}
+    sweeps = spark.read.format("delta").load(f"{location}/sweeps")
+    shown = sweeps.select(F.date_format("started_at", "yyyy-MM-dd HH:mm:ss"), F.col("sweep_date"))
+    assert [tuple(row) for row in shown.collect()] == [(f"{started:%Y-%m-%d %H:%M:%S}", started.date())]

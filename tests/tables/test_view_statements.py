@@ -25,7 +25,7 @@ def test_the_page_of_views_lists_each_view_with_its_meaning() -> None:
 
 def test_the_command_prints_the_statements(tmp_path: Path, wording: SnapshotAssertion) -> None:
     ran = CliRunner().invoke(app, ["views", "--tables", str(tmp_path / "tables")])
-    assert (ran.exit_code, ran.stdout.count("CREATE OR REPLACE TEMPORARY VIEW txnscan_")) == (0, len(VIEWS))
+    assert (ran.exit_code, ran.stdout.count("TEMPORARY VIEW txnscan_")) == (0, len(VIEWS))
     ran = CliRunner().invoke(app, ["views", "--tables", "main.txnscan"])
     assert (ran.exit_code, ran.stdout.count("CREATE OR REPLACE VIEW main.txnscan.")) == (0, len(VIEWS))
     ran = CliRunner().invoke(app, ["views", "--tables", str(tmp_path / "tables"), "--create"])
