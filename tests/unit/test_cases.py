@@ -18,7 +18,7 @@ def test_every_failing_case_is_reported_with_its_name_its_line_and_its_exception
     assert report.startswith("3 of 5 cases failed:\n")
     assert "  number 2\n" in report and "  number 4\n" in report and "  not a number\n" in report
     assert "number 1" not in report and "number 3" not in report
-    assert report.count("assert number % 2 == 1") == 2 and "test_cases.py:" in report
+    assert report.count("assert number %") == 2 and "test_cases.py:" in report
     assert "ValueError: invalid literal" in report
     assert isinstance(failed.value.__cause__, AssertionError), "the first failure, with its whole traceback"
 

@@ -40,7 +40,7 @@ class KafkaCluster:
     listeners: further listeners, security protocol by name, such as {"SASL_SSL": "SASL_SSL"}; their other settings
         (listener.name.sasl_ssl...) are given as properties.
     base_port: the first of a row of ports; otherwise free ones are chosen.
-    version: Kafka's; 3.5 (transactions v1, nothing is verified) and 4.3 are tried.
+    version: Kafka's; 3.5 (transactions v1, nothing is verified), 4.3 and 4.4 are tried.
     jvm_options: of the brokers' JVMs, in the place of the class data archive.
     add_scram: credentials as Kafka's storage tool takes them, "SCRAM-SHA-512=[name=...,password=...]".
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
-from txnscan.demo.jars import OLD_KAFKA_VERSION, java, kafka_jars
+from txnscan.demo.jars import NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION, java, kafka_jars
 from txnscan.demo.node import kafka_archive
 from txnscan.demo.producer import Producer
 from txnscan.engine.java import JavaError
@@ -21,8 +21,8 @@ from txnscan.store.prepare import prepare_spark
 
 
 def main() -> None:
-    """Fetches the jars of Delta, of Kafka and of the old Kafka that tests run too, unless they are in the cache, and
-    archives what JVMs load of the first two.
+    """Fetches the jars of Delta, of Kafka and of the Kafka versions that only tests run, unless they are in the cache,
+    and archives the classes that JVMs load of the first two.
     """
 
     def say(sentence: str) -> None:
@@ -32,7 +32,7 @@ def main() -> None:
         # First, so that a Java that is missing is reported before anything is downloaded.
         java()
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda prepare: prepare(say), (prepare_spark, prepare_kafka, fetch_old_kafka)))
+            list(pool.map(lambda prepare: prepare(say), (prepare_spark, prepare_kafka, fetch_for_tests)))
     except (DemoError, JavaError) as error:
         sys.exit(f"txnscan: {error}")
 
@@ -45,9 +45,10 @@ def prepare_kafka(say: Callable[[str], None]) -> None:
         archive.make(_train)
 
 
-def fetch_old_kafka(say: Callable[[str], None]) -> None:
-    """What tests alone need. Raises DemoError."""
-    kafka_jars(OLD_KAFKA_VERSION, say=say)
+def fetch_for_tests(say: Callable[[str], None]) -> None:
+    """Fetches the Kafka versions that only tests run. Raises DemoError."""
+    for version in (OLD_KAFKA_VERSION, NEXT_KAFKA_VERSION):
+        kafka_jars(version, say=say)
 
 
 def _train(options: Sequence[str]) -> bool:

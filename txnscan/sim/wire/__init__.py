@@ -10,7 +10,7 @@ ids in every state, `__transaction_state` has a history (`state_log.py`), and co
 All that the brokers say follows from the shape by arithmetic (`shape.py`). Answers are put together from bytes and,
 logs apart, kept (`answers.py`, `server.py`), in processes of their own (`cluster.py`, `child.py`), so that a benchmark
 measures the client. txnscan, kafka-python and Kafka's Java tools work against it unchanged.
-`tests/brokers/test_wire_real.py` holds the bytes of its answers against those of real brokers. Apart from markers,
+`tests/unit/test_golden_wire.py` holds its answers to recorded bytes of real brokers. Apart from markers,
 which end the transaction they name, and from the controller, which is another broker in each answer, nothing ever
 changes in it.
 """
