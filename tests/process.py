@@ -30,7 +30,7 @@ def run_to_end(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as `subprocess.run` does, with a deadline that counts ticks (`wait_until`).
 
-    environment: all variables; None is those of this process.
+    environment: all variables. Without it the command inherits the environment.
     """
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
