@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
+from tests.cases import Cases
 from tests.process import ROOT
 
 PACKAGE = ROOT / "txnscan"
@@ -101,10 +103,12 @@ class Import:
         return any(self.module == p or self.module.startswith(f"{p}.") for p in packages)
 
 
+@cache
 def files() -> list[str]:
     return sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 
+@cache
 def parsed(file: str) -> ast.Module:
     return ast.parse((PACKAGE / file).read_text("utf-8"))
 
@@ -124,6 +128,7 @@ def walk(node: ast.AST, file: str, when: str = "start") -> Iterator[Import]:
             yield from walk(child, file, when)
 
 
+@cache
 def imports() -> list[Import]:
     found = [one for file in files() for one in walk(parsed(file), file)]
     assert len(found) > 100 and {"typing", "call", "start"} == {one.when for one in found}, "the walk sees nothing"
@@ -137,36 +142,45 @@ def offenders(*packages: str, allowed: tuple[str, ...], unless: tuple[str, ...] 
     ]
 
 
-@pytest.mark.parametrize("file", [*PURE, "config.py"])
-def test_the_files_that_these_rules_name_are_there(file: str) -> None:
-    assert file in files()
+def test_the_files_that_these_rules_name_are_there() -> None:
+    assert {*PURE, "config.py"} - {*files()} == set()
 
 
-@pytest.mark.parametrize("file", PURE)
-def test_the_pure_part_imports_no_socket_no_clock_no_spark_and_nothing_that_does(file: str) -> None:
+def test_the_pure_part_imports_no_socket_no_clock_no_spark_and_nothing_that_does() -> None:
     outside = (*IMPURE_MODULES, "pyspark", "pyarrow", "kafka", "delta", *(f"txnscan.{home}" for home in IMPURE_HOMES))
-    assert [one for one in walk(parsed(file), file) if one.is_of(*outside)] == []
+    with Cases() as cases:
+        for file in PURE:
+            with cases.case(file):
+                assert [one for one in walk(parsed(file), file) if one.is_of(*outside)] == []
 
 
-@pytest.mark.parametrize("file", PURE)
-def test_the_pure_part_reads_no_clock_and_prints_nothing(file: str) -> None:
-    called = {ast.unparse(node.func) for node in ast.walk(parsed(file)) if isinstance(node, ast.Call)}
-    assert not {name for name in called if name.endswith((".now", ".utcnow", ".today"))}
-    assert not called & {"print", "open", "input"}
+def test_the_pure_part_reads_no_clock_and_prints_nothing() -> None:
+    with Cases() as cases:
+        for file in PURE:
+            with cases.case(file):
+                called = {ast.unparse(node.func) for node in ast.walk(parsed(file)) if isinstance(node, ast.Call)}
+                assert not {name for name in called if name.endswith((".now", ".utcnow", ".today"))}
+                assert not called & {"print", "open", "input"}
 
 
-@pytest.mark.parametrize("file", [*THEORY, "evidence/batches.py", "evidence/observe.py"])
-def test_the_theory_needs_nothing_but_the_standard_library_and_the_model(file: str) -> None:
-    needed = {one.module.split(".")[0] for one in walk(parsed(file), file)} - set(sys.stdlib_module_names)
-    assert needed <= {"txnscan"}
-    ours = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan")}
-    assert {module for module in ours if not module.startswith(("txnscan.model.", "txnscan.judge."))} == set()
+def test_the_theory_needs_nothing_but_the_standard_library_and_the_model() -> None:
+    with Cases() as cases:
+        for file in (*THEORY, "evidence/batches.py", "evidence/observe.py"):
+            with cases.case(file):
+                needed = {one.module.split(".")[0] for one in walk(parsed(file), file)} - set(sys.stdlib_module_names)
+                assert needed <= {"txnscan"}
+                ours = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan")}
+                assert {
+                    module for module in ours if not module.startswith(("txnscan.model.", "txnscan.judge."))
+                } == set()
 
 
-@pytest.mark.parametrize("file", PURE_BUT_FOR_SEND)
-def test_what_is_pure_but_for_send_takes_only_its_type_from_the_client(file: str) -> None:
-    from_client = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan.kafka.client")}
-    assert from_client == {"txnscan.kafka.client.Send"}
+def test_what_is_pure_but_for_send_takes_only_its_type_from_the_client() -> None:
+    with Cases() as cases:
+        for file in PURE_BUT_FOR_SEND:
+            with cases.case(file):
+                from_client = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan.kafka.client")}
+                assert from_client == {"txnscan.kafka.client.Send"}
 
 
 def test_what_reads_gives_failures_as_data_and_does_not_know_who_asks() -> None:
@@ -352,3 +366,41 @@ def test_find_hanging_tells_of_its_options() -> None:
 def test_importing_the_package_loads_neither_the_client_nor_spark() -> None:
     ran = python("-c", "import sys, txnscan; sys.exit(bool({'kafka', 'pyspark', 'pyarrow'} & set(sys.modules)))")
     assert ran.returncode == 0
+
+
+# Folders whose tests compare sentences with the snapshot alone.
+WORDED = ("unit", "search", "commands")
+WORDS_MAX = 5
+
+
+def test_no_assertion_freezes_a_sentence() -> None:
+    """A rewrite of the English is one diff, of `tests/__snapshots__/wording.ambr`."""
+    frozen = [
+        f"{path.relative_to(ROOT)}:{text.lineno}: {text.value}"
+        for folder in WORDED
+        for path in sorted((ROOT / "tests" / folder).glob("*.py"))
+        for text in asserted(ast.parse(path.read_text("utf-8")))
+        if isinstance(text.value, str) and len(text.value.split()) > WORDS_MAX
+    ]
+    assert not frozen, "compare it with the fixture `wording`:\n" + "\n".join(frozen)
+
+
+def asserted(tree: ast.Module) -> Iterator[ast.Constant]:
+    """The constants that assertions and `pytest.raises(match=...)` compare with."""
+    for node in ast.walk(tree):
+        root = node.test if isinstance(node, ast.Assert) else None
+        if isinstance(node, ast.keyword) and node.arg == "match":
+            root = node.value
+        yield from (part for part in ast.walk(root) if isinstance(part, ast.Constant)) if root is not None else ()
+
+
+def test_an_assertion_with_a_sentence_is_found() -> None:
+    source = """
+def test_it():
+    names = "a sentence of six words here"
+    assert names in said, "a reason may be of any length"
+    assert said == "a sentence of six words here" and said
+    with pytest.raises(ValueError, match="one two three four five six"):
+        ...
+"""
+    assert [text.lineno for text in asserted(ast.parse(source))] == [5, 6]

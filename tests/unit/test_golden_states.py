@@ -185,5 +185,5 @@ def test_one_bit_that_is_not_masked_is_a_difference() -> None:
     shapes = only(recorded(KAFKA_VERSION, shape.PART), "cluster")
     # The error code of the cluster's description, and the throttle time.
     (difference,) = shapes_differ(shapes, changed(shapes, "cluster", 60, 5))
-    assert difference.startswith("cluster: another answer of DescribeCluster v2 at broker 1:")
+    assert difference.startswith("cluster: ") and "DescribeCluster v2 at broker 1:" in difference
     assert shapes_differ(shapes, changed(shapes, "cluster", 60, 3)) == []
