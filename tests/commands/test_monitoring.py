@@ -19,6 +19,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from typer.main import get_command
 
+from tests.cases import Cases
 from tests.commands.test_watch import Process
 from tests.debian import program
 from tests.process import ROOT
@@ -234,10 +235,11 @@ def filled_in(expression: str) -> str:
     return expression.replace("$cluster", ".*").replace("$__rate_interval", "1m")
 
 
-@pytest.mark.parametrize(("title", "expression"), QUERIES, ids=[f"{n} {title}" for n, (title, _) in enumerate(QUERIES)])
-def test_each_query_of_the_dashboard_is_answered(prometheus: Prometheus, title: str, expression: str) -> None:
-    found = prometheus.query(filled_in(expression))
-    assert found or title in EMPTY
+def test_each_query_of_the_dashboard_is_answered(prometheus: Prometheus) -> None:
+    with Cases() as cases:
+        for title, expression in QUERIES:
+            with cases.case(title):
+                assert prometheus.query(filled_in(expression)) or title in EMPTY
 
 
 def test_the_dashboards_variable_lists_the_cluster(prometheus: Prometheus) -> None:

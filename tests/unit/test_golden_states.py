@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import txnscan.kafka
+from tests.cases import Cases
 from tests.golden import shape, states, store
 from tests.golden.compare import scripts_differ, shapes_differ
 from tests.golden.mask import CLASSES, Level, Masks
@@ -49,11 +50,11 @@ def settings(kafka: str) -> list[tuple[Script, Setting]]:
 
 
 @pytest.mark.parametrize("kafka", VERSIONS)
-@pytest.mark.parametrize("name", BY_NAME)
-def test_decoders_and_simulator_agree_with_the_recorded_answers(name: str, kafka: str) -> None:
-    for script, setting in settings(kafka):
-        if script.name == name:
-            assert disagreements(script, setting) == []
+def test_decoders_and_simulator_agree_with_the_recorded_answers(kafka: str) -> None:
+    with Cases() as cases:
+        for script, setting in settings(kafka):
+            with cases.case(f"{script.name}, {setting}"):
+                assert disagreements(script, setting) == []
 
 
 def disagreements(script: Script, setting: Setting) -> list[str]:
