@@ -11,7 +11,7 @@ from txnscan.engine.java import Jar, JarSet, JavaError, find_java, jar_directory
 KAFKA_VERSION = "4.3.1"
 # Transactions v1, and before KIP-890: its brokers take transactional data without asking the coordinator.
 OLD_KAFKA_VERSION = "3.5.2"
-# Its answers are recorded (`tests/golden`). Its `kafka-tools` is not published; the tools before it work with its brokers.
+# Its answers are recorded (`tests/golden`). Its `kafka-tools` is not published, and the tools of 4.3.1 work with it.
 NEXT_KAFKA_VERSION = "4.4.0"
 _TOOLS_VERSIONS = {NEXT_KAFKA_VERSION: KAFKA_VERSION}
 _FIRST_MAJOR_WITH_V2 = 4
