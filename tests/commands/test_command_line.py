@@ -653,12 +653,15 @@ def test_what_the_jvm_always_says_is_not_passed_on_and_what_matters_is() -> None
 
 # --- help -------------------------------------------------------------------------------------------------------------
 
-COMMANDS = sorted(name for name, one in get_command(app).commands.items() if not one.hidden)  # type: ignore[attr-defined]
+
+def shown_commands() -> list[str]:
+    return sorted(name for name, one in get_command(app).commands.items() if not one.hidden)  # type: ignore[attr-defined]
 
 
 def test_help_shows_no_types_of_python_and_ends_with_examples_that_are_understood() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
     with Cases() as cases:
-        for command in COMMANDS:
+        for command in shown_commands():
             with cases.case(command):
                 ran = CliRunner().invoke(app, [command, "-h"], env={"COLUMNS": "80"})
                 assert (
@@ -672,10 +675,10 @@ def test_help_shows_no_types_of_python_and_ends_with_examples_that_are_understoo
                 assert shown
                 for line in shown:
                     name, *words = shlex.split(line)
-                    get_command(app).commands[name].make_context(name, words)  # type: ignore[attr-defined]
+                    commands[name].make_context(name, words)
 
 
 def test_the_list_of_commands_has_each_summary_whole() -> None:
     ran = CliRunner().invoke(app, ["-h"], env={"COLUMNS": "80"})
     listed = ran.stdout.partition("Commands:")[2]
-    assert "..." not in listed and all(re.search(rf"^  {name} ", listed, re.M) for name in COMMANDS)
+    assert "..." not in listed and all(re.search(rf"^  {name} ", listed, re.M) for name in shown_commands())

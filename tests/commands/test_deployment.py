@@ -10,17 +10,15 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
-from databricks.bundles.alerts import Alert
-from databricks.bundles.dashboards import Dashboard
-from databricks.bundles.jobs import Job
 from typer.main import get_command
 
+from tests.cases import Cases
 from tests.process import ROOT
 from txnscan.cli import app
 from txnscan.store.views import VIEWS
@@ -28,7 +26,6 @@ from txnscan.watch.clusters import read_clusters
 
 FOLDER = ROOT / "docs" / "deployment"
 KUBERNETES = FOLDER / "kubernetes"
-BUNDLE: dict[str, Any] = yaml.safe_load((FOLDER / "databricks" / "databricks.yml").read_text("utf-8"))
 BOARD: dict[str, Any] = json.loads((FOLDER / "databricks" / "txnscan.lvdash.json").read_text("utf-8"))
 # The oldest that is kept up when this was written; what is in it is in later ones.
 KUBERNETES_VERSION = "1.33"
@@ -36,92 +33,114 @@ KUBERNETES_VERSION = "1.33"
 CUSTOM = {"Kustomization", "ServiceMonitor"}
 
 
-def objects(path: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(path.read_text("utf-8")))
+@cache
+def objects() -> dict[str, dict[str, Any]]:
+    """The objects of Kubernetes, by kind and name."""
+    found = [one for path in sorted(KUBERNETES.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text("utf-8"))]
+    return {f"{one['kind']} {one['metadata']['name']}" if "metadata" in one else one["kind"]: one for one in found}
 
 
-OBJECTS = {
-    f"{one['kind']} {one['metadata']['name']}" if "metadata" in one else one["kind"]: one
-    for path in sorted(KUBERNETES.glob("*.yaml"))
-    for one in objects(path)
-}
-PODS = {
-    name: one["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    if one["kind"] == "CronJob"
-    else one["spec"]["template"]["spec"]
-    for name, one in OBJECTS.items()
-    if one["kind"] in ("CronJob", "Deployment")
-}
+def pods() -> dict[str, dict[str, Any]]:
+    """The pods that they start."""
+    return {
+        name: one["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        if one["kind"] == "CronJob"
+        else one["spec"]["template"]["spec"]
+        for name, one in objects().items()
+        if one["kind"] in ("CronJob", "Deployment")
+    }
+
+
+@cache
+def bundle() -> dict[str, Any]:
+    """The bundle of Databricks."""
+    made: dict[str, Any] = yaml.safe_load((FOLDER / "databricks" / "databricks.yml").read_text("utf-8"))
+    return made
 
 
 # --- Kubernetes
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTS))
-def test_an_object_is_one_by_the_schemas_of_kubernetes(name: str) -> None:
-    one = OBJECTS[name]
-    if one["kind"] in CUSTOM:
-        assert one["apiVersion"] in ("kustomize.config.k8s.io/v1beta1", "monitoring.coreos.com/v1")
-    else:
-        kubernetes_validate.validate(one, KUBERNETES_VERSION, strict=True)
+def test_an_object_is_one_by_the_schemas_of_kubernetes() -> None:
+    import kubernetes_validate
+
+    with Cases() as cases:
+        for name in sorted(objects()):
+            with cases.case(name):
+                one = objects()[name]
+                if one["kind"] in CUSTOM:
+                    assert one["apiVersion"] in ("kustomize.config.k8s.io/v1beta1", "monitoring.coreos.com/v1")
+                else:
+                    kubernetes_validate.validate(one, KUBERNETES_VERSION, strict=True)
 
 
 def test_a_field_that_kubernetes_does_not_know_would_be_found() -> None:
-    spoilt = json.loads(json.dumps(OBJECTS["CronJob txnscan-sweep"]))
+    import kubernetes_validate
+
+    spoilt = json.loads(json.dumps(objects()["CronJob txnscan-sweep"]))
     spoilt["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["comand"] = []
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(spoilt, KUBERNETES_VERSION, strict=True)
 
 
-@pytest.mark.parametrize("name", sorted(PODS))
-def test_a_pod_is_not_root_and_may_do_nothing_that_it_need_not(name: str) -> None:
-    pod = PODS[name]
-    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert pod["automountServiceAccountToken"] is False
-    for container in pod["containers"]:
-        allowed = container["securityContext"]
-        assert (allowed["allowPrivilegeEscalation"], allowed["readOnlyRootFilesystem"]) == (False, True)
-        assert allowed["capabilities"] == {"drop": ["ALL"]}
-        assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
-        assert "memory" in container["resources"]["limits"]
+def test_a_pod_is_not_root_and_may_do_nothing_that_it_need_not() -> None:
+    with Cases() as cases:
+        for name, pod in pods().items():
+            with cases.case(name):
+                assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+                assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+                assert pod["automountServiceAccountToken"] is False
+                for container in pod["containers"]:
+                    allowed = container["securityContext"]
+                    assert (allowed["allowPrivilegeEscalation"], allowed["readOnlyRootFilesystem"]) == (False, True)
+                    assert allowed["capabilities"] == {"drop": ["ALL"]}
+                    assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+                    assert "memory" in container["resources"]["limits"]
 
 
-@pytest.mark.parametrize("name", sorted(PODS))
-def test_what_a_pod_mounts_is_there(name: str) -> None:
-    kustomization = OBJECTS["Kustomization"]
-    made = {one["name"] for kind in ("configMapGenerator", "secretGenerator") for one in kustomization[kind]}
-    claims = {one["metadata"]["name"] for one in OBJECTS.values() if one["kind"] == "PersistentVolumeClaim"}
-    volumes = {volume["name"]: volume for volume in PODS[name]["volumes"]}
-    for container in PODS[name]["containers"]:
-        assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys()
-    for volume in volumes.values():
-        match volume:
-            case {"persistentVolumeClaim": {"claimName": claim}}:
-                assert claim in claims
-            case {"secret": {"secretName": named}} | {"configMap": {"name": named}}:
-                assert named in made
-            case _:
-                assert volume["emptyDir"] == {}
+def test_what_a_pod_mounts_is_there() -> None:
+    with Cases() as cases:
+        for name, pod in pods().items():
+            with cases.case(name):
+                kustomization = objects()["Kustomization"]
+                made = {
+                    one["name"] for kind in ("configMapGenerator", "secretGenerator") for one in kustomization[kind]
+                }
+                claims = {
+                    one["metadata"]["name"] for one in objects().values() if one["kind"] == "PersistentVolumeClaim"
+                }
+                volumes = {volume["name"]: volume for volume in pod["volumes"]}
+                for container in pod["containers"]:
+                    assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys()
+                for volume in volumes.values():
+                    match volume:
+                        case {"persistentVolumeClaim": {"claimName": claim}}:
+                            assert claim in claims
+                        case {"secret": {"secretName": named}} | {"configMap": {"name": named}}:
+                            assert named in made
+                        case _:
+                            assert volume["emptyDir"] == {}
 
 
 def test_what_is_scraped_is_what_watch_serves() -> None:
-    (container,) = PODS["Deployment txnscan-watch"]["containers"]
+    (container,) = pods()["Deployment txnscan-watch"]["containers"]
     (port,) = container["ports"]
     assert container["args"][container["args"].index("--listen") + 1] == f":{port['containerPort']}"
-    (service_port,) = OBJECTS["Service txnscan-watch"]["spec"]["ports"]
-    (endpoint,) = OBJECTS["ServiceMonitor txnscan-watch"]["spec"]["endpoints"]
+    (service_port,) = objects()["Service txnscan-watch"]["spec"]["ports"]
+    (endpoint,) = objects()["ServiceMonitor txnscan-watch"]["spec"]["endpoints"]
     assert service_port["targetPort"] == port["name"] and endpoint["port"] == service_port["name"]
-    labels = OBJECTS["Service txnscan-watch"]["metadata"]["labels"].items()
-    assert OBJECTS["ServiceMonitor txnscan-watch"]["spec"]["selector"]["matchLabels"].items() <= labels
-    selected = OBJECTS["Service txnscan-watch"]["spec"]["selector"].items()
-    assert selected <= OBJECTS["Deployment txnscan-watch"]["spec"]["template"]["metadata"]["labels"].items()
+    labels = objects()["Service txnscan-watch"]["metadata"]["labels"].items()
+    assert objects()["ServiceMonitor txnscan-watch"]["spec"]["selector"]["matchLabels"].items() <= labels
+    selected = objects()["Service txnscan-watch"]["spec"]["selector"].items()
+    assert selected <= objects()["Deployment txnscan-watch"]["spec"]["template"]["metadata"]["labels"].items()
     probed = {container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "liveness", "readiness")}
     assert probed == {"/healthz", "/readyz"}
 
 
 def test_kustomize_takes_every_file(tmp_path: Path) -> None:
-    kustomization = OBJECTS["Kustomization"]
+    import kubernetes_validate
+
+    kustomization = objects()["Kustomization"]
     files = {path.name for path in KUBERNETES.iterdir()}
     generated = {
         file
@@ -136,7 +155,7 @@ def test_kustomize_takes_every_file(tmp_path: Path) -> None:
     ran = subprocess.run([kubectl, "kustomize", str(KUBERNETES)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     rendered = [one for one in yaml.safe_load_all(ran.stdout) if one["kind"] not in CUSTOM]
-    assert len(rendered) == len(OBJECTS) - len(CUSTOM) + len(generated)
+    assert len(rendered) == len(objects()) - len(CUSTOM) + len(generated)
     for one in rendered:
         kubernetes_validate.validate(one, KUBERNETES_VERSION, strict=True)
 
@@ -154,21 +173,25 @@ def test_the_clusters_of_the_config_map_are_a_file_that_watch_takes(tmp_path: Pa
 
 @pytest.mark.parametrize("kind", ["jobs", "dashboards", "alerts"])
 def test_a_resource_of_the_bundle_is_one_by_databricks_own_types(kind: str) -> None:
+    from databricks.bundles.alerts import Alert
+    from databricks.bundles.dashboards import Dashboard
+    from databricks.bundles.jobs import Job
+
     types: dict[str, Any] = {"jobs": Job, "dashboards": Dashboard, "alerts": Alert}
-    for resource in BUNDLE["resources"][kind].values():
+    for resource in bundle()["resources"][kind].values():
         assert types[kind].from_dict(resource).as_dict() == resource
     with pytest.raises(ValueError, match="nmae"):
         types[kind].from_dict({**resource, "nmae": "x"})
 
 
 def test_the_bundle_names_what_is_there() -> None:
-    text = json.dumps(BUNDLE)
+    text = json.dumps(bundle())
     named = set(re.findall(r"\$\{var\.(\w+)\}", text))
-    assert named == BUNDLE["variables"].keys()
+    assert named == bundle()["variables"].keys()
     assert set(re.findall(r"\$\{(\w+)\.", text)) <= {"var", "workspace"}
-    for dashboard in BUNDLE["resources"]["dashboards"].values():
+    for dashboard in bundle()["resources"]["dashboards"].values():
         assert (FOLDER / "databricks" / dashboard["file_path"]).is_file()
-    for job in BUNDLE["resources"]["jobs"].values():
+    for job in bundle()["resources"]["jobs"].values():
         environments = {one["environment_key"] for one in job["environments"]}
         assert {task["environment_key"] for task in job["tasks"]} <= environments
 
@@ -249,9 +272,9 @@ def test_airflow_never_sweeps_twice_at_once_and_tells_hanging_from_incomplete(ai
 
 def command_lines() -> Iterator[tuple[str, list[str]]]:
     """Every command of txnscan in docs/deployment, by where it stands."""
-    for name, pod in PODS.items():
+    for name, pod in pods().items():
         yield from ((name, container["args"]) for container in pod["containers"])
-    for job in BUNDLE["resources"]["jobs"].values():
+    for job in bundle()["resources"]["jobs"].values():
         for task in job["tasks"]:
             words = task["python_wheel_task"]["parameters"]
             yield f"Databricks {task['task_key']}", [word.replace("${var.catalog}", "main") for word in words]
@@ -269,12 +292,12 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
             yield f"{path.name}", words[1:]
 
 
-@pytest.mark.parametrize(
-    ("where", "words"),
-    [pytest.param(where, words, id=f"{where} {' '.join(words)}") for where, words in command_lines()],
-)
-def test_every_command_line_is_understood(where: str, words: list[str]) -> None:
-    get_command(app).commands[words[0]].make_context(words[0], list(words[1:]))  # type: ignore[attr-defined]
+def test_every_command_line_is_understood() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    with Cases() as cases:
+        for where, words in command_lines():
+            with cases.case(f"{where} {' '.join(words)}"):
+                commands[words[0]].make_context(words[0], list(words[1:]))
 
 
 CRON = FOLDER / "cron" / "txnscan-sweep"

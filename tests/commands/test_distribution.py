@@ -10,7 +10,6 @@ import sys
 
 from tests.process import ROOT
 from txnscan import ScanConfig, find_hanging
-from txnscan.engine.spark import dealt
 from txnscan.engine.threads import lanes
 from txnscan.evidence.batches import plan_wide
 from txnscan.model import Topic
@@ -70,6 +69,8 @@ def test_an_executor_that_is_killed_in_the_middle_of_the_read_loses_nothing() ->
 
 
 def test_a_broker_that_leads_half_of_all_partitions_is_read_by_as_many_tasks_as_its_cap_allows() -> None:
+    from txnscan.engine.spark import dealt
+
     topics: dict[str, list[tuple[int, int, int]]] = {}
     for ordinal in range(SHAPE.partitions):
         name, index = SHAPE.key(ordinal)

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from click import Command
@@ -24,9 +25,13 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 DOCS = "\n".join(page.read_text("utf-8") for page in PAGES)
 # What a person wrote.
 WRITTEN = "\n".join(page.read_text("utf-8") for page in PAGES if page.name != "commands.md")
-TREE: dict[str, Command] = get_command(app).commands  # type: ignore[attr-defined]
-COMMANDS = sorted(TREE)
 SHOWN = [line.strip() for line in DOCS.splitlines() if re.match(r"    (txnscan|MASTER=\S+ \./spark-submit\.sh) ", line)]
+
+
+@cache
+def commands() -> dict[str, Command]:
+    found: dict[str, Command] = get_command(app).commands  # type: ignore[attr-defined]
+    return found
 
 
 def help_of(command: str) -> str:
@@ -36,7 +41,7 @@ def help_of(command: str) -> str:
 def test_every_command_is_in_the_docs_and_the_changelog() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     with Cases() as cases:
-        for command in COMMANDS:
+        for command in sorted(commands()):
             with cases.case(command):
                 assert re.search(rf"`?(txnscan|make) {command}\b", DOCS)
                 assert f"`txnscan {command}`" in changelog
@@ -44,14 +49,14 @@ def test_every_command_is_in_the_docs_and_the_changelog() -> None:
 
 def test_every_option_has_a_help_text() -> None:
     with Cases() as cases:
-        for command in COMMANDS:
-            for parameter in TREE[command].params:
+        for command in sorted(commands()):
+            for parameter in commands()[command].params:
                 with cases.case(f"{command} {parameter.name}"):
                     assert getattr(parameter, "help", None) or parameter.name == "help"
 
 
 def test_every_option_that_the_docs_name_exists() -> None:
-    helps = [help_of(command) for command in COMMANDS]
+    helps = [help_of(command) for command in sorted(commands())]
     with Cases() as cases:
         for option in sorted(set(re.findall(r"`(--[a-z-]+)", DOCS)) - {"--help"}):
             with cases.case(option):
@@ -60,7 +65,7 @@ def test_every_option_that_the_docs_name_exists() -> None:
 
 @pytest.mark.parametrize("option", ["sweep", "find-hanging"])
 def test_the_options_of_the_sweeps_are_explained(option: str) -> None:
-    for parameter in TREE[option].params:
+    for parameter in commands()[option].params:
         assert any(name in WRITTEN for name in parameter.opts) or parameter.name in ("help", "master"), parameter.name
 
 
@@ -71,7 +76,7 @@ def test_every_command_line_that_the_docs_show_is_understood() -> None:
             with cases.case(line):
                 words = line.split()
                 arguments = words[words.index("txnscan") + 1 :] if words[0] == "txnscan" else words[2:]
-                TREE[arguments[0]].make_context(arguments[0], arguments[1:])
+                commands()[arguments[0]].make_context(arguments[0], arguments[1:])
 
 
 def test_there_are_command_lines_in_the_docs_to_test() -> None:

@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.cog.plugins import register_default_plugins
-from grafana_foundation_sdk.models.dashboard import Dashboard
 from typer.main import get_command
 
 from tests.cases import Cases
@@ -126,6 +123,10 @@ def unlike(ours: Any, theirs: Any, at: str = "dashboard") -> Iterator[str]:
 
 
 def through_grafanas_types(dashboard: dict[str, Any]) -> Any:
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
     register_default_plugins()
     return json.loads(json.dumps(Dashboard.from_json(dashboard), cls=JSONEncoder))
 

@@ -17,7 +17,6 @@ from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
 from txnscan.cli import app
 from txnscan.judge.outcome import with_outcome
 from txnscan.model import Judged, ScanError
-from txnscan.report.charts import sweeps_chart
 from txnscan.store.open import open_tables
 from txnscan.store.schema import timestamp
 
@@ -140,6 +139,8 @@ def luminance(colour: str) -> float:
     ("minutes", "ticks"), [(5, r"\d\d:\d\d:\d\d"), (60, r"\d\d:\d\d"), (60 * 24 * 9, r"2023-11-\d\d")]
 )
 def test_the_times_of_the_chart_are_utc_and_fit_how_long_it_is(minutes: int, ticks: str) -> None:
+    from txnscan.report.charts import sweeps_chart
+
     began = timestamp(NOW_MS)
     svg = sweeps_chart(
         [

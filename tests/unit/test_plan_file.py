@@ -155,120 +155,129 @@ def test_the_digest_changes_with_the_order_and_the_number_of_entries() -> None:
 
 TEXT = to_json(EVERY)
 HUGE = int("9" * 4_000)
-BAD_FILES: tuple[tuple[str, str], ...] = (
-    # no plan at all
-    ("empty", ""),
-    ("prose", "nothing is to be done"),
-    ("a byte order mark", f"\ufeff{TEXT}"),
-    ("two of them", TEXT + TEXT),
-    ("a number of too many digits", f'{{"txnscan_plan": {"9" * 5_000}}}'),
-    ("deep nesting", "[" * 100_000),
-    ("deep and closed", "[" * 100_000 + "]" * 100_000),
-    ("deep objects", '{"txnscan_plan":' * 100_000),
-    ("too large", " " * (64 * 1024 * 1024 + 1)),
-    ("null", "null"),
-    ("a list", f"[{TEXT}]"),
-    ("a string", '"txnscan_plan"'),
-    ("a number", "1e999"),
-    ("another object", '{"digest": ""}'),
-    ("a sweep", '{"sweep": {}, "transactions": [], "errors": []}'),
-    # of another format
-    ("a later format", head(txnscan_plan=3)),
-    ("a format that is text", head(txnscan_plan="1")),
-    ("a format that is null", head(txnscan_plan=None)),
-    ("a format that is a list", head(txnscan_plan=[1])),
-    ("a hostile format", head(txnscan_plan="\x1b[2J\n")),
-    # edited
-    ("an epoch", TEXT.replace('"producer_epoch": 3', '"producer_epoch": 4', 1)),
-    ("a marker", TEXT.replace('"ABORT"', '"COMMIT"', 1)),
-    ("a refusal", TEXT.replace('"ongoing, not', '"hanging, not').replace("maybe_committed", "unknown", 1)),
-    ("a time", TEXT.replace(str(NOW_MS), str(NOW_MS + 1))),
-    ("another digest", TEXT.replace(EVERY.digest, "0" * 64)),
-    ("a digest in capitals", TEXT.replace(EVERY.digest, EVERY.digest.upper())),
-    ("no digest", json.dumps({k: v for k, v in json.loads(TEXT).items() if k != "digest"})),
-    ("a digest that is null", json.dumps({**json.loads(TEXT), "digest": None})),
-    ("a digest that is a list", json.dumps({**json.loads(TEXT), "digest": [EVERY.digest]})),
-    ("a field more", json.dumps({**json.loads(TEXT), "note": ""})),
-    ("NaN", '{"txnscan_plan": 2, "actions": NaN, "digest": Infinity}'),
-    # not whole, and the digest right
-    ("no actions", edited(lambda body: body.pop("actions"))),
-    ("no refusals", edited(lambda body: body.pop("refused"))),
-    ("actions that are null", head(actions=None)),
-    ("actions that are an object", head(actions={})),
-    ("warnings that are text", head(warnings="none")),
-    ("a warning that is null", head(warnings=[None])),
-    ("refusals that are text", head(refused="none")),
-    ("an action that is null", head(actions=[None])),
-    ("an action that is a list", head(actions=[[]])),
-    ("a refusal that is text", head(refused=["x"])),
-    ("a field of an action more", action(force=True)),
-    ("a field of a refusal more", edited(lambda b: b["refused"][0].update(x=1))),
-    ("a field of the plan more", head(note="x")),
-    *((f"no {f.name} in an action", without(f.name, "actions")) for f in fields(Action)),
-    *((f"no {f.name} in a refusal", without(f.name, "refused")) for f in fields(Refusal)),
-    *((f"no {f.name} in the plan", without(f.name)) for f in fields(Plan) if f.name not in ("actions", "refused")),
-    # wrong types, and the digest right
-    *(
-        (f"{f.name} that is {value!r}", action(**{f.name: value}))
-        for f in fields(Action)
-        for value in (True, 3.0, [], {}, *(() if "None" in str(f.type) else (None,)))
-    ),
-    *(
-        (f"{name} that is text", action(**{name: "3"}))
-        for name in ("partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset")
-    ),
-    *(
-        (f"{name} that is a number", action(**{name: 3}))
-        for name in ("topic", "marker", "needs", "outcome", "incident_id", "transactional_id")
-    ),
-    ("a planned_at_ms that is true", head(planned_at_ms=True)),
-    ("a planned_at_ms that is NaN", head(planned_at_ms=float("nan"))),
-    ("a cluster that is null", head(cluster_id=None)),
-    ("a refusal without an offset", edited(lambda b: b["refused"][0].update(start_offset=None))),
-    # numbers that Kafka does not have
-    *(
-        (f"{name} {value}", action(**{name: value}))
-        for name, low, high in (
-            ("partition", 0, 2**31 - 1),
-            ("producer_id", 0, 2**63 - 1),
-            ("producer_epoch", 0, 32_767),
-            ("coordinator_epoch", -1, 2**31 - 1),
-            ("start_offset", 0, 2**63 - 1),
-        )
-        for value in (low - 1, high + 1, -HUGE, HUGE)
-    ),
-    # names that no topic has
-    *(
-        (f"topic {name!r}", action(topic=name))
-        for name in ("", ".", "..", "p q", "p\n", "\np", "p/0", "ä", "p\x00", "\ud800", "p" * 250, "p٣")
-    ),
-    # what no guard lets through
-    *((f"reason {reason!r}", action(reason=reason)) for reason in ("live_epoch", "owned", "decided", "", "ORPHAN")),
-    *(
-        (f"{marker} of {outcome!r} with {needs}", action(outcome=outcome, marker=marker, needs=needs))
-        for outcome, right in (
-            ("committed", ("COMMIT", COMPLETE_COMMITS)),
-            ("not_committed", ("ABORT", None)),
-            ("unknown", ("ABORT", ACCEPT_UNKNOWN)),
-            ("maybe_committed", None),
-            ("aborted", None),
-            ("", None),
-        )
-        for marker in ("COMMIT", "ABORT", "abort", "")
-        for needs in (None, COMPLETE_COMMITS, ACCEPT_UNKNOWN, "--force")
-        if (marker, needs) != right
-    ),
-    ("an abort of what may be committed", action(reason="maybe_committed", outcome="unknown", needs=ACCEPT_UNKNOWN)),
-    # the same twice
-    ("an action twice", edited(lambda b: b["actions"].append(b["actions"][0]))),
-    ("another action for the same producer", edited(lambda b: b["actions"][1].update(partition=0, start_offset=200))),
-)
+
+
+def bad_files() -> tuple[tuple[str, str], ...]:
+    return (
+        # no plan at all
+        ("empty", ""),
+        ("prose", "nothing is to be done"),
+        ("a byte order mark", f"\ufeff{TEXT}"),
+        ("two of them", TEXT + TEXT),
+        ("a number of too many digits", f'{{"txnscan_plan": {"9" * 5_000}}}'),
+        ("deep nesting", "[" * 100_000),
+        ("deep and closed", "[" * 100_000 + "]" * 100_000),
+        ("deep objects", '{"txnscan_plan":' * 100_000),
+        ("too large", " " * (64 * 1024 * 1024 + 1)),
+        ("null", "null"),
+        ("a list", f"[{TEXT}]"),
+        ("a string", '"txnscan_plan"'),
+        ("a number", "1e999"),
+        ("another object", '{"digest": ""}'),
+        ("a sweep", '{"sweep": {}, "transactions": [], "errors": []}'),
+        # of another format
+        ("a later format", head(txnscan_plan=3)),
+        ("a format that is text", head(txnscan_plan="1")),
+        ("a format that is null", head(txnscan_plan=None)),
+        ("a format that is a list", head(txnscan_plan=[1])),
+        ("a hostile format", head(txnscan_plan="\x1b[2J\n")),
+        # edited
+        ("an epoch", TEXT.replace('"producer_epoch": 3', '"producer_epoch": 4', 1)),
+        ("a marker", TEXT.replace('"ABORT"', '"COMMIT"', 1)),
+        ("a refusal", TEXT.replace('"ongoing, not', '"hanging, not').replace("maybe_committed", "unknown", 1)),
+        ("a time", TEXT.replace(str(NOW_MS), str(NOW_MS + 1))),
+        ("another digest", TEXT.replace(EVERY.digest, "0" * 64)),
+        ("a digest in capitals", TEXT.replace(EVERY.digest, EVERY.digest.upper())),
+        ("no digest", json.dumps({k: v for k, v in json.loads(TEXT).items() if k != "digest"})),
+        ("a digest that is null", json.dumps({**json.loads(TEXT), "digest": None})),
+        ("a digest that is a list", json.dumps({**json.loads(TEXT), "digest": [EVERY.digest]})),
+        ("a field more", json.dumps({**json.loads(TEXT), "note": ""})),
+        ("NaN", '{"txnscan_plan": 2, "actions": NaN, "digest": Infinity}'),
+        # not whole, and the digest right
+        ("no actions", edited(lambda body: body.pop("actions"))),
+        ("no refusals", edited(lambda body: body.pop("refused"))),
+        ("actions that are null", head(actions=None)),
+        ("actions that are an object", head(actions={})),
+        ("warnings that are text", head(warnings="none")),
+        ("a warning that is null", head(warnings=[None])),
+        ("refusals that are text", head(refused="none")),
+        ("an action that is null", head(actions=[None])),
+        ("an action that is a list", head(actions=[[]])),
+        ("a refusal that is text", head(refused=["x"])),
+        ("a field of an action more", action(force=True)),
+        ("a field of a refusal more", edited(lambda b: b["refused"][0].update(x=1))),
+        ("a field of the plan more", head(note="x")),
+        *((f"no {f.name} in an action", without(f.name, "actions")) for f in fields(Action)),
+        *((f"no {f.name} in a refusal", without(f.name, "refused")) for f in fields(Refusal)),
+        *((f"no {f.name} in the plan", without(f.name)) for f in fields(Plan) if f.name not in ("actions", "refused")),
+        # wrong types, and the digest right
+        *(
+            (f"{f.name} that is {value!r}", action(**{f.name: value}))
+            for f in fields(Action)
+            for value in (True, 3.0, [], {}, *(() if "None" in str(f.type) else (None,)))
+        ),
+        *(
+            (f"{name} that is text", action(**{name: "3"}))
+            for name in ("partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset")
+        ),
+        *(
+            (f"{name} that is a number", action(**{name: 3}))
+            for name in ("topic", "marker", "needs", "outcome", "incident_id", "transactional_id")
+        ),
+        ("a planned_at_ms that is true", head(planned_at_ms=True)),
+        ("a planned_at_ms that is NaN", head(planned_at_ms=float("nan"))),
+        ("a cluster that is null", head(cluster_id=None)),
+        ("a refusal without an offset", edited(lambda b: b["refused"][0].update(start_offset=None))),
+        # numbers that Kafka does not have
+        *(
+            (f"{name} {value}", action(**{name: value}))
+            for name, low, high in (
+                ("partition", 0, 2**31 - 1),
+                ("producer_id", 0, 2**63 - 1),
+                ("producer_epoch", 0, 32_767),
+                ("coordinator_epoch", -1, 2**31 - 1),
+                ("start_offset", 0, 2**63 - 1),
+            )
+            for value in (low - 1, high + 1, -HUGE, HUGE)
+        ),
+        # names that no topic has
+        *(
+            (f"topic {name!r}", action(topic=name))
+            for name in ("", ".", "..", "p q", "p\n", "\np", "p/0", "ä", "p\x00", "\ud800", "p" * 250, "p٣")
+        ),
+        # what no guard lets through
+        *((f"reason {reason!r}", action(reason=reason)) for reason in ("live_epoch", "owned", "decided", "", "ORPHAN")),
+        *(
+            (f"{marker} of {outcome!r} with {needs}", action(outcome=outcome, marker=marker, needs=needs))
+            for outcome, right in (
+                ("committed", ("COMMIT", COMPLETE_COMMITS)),
+                ("not_committed", ("ABORT", None)),
+                ("unknown", ("ABORT", ACCEPT_UNKNOWN)),
+                ("maybe_committed", None),
+                ("aborted", None),
+                ("", None),
+            )
+            for marker in ("COMMIT", "ABORT", "abort", "")
+            for needs in (None, COMPLETE_COMMITS, ACCEPT_UNKNOWN, "--force")
+            if (marker, needs) != right
+        ),
+        (
+            "an abort of what may be committed",
+            action(reason="maybe_committed", outcome="unknown", needs=ACCEPT_UNKNOWN),
+        ),
+        # the same twice
+        ("an action twice", edited(lambda b: b["actions"].append(b["actions"][0]))),
+        (
+            "another action for the same producer",
+            edited(lambda b: b["actions"][1].update(partition=0, start_offset=200)),
+        ),
+    )
 
 
 def test_each_bad_file_is_refused_with_its_reason(wording: SnapshotAssertion) -> None:
     sentences = {}
     with Cases() as cases:
-        for bad, text in BAD_FILES:
+        for bad, text in bad_files():
             with cases.case(ascii(bad)[1:-1].replace(str(HUGE), "HUGE")) as name:
                 with pytest.raises(PlanRefused) as refused:
                     from_json(text)
