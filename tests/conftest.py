@@ -37,7 +37,7 @@ ROOMS = {
     "search": "simulated histories",
     "tables": "Delta tables, without a JVM",
     "commands": "whole commands, without real brokers",
-    "spark": "a Spark session, and tables",
+    "spark": "a Spark session",
     "brokers": "real brokers",
 }
 

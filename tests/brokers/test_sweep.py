@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.brokers.shared import SCENE_TOPICS, Shared
-from tests.process import ROOT, run
+from tests.process import ROOT, run, run_here
 from tests.prove.faults.admin import delete_topic
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo.plant import HealthyTraffic
@@ -186,7 +186,7 @@ def test_what_a_transaction_blocks_is_shown(shared: Shared) -> None:
 
 
 def test_find_hanging_prints_one_json_object_and_exits_with_3_when_candidates_are_there(shared: Shared) -> None:
-    ran = run("find-hanging", *AT_SCENE, *at(shared), "--format", "json", "--fail-on", "hanging")
+    ran = run_here("find-hanging", *AT_SCENE, *at(shared), "--format", "json", "--fail-on", "hanging")
     assert (ran.returncode, ran.stderr) == (3, "")
     found = json.loads(ran.stdout)
     assert set(found) == {"sweep", "transactions", "errors"}
@@ -206,7 +206,7 @@ def test_find_hanging_needs_neither_spark_nor_java(shared: Shared, tmp_path: Pat
 
 def test_find_hanging_takes_the_options_of_kafkas_tool(shared: Shared) -> None:
     options = ("--topic", "invoices", "--partition", "1", "--max-transaction-timeout", "60", "--format", "json")
-    ran = run("find-hanging", *at(shared), *options)
+    ran = run_here("find-hanging", *at(shared), *options)
     found = json.loads(ran.stdout)
     assert [(t["topic"], t["partition"], t["late"]) for t in found["transactions"]] == [("invoices", 1, False)]
     assert found["sweep"]["late_after_ms"] == 3_600_000
@@ -221,13 +221,13 @@ def test_find_hanging_takes_the_options_of_kafkas_tool(shared: Shared) -> None:
     ],
 )
 def test_what_does_not_exist_is_a_usage_error(shared: Shared, options: tuple[str, ...], status: int, says: str) -> None:
-    ran = run("find-hanging", *at(shared), *options)
+    ran = run_here("find-hanging", *at(shared), *options)
     assert (ran.returncode, ran.stdout) == (status, "")
     assert ran.stderr.startswith(says) and ran.stderr.count("\n") == 1
 
 
 def test_a_short_late_after_is_allowed_with_a_warning(shared: Shared) -> None:
-    ran = run("find-hanging", "--topic", "clicks", *at(shared), "--late-after", "1s", "--format", "json")
+    ran = run_here("find-hanging", "--topic", "clicks", *at(shared), "--late-after", "1s", "--format", "json")
     assert ran.returncode == 0
     assert "transaction.max.timeout.ms" in ran.stderr
     json.loads(ran.stdout)
@@ -238,7 +238,7 @@ def test_sweep_and_show_print_the_same_object(shared: Shared, location: str, eng
     """What Spark has written, delta-rs reads."""
     options = ("--tables", location, "--format", "json")
     swept = run("sweep", "--topic", "clicks", *at(shared), "--store-all", *engine, *options)
-    shown = run("show", *options, "--fail-on", "hanging", "--fail-on", "incomplete")
+    shown = run_here("show", *options, "--fail-on", "hanging", "--fail-on", "incomplete")
     assert (swept.returncode, shown.returncode) == (0, 3), swept.stderr + shown.stderr
     assert json.loads(swept.stdout) == json.loads(shown.stdout)
 

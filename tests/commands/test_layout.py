@@ -104,10 +104,12 @@ class Import:
 
 
 @cache
+@cache
 def files() -> list[str]:
     return sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 
+@cache
 @cache
 def parsed(file: str) -> ast.Module:
     return ast.parse((PACKAGE / file).read_text("utf-8"))
@@ -128,6 +130,7 @@ def walk(node: ast.AST, file: str, when: str = "start") -> Iterator[Import]:
             yield from walk(child, file, when)
 
 
+@cache
 @cache
 def imports() -> list[Import]:
     found = [one for file in files() for one in walk(parsed(file), file)]
