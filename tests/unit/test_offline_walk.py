@@ -176,7 +176,7 @@ def test_batches_are_what_kafka_pythons_record_module_says(batches: list[bytes])
 
 
 @given(logs(), st.integers(1, 7))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_columns_say_what_the_walk_says(batches: list[bytes], chunk: int) -> None:
     log = b"".join(batches)
     expected = folded(log)
@@ -189,7 +189,7 @@ def test_columns_say_what_the_walk_says(batches: list[bytes], chunk: int) -> Non
 
 
 @given(logs(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_columns_say_what_the_walk_says_of_damage(batches: list[bytes], draw: st.DataObject) -> None:
     log = bytearray(b"".join(batches))
     for _ in range(draw.draw(st.integers(1, 3)) if log else 0):
