@@ -175,7 +175,7 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
 ]
 
 
-def test_a_wrong_option_is_named_in_one_sentence_and_exits_with_2_before_anything_is_sent(
+def test_a_wrong_option_is_named_with_exit_status_2_and_no_request(
     listener: Listener, wording: SnapshotAssertion
 ) -> None:
     sentences = {}
@@ -361,9 +361,7 @@ def test_a_bootstrap_server_that_cannot_be_reached_is_one_sentence_and_exits_wit
     assert ran.stderr.replace(address, "<address>") == wording
 
 
-def test_a_port_that_takes_connections_and_answers_nothing_is_called_that(
-    tmp_path: Path, wording: SnapshotAssertion
-) -> None:
+def test_a_port_that_accepts_connections_and_never_answers_is_named(tmp_path: Path, wording: SnapshotAssertion) -> None:
     settings = tmp_path / "client.properties"
     settings.write_text("request.timeout.ms=300\nsocket.connection.setup.timeout.ms=300\n")
     with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -397,7 +395,7 @@ def test_a_table_location_that_cannot_be_written_is_one_line_before_anything_is_
     assert "Traceback" not in ran.stderr and listener.connections == 0
 
 
-def test_without_java_a_sweep_says_so_in_one_line(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_without_java_a_sweep_fails_in_one_line(tmp_path: Path, wording: SnapshotAssertion) -> None:
     environment = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
     ran = run("sweep", "--bootstrap-server", "localhost:9092", environment=environment)
     assert (ran.returncode, ran.stdout) == (1, "")
@@ -415,7 +413,7 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("sweep", "--bootstrap-server", "localhost:9092"), ("demo",)])
-def test_without_spark_a_command_says_what_to_install_at_once(
+def test_without_spark_a_command_names_the_extra_to_install(
     tmp_path: Path, command: tuple[str, ...], wording: SnapshotAssertion
 ) -> None:
     (tmp_path / "pyspark.py").write_text("raise ImportError('no pyspark here')")
@@ -468,7 +466,7 @@ def test_a_sweep_says_when_the_other_engine_would_be_quicker(engine: str, partit
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_which_engine_is_quicker_is_told_to_people_and_not_to_schedulers(
+def test_the_quicker_engine_is_named_on_a_terminal_alone(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(base, "_stderr", lambda: Console(stderr=True, force_terminal=terminal))

@@ -1,4 +1,4 @@
-"""What README and CHANGELOG say is there is there, and what is there is said."""
+"""README, docs and CHANGELOG name what exists, and describe all of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from txnscan.store.schema import TABLES
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DOCS = "\n".join(page.read_text("utf-8") for page in PAGES)
-# What a person wrote.
+# Pages that a person wrote.
 WRITTEN = "\n".join(page.read_text("utf-8") for page in PAGES if page.name != "commands.md")
 SHOWN = [line.strip() for line in DOCS.splitlines() if re.match(r"    (txnscan|MASTER=\S+ \./spark-submit\.sh) ", line)]
 
@@ -69,7 +69,7 @@ def test_the_options_of_the_sweeps_are_explained(option: str) -> None:
         assert any(name in WRITTEN for name in parameter.opts) or parameter.name in ("help", "master"), parameter.name
 
 
-def test_every_command_line_that_the_docs_show_is_understood() -> None:
+def test_every_command_line_in_the_docs_parses() -> None:
     """Up to the point of connecting: an option that does not exist, or a wrong value, would exit with 2."""
     with Cases() as cases:
         for line in SHOWN:
@@ -101,12 +101,12 @@ def test_every_verdict_reason_and_table_is_explained() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES_MADE)
-def test_the_pages_of_commands_and_tables_are_what_the_code_says(page: str) -> None:
+def test_the_pages_of_commands_and_tables_are_generated_from_the_code(page: str) -> None:
     """`python -m tests.reference` writes them."""
     assert (ROOT / "docs" / page).read_text("utf-8") == PAGES_MADE[page]()
 
 
-def test_files_that_a_page_points_to_exist() -> None:
+def test_linked_files_and_headings_exist() -> None:
     with Cases() as cases:
         for page in PAGES:
             with cases.case(page.relative_to(ROOT)):

@@ -178,7 +178,7 @@ def test_the_theory_needs_nothing_but_the_standard_library_and_the_model() -> No
                 } == set()
 
 
-def test_what_is_pure_but_for_send_takes_only_its_type_from_the_client() -> None:
+def test_modules_that_only_send_import_only_its_type_from_the_client() -> None:
     with Cases() as cases:
         for file in PURE_BUT_FOR_SEND:
             with cases.case(file):

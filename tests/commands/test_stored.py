@@ -45,7 +45,7 @@ def row(number: int, scope: str = "all", cluster_id: str = "c1") -> dict[str, An
 
 
 ONE, ALL = row(2, "topic=x"), row(1)
-# What the notes name.
+# Words that the notes contain.
 LATER, NARROW, OTHERS = "--sweep-id s2", "topic=x", "--cluster-id"
 CHOICES = [
     ([ALL], "s1", ()),
@@ -69,7 +69,7 @@ def test_the_last_sweep_of_everything_is_chosen_and_others_are_noted(
     assert found.notes == wording
 
 
-def test_where_there_is_none_the_option_is_named(wording: SnapshotAssertion) -> None:
+def test_a_missing_sweep_names_the_option(wording: SnapshotAssertion) -> None:
     with pytest.raises(ConfigError) as error:
         choose([])
     assert str(error.value) == wording
@@ -78,7 +78,7 @@ def test_where_there_is_none_the_option_is_named(wording: SnapshotAssertion) -> 
     assert str(error.value) == wording
 
 
-def test_what_is_older_than_allowed_is_stale_and_says_how_old_it_is(wording: SnapshotAssertion) -> None:
+def test_a_stale_sweep_is_reported_with_its_age(wording: SnapshotAssertion) -> None:
     now_ms = NOW_MS + 60_000 + 20 * MINUTE_MS
     assert stale(ALL, None, now_ms) is stale(ALL, 20 * MINUTE_MS, now_ms) is None
     assert stale(ALL, 15 * MINUTE_MS, now_ms) == wording
@@ -109,14 +109,14 @@ def swept(number: int, *transactions: Judged, **changes: Any) -> Scan:
 
 
 def without_times(text: str) -> str:
-    """What a command printed, without the times and ids that differ from run to run."""
+    """The output of a command without the times and ids that differ from run to run."""
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", "<time>", text)
     return re.sub(r"\b[0-9a-f]{12,}\b", "<id>", re.sub(r"\d{3,} d \d+ h", "<age>", text))
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two sweeps of everything that found one thing, and a later one of a topic where nothing hangs."""
+    """Two sweeps of everything with one hanging transaction, and a later sweep of a topic without any."""
     location = str(tmp_path_factory.mktemp("stored") / "tables")
     tables = open_tables(location, None)
     tables.create()
@@ -153,7 +153,7 @@ def test_a_narrow_sweep_never_stands_for_the_cluster(written: str, wording: Snap
     assert without_times(out) == wording
 
 
-def test_a_narrow_sweep_that_is_named_says_what_it_is_of(written: str, wording: SnapshotAssertion) -> None:
+def test_a_named_narrow_sweep_shows_its_scope(written: str, wording: SnapshotAssertion) -> None:
     status, out, said = invoke("show", "--tables", written, "--sweep-id", "sweep-3", "--fail-on", "incomplete")
     assert (status, said) == (0, "")
     assert out.startswith("Sweep sweep-3 of topic=backfill alone")
@@ -195,9 +195,7 @@ def test_a_plan_is_of_the_last_sweep_of_everything_and_json_is_what_apply_takes(
     assert [action.where for action in made.actions] == ["p-0"]
 
 
-def test_a_plan_of_a_narrow_sweep_says_that_all_else_was_not_looked_at(
-    written: str, tmp_path: Path, wording: SnapshotAssertion
-) -> None:
+def test_a_plan_of_a_narrow_sweep_names_its_scope(written: str, tmp_path: Path, wording: SnapshotAssertion) -> None:
     out = tmp_path / "plan.json"
     status, printed, _ = invoke("plan", "--tables", written, "--out", str(out), "--sweep-id", "sweep-3")
     assert status == 0
@@ -257,7 +255,7 @@ STORED = [((), 1), (("--fail-on", "hanging"), 3), (("--fail-on", "incomplete"), 
 
 @pytest.mark.parametrize("format", ["table", "json"])
 @pytest.mark.parametrize(("fail_on", "expected"), STORED)
-def test_what_was_found_is_printed_whatever_becomes_of_the_tables(
+def test_findings_are_printed_even_if_the_tables_cannot_be_written(
     damaged: Path,
     monkeypatch: pytest.MonkeyPatch,
     format: str,
@@ -278,7 +276,7 @@ def test_what_was_found_is_printed_whatever_becomes_of_the_tables(
     assert said.replace(str(damaged), "<tables>") == wording
 
 
-def test_what_was_found_is_printed_though_ctrl_c_comes_while_it_is_stored(
+def test_findings_are_printed_even_if_ctrl_c_interrupts_storing(
     damaged: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:

@@ -258,7 +258,7 @@ def test_what_a_sweep_left_is_the_history_of_the_next_one() -> None:
     ]
 
 
-def test_the_same_is_said_once_until_it_changes(wording: SnapshotAssertion) -> None:
+def test_an_unchanged_state_is_reported_once(wording: SnapshotAssertion) -> None:
     _, _, _, said = watching(
         scan(), scan(), DOWN, DOWN, scan(), scan(warnings=("for 5 min",)), scan(warnings=("for 6 min",))
     )

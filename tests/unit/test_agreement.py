@@ -150,7 +150,7 @@ def test_a_broker_that_nobody_names_but_that_answers_must_agree_too(cluster: Fak
     assert "disagree" in why_not(agree(cluster))
 
 
-def test_without_any_answer_nothing_is_known(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_no_leader_is_known_without_any_answer(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.unreachable = {1, 2, 3}
     agreement = agree(cluster)
     assert why_not(agreement) == wording

@@ -393,7 +393,7 @@ def test_what_an_earlier_sweep_has_proven_counts_though_the_log_has_lost_it(
 
 
 @pytest.mark.parametrize("planned", [PLAN, UNKNOWN_PLAN, COMMIT_PLAN], ids=["abort", "unknown", "commit"])
-def test_where_the_log_cannot_be_read_nothing_is_sent(planned: Plan, wording: SnapshotAssertion) -> None:
+def test_an_unreadable_log_stops_the_marker(planned: Plan, wording: SnapshotAssertion) -> None:
     outcome = planned.actions[0].outcome
     brokers = FakeBrokers(proof=proof_of("unknown", log_error="broker 2 cannot be reached"))
     (result,) = apply(brokers, FakeJournal(earlier=known(outcome)), of=planned, options=EVERY_OPTION)
@@ -499,7 +499,7 @@ def test_it_waits_until_no_owner_is_in_the_middle_of_a_transaction() -> None:
         assert brokers.calls.count("prove again") == 3
 
 
-def test_an_owner_that_is_never_at_rest_is_left_alone(wording: SnapshotAssertion) -> None:
+def test_a_marker_is_not_sent_while_the_owner_is_busy(wording: SnapshotAssertion) -> None:
     brokers = FakeBrokers(looks=[BUSY])
     (result,) = apply(brokers)
     assert result.status is Status.REFUSED and brokers.written == []
@@ -567,7 +567,7 @@ def test_where_no_answer_came_it_counts_whether_the_request_was_sent(
     assert brokers.calls == calls
 
 
-def test_it_is_said_when_another_transaction_still_holds_the_last_stable_offset(wording: SnapshotAssertion) -> None:
+def test_another_transaction_below_the_high_watermark_is_reported(wording: SnapshotAssertion) -> None:
     (result,) = apply(FakeBrokers(look_=Look(is_open=False, last_stable_offset=102, high_watermark=105)))
     assert result.status == Status.RESOLVED and "from 100 to 102" in result.detail and "105" in result.detail
     assert result.detail == wording
@@ -576,7 +576,7 @@ def test_it_is_said_when_another_transaction_still_holds_the_last_stable_offset(
 THREE = plan(*(stored(incident_id=f"incident-{n}", partition=n) for n in range(3)))
 
 
-def test_a_missing_acl_stops_the_rest_and_says_what_to_grant(wording: SnapshotAssertion) -> None:
+def test_a_missing_acl_stops_the_rest_and_is_named_with_its_grant(wording: SnapshotAssertion) -> None:
     brokers, journal = FakeBrokers(answers=[0, 31, 0]), FakeJournal()
     results = apply(brokers, journal, of=THREE)
     assert statuses(results) == [Status.RESOLVED, Status.FAILED, Status.REFUSED]
@@ -925,7 +925,7 @@ def test_an_apply_is_complete_when_nothing_of_the_plan_is_left_to_do(statuses: t
     assert applied(*(Result(ACTION, Status(status), "") for status in statuses)).complete is complete
 
 
-def test_what_came_of_each_action_is_shown_and_what_was_left_by_an_earlier_apply_before_it(
+def test_the_result_of_each_action_is_shown_after_those_of_earlier_applies(
     wording: SnapshotAssertion,
 ) -> None:
     text = shown(

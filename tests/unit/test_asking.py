@@ -233,7 +233,7 @@ def test_a_coordinator_that_brokers_disagree_on_is_not_named(wording: SnapshotAs
     assert str(said(unknown.failure)) == wording
 
 
-def test_what_some_broker_shows_is_not_called_missing(wording: SnapshotAssertion) -> None:
+def test_a_topic_that_one_broker_shows_is_not_reported_as_missing(wording: SnapshotAssertion) -> None:
     """All brokers have to say that there is no such topic: one that may not show it says that there is."""
     cluster = FakeCluster()
 

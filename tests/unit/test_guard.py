@@ -130,7 +130,7 @@ ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
 )
 
 
-def test_each_refusal_is_by_its_guard_and_says_why(wording: SnapshotAssertion) -> None:
+def test_each_refusal_names_its_guard_and_the_reason(wording: SnapshotAssertion) -> None:
     reasons = {}
     with Cases() as cases:
         for row in (*ORDER, *MORE):
@@ -145,7 +145,7 @@ def test_each_refusal_is_by_its_guard_and_says_why(wording: SnapshotAssertion) -
 @pytest.mark.parametrize(
     ("changes", "limits", "allowed"), [one[1:] for one in ALLOWED], ids=[one[0] for one in ALLOWED]
 )
-def test_what_no_guard_refuses_gets_the_marker_of_its_outcome(
+def test_an_allowed_transaction_gets_the_marker_of_its_outcome(
     changes: dict[str, Any], limits: dict[str, Any], allowed: Allowed
 ) -> None:
     assert guarded_together([stored(**changes)], Limits(**limits)) == [allowed]
@@ -155,7 +155,7 @@ def test_every_guard_has_a_row_and_they_are_asked_in_this_order() -> None:
     assert [row.guard for row in ORDER] == list(guard_names())
 
 
-def test_of_two_reasons_to_refuse_the_first_is_shown() -> None:
+def test_the_first_of_two_refusing_guards_is_reported() -> None:
     with Cases() as cases:
         for first, second in itertools.combinations(ORDER, 2):
             with cases.case(f"{first.guard} before {second.guard}"):
@@ -185,7 +185,7 @@ def test_where_it_is_open_is_named_as_kafka_names_a_partition() -> None:
 _EPOCHS = st.integers(-1, 5)
 _TIMES = st.sampled_from([0, NOW_MS - 61 * MINUTE_MS, NOW_MS - LATE_AFTER_MS, NOW_MS, NOW_MS + MINUTE_MS])
 _DURATIONS = st.sampled_from([-1, 0, MAX_TIMEOUT_MS - 1, MAX_TIMEOUT_MS, LATE_AFTER_MS])
-# Half of what is drawn is as in a transaction that may be resolved, else nearly all would be refused.
+# Half of the drawn fields are as in a resolvable transaction, or nearly all would be refused.
 _ODD: dict[str, st.SearchStrategy[Any]] = {
     "topic": st.sampled_from([OFFSETS, "", "p", "q"]),
     "producer_epoch": _EPOCHS,

@@ -197,7 +197,7 @@ def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about
     assert found.connect_groups == {"workers"}
 
 
-def test_where_another_transaction_stands_before_it_no_group_is_asked_about(wording: SnapshotAssertion) -> None:
+def test_no_group_is_asked_about_behind_another_open_transaction(wording: SnapshotAssertion) -> None:
     behind = judged(second_last_stable_offset=80)
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 80})}})
     found = blocked(cluster, behind)
@@ -206,11 +206,11 @@ def test_where_another_transaction_stands_before_it_no_group_is_asked_about(word
     assert not [one for one in cluster.asked if one[1] == "ListGroups"]
 
 
-def test_where_the_last_stable_offset_is_not_known_nothing_is_said(wording: SnapshotAssertion) -> None:
+def test_an_unknown_last_stable_offset_is_reported(wording: SnapshotAssertion) -> None:
     assert error_of(blocked(FakeGroups({}), judged(second_last_stable_offset=None))) == wording
 
 
-def test_groups_with_members_are_asked_about_first_and_what_was_cut_is_said(
+def test_groups_with_members_come_first_and_truncation_is_reported(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(under_test, "GROUPS_MAX", 2)
@@ -228,7 +228,7 @@ def test_of_many_groups_those_with_the_greatest_lag_are_kept(monkeypatch: pytest
     assert ([group.group for group in found.groups], found.count) == (["far"], 2)
 
 
-def test_of_many_partitions_those_that_block_most_are_asked_about(
+def test_the_largest_blockers_are_asked_about_first(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(under_test, "PARTITIONS_MAX", 1)
@@ -300,7 +300,7 @@ def test_where_the_transaction_cannot_be_read_the_groups_of_its_partition_are_as
     assert "could not be read: TOPIC_AUTHORIZATION_FAILED" in str(error_of(found))
 
 
-def test_a_long_transaction_is_read_up_to_a_bound_which_is_said(
+def test_a_long_transaction_is_read_up_to_a_reported_bound(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(consumer_offsets, "PIECES_MAX", 1)
@@ -321,7 +321,7 @@ def test_a_key_of_another_kind_or_cut_short_is_passed_over(key: bytes) -> None:
     assert offset_key(key) is None
 
 
-def test_a_key_that_is_cut_anywhere_names_nothing() -> None:
+def test_a_truncated_key_names_no_group() -> None:
     with Cases() as cases:
         for size in range(len(key_of("group", "topic", 3))):
             with cases.case(f"{size} bytes"):
@@ -368,7 +368,7 @@ def test_whatever_fails_is_a_reason_and_raises_nothing(broken: str) -> None:
     assert blockage(cluster).warnings(say)
 
 
-def test_of_many_reasons_the_first_ones_are_named(wording: SnapshotAssertion) -> None:
+def test_only_the_first_reasons_are_named(wording: SnapshotAssertion) -> None:
     cluster = FakeGroups({}, brokers=range(1, 9))
     cluster.listing_error = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     (warning,) = blockage(cluster).warnings(say)

@@ -137,7 +137,7 @@ def test_an_owner_that_stayed_or_went_on_elsewhere_has_ended_nothing() -> None:
     assert ended_since(O, said, [AT_REST, record(State.ONGOING, 3, Q), record(State.COMPLETE_COMMIT, 3)]) is None
 
 
-def test_of_what_was_described_and_is_in_the_log_no_more_nobody_knows_what_came_after(
+def test_a_described_transaction_without_its_record_in_the_log_is_undecided(
     wording: SnapshotAssertion,
 ) -> None:
     said = described(State.COMPLETE_ABORT)

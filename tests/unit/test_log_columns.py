@@ -149,7 +149,7 @@ def test_the_key_and_the_producer_id_of_a_written_batch_are_found() -> None:
                 assert peeked(data) == (key, b"" if producer_id is None else producer_id_bytes(producer_id))
 
 
-def test_unwritten_batches_are_odd() -> None:
+def test_batches_that_coordinators_never_write_are_decoded() -> None:
     """It is decoded, whatever is looked for."""
     with Cases() as cases:
         for name, (place, around) in product(ODD, AROUND.items()):

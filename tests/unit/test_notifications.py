@@ -36,7 +36,7 @@ def shaped(name: str, *news: News, key: str | None = "key") -> list[Any]:
     return [json.loads(body) for body in bodies(SHAPES[name], news, key)]
 
 
-def test_a_sentence_says_what_where_and_how_much(wording: SnapshotAssertion) -> None:
+def test_a_sentence_names_the_transaction_the_partition_and_the_records(wording: SnapshotAssertion) -> None:
     assert sentence(OPENED) == wording
     assert sentence(CLOSED) == wording
     with_groups = replace(OPENED, details=replace(DETAILS, groups_blocked=1, blocked_records=1_200))
@@ -192,7 +192,7 @@ def test_what_fails_for_now_is_tried_again(hook: Hook, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 302])
-def test_what_can_never_succeed_is_given_up_at_once_and_said(
+def test_a_refused_notification_is_reported_and_not_sent_again(
     hook: Hook, status: int, wording: SnapshotAssertion
 ) -> None:
     hook.answers = [status]
@@ -250,7 +250,7 @@ def test_a_target_that_does_not_answer_delays_neither_another_nor_who_tells() ->
     notifier.close(5)
 
 
-def test_the_queue_is_bounded_and_what_does_not_fit_is_counted_and_said(
+def test_the_queue_is_bounded_and_dropped_notifications_are_counted(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(module, "QUEUE_MAX", 3)
@@ -270,7 +270,7 @@ def test_the_queue_is_bounded_and_what_does_not_fit_is_counted_and_said(
     notifier.close(0)
 
 
-def test_at_the_end_what_is_left_is_said(wording: SnapshotAssertion) -> None:
+def test_unsent_notifications_are_counted_at_the_end(wording: SnapshotAssertion) -> None:
     gate, under_way = threading.Event(), threading.Event()
 
     def post(target: Target, body: bytes) -> None:

@@ -79,7 +79,7 @@ def test_a_first_offset_below_minus_one_is_none() -> None:
     assert of_snapshot(snapshot_of([ProducerState(1, 0, start_offset=-9)])) == [ProducerState(1, 0)]
 
 
-def test_a_snapshot_that_is_cut_off_anywhere_is_refused() -> None:
+def test_a_truncated_snapshot_is_refused() -> None:
     with Cases() as cases:
         for size in range(len(SNAPSHOT)):
             with cases.case(f"{size} bytes"), pytest.raises(BadFile):

@@ -125,7 +125,7 @@ def test_an_answer_that_is_damaged_is_an_error_or_read_and_nothing_else(at: int,
         assert damaged != whole.data
 
 
-def test_an_answer_that_is_cut_short_is_an_error() -> None:
+def test_a_truncated_answer_is_an_error() -> None:
     whole = answer(group("g", partition(0, 5), partition(1), partition(2)))
     assert len(whole.data) > 60
     with Cases() as cases:

@@ -1297,7 +1297,7 @@ def test_siblings_are_the_other_partitions_of_what_may_be_the_transaction(
     assert told(logged).siblings == siblings
 
 
-def test_the_evidence_is_the_chain_in_words(wording: SnapshotAssertion) -> None:
+def test_the_evidence_describes_the_chain(wording: SnapshotAssertion) -> None:
     found = told([empty(1), *BEFORE, *v2(COMMIT, P), *v2(COMMIT, Q, epoch=4)])
     assert found.evidence == wording
     assert [line.split()[3].rstrip(",") for line in found.evidence] == [

@@ -42,7 +42,7 @@ def digest_of(body: dict[str, Any]) -> str:
 
 
 def edited(edit: Callable[[dict[str, Any]], object], *, of: Plan = EVERY) -> str:
-    """The plan's file after an edit, by somebody who makes the digest right again."""
+    """The plan's file after an edit that also corrects the digest."""
     body = json.loads(to_json(of))
     del body["digest"]
     edit(body)
@@ -411,7 +411,7 @@ def test_a_plan_is_shown_with_each_request_as_it_would_be_sent_and_each_refusal(
 
 
 def in_words(text: str) -> str:
-    """What is shown, without the parts that differ from run to run."""
+    """The shown text without the parts that differ from run to run."""
     return re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?", "<time>", text)
 
 

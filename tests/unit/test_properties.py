@@ -232,7 +232,7 @@ sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms sasl.oauthbearer.jwk
 sasl.oauthbearer.scope.claim.name ssl.something.new"""
 
 
-def test_a_security_setting_that_is_not_supported_is_refused_by_its_name(wording: SnapshotAssertion) -> None:
+def test_an_unsupported_security_setting_is_refused_by_name(wording: SnapshotAssertion) -> None:
     sentences = {}
     with Cases() as cases:
         for key in UNSUPPORTED.split():
@@ -392,7 +392,7 @@ FOREIGN = (
 )
 
 
-def test_settings_of_other_programs_are_not_taken_for_mistyped_ones() -> None:
+def test_settings_of_other_programs_are_not_reported_as_mistyped() -> None:
     with Cases() as cases:
         for key in FOREIGN:
             with cases.case(key):
@@ -400,7 +400,7 @@ def test_settings_of_other_programs_are_not_taken_for_mistyped_ones() -> None:
                 assert connection_settings({key: "x"}) == ConnectionSettings()
 
 
-def test_a_letter_left_out_of_a_security_setting_is_never_passed_over() -> None:
+def test_a_security_setting_with_a_missing_letter_is_refused() -> None:
     with Cases() as cases:
         for known in sorted(name for name in ADMIN if name.startswith(("security.", "ssl.", "sasl."))):
             with cases.case(known):
@@ -673,9 +673,7 @@ def test_gssapi_asks_for_a_ticket_of_the_brokers_service(
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "x required;"}, "must name"),
     ],
 )
-def test_kerberos_settings_that_cannot_be_honoured_are_refused(
-    gssapi: Any, properties: dict[str, str], why: str
-) -> None:
+def test_unusable_kerberos_settings_are_refused(gssapi: Any, properties: dict[str, str], why: str) -> None:
     said = str(refusal_of({**KERBEROS, **properties}))
     assert why in said and SECRET not in said
 

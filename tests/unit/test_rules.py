@@ -553,7 +553,7 @@ def test_every_rule_is_reached_by_some_case() -> None:
     assert reached == set(range(len(RULES)))
 
 
-def test_every_explanation_is_one_line_of_plain_words(wording: SnapshotAssertion) -> None:
+def test_every_explanation_is_one_line(wording: SnapshotAssertion) -> None:
     explanations = {}
     with Cases() as cases:
         for case in CASES:

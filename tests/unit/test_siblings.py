@@ -123,7 +123,7 @@ def test_records_that_are_missing_before_the_high_watermark_are_an_error(
     assert str(error.value) == wording
 
 
-def test_more_than_a_bound_is_not_looked_through_and_is_an_error(
+def test_a_sibling_with_more_data_than_the_bound_is_an_error(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     brokers.cluster.fetch_max_bytes = 1

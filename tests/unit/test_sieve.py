@@ -214,7 +214,7 @@ HELD_WHEN: tuple[tuple[Callable[[FakeCluster], None], set[str], str], ...] = (
 )
 
 
-def test_a_transaction_counts_as_held_exactly_when() -> None:
+def test_a_claim_counts_only_from_the_one_current_coordinator() -> None:
     with Cases() as cases:
         for spoil, expected, why in HELD_WHEN:
             with cases.case(why):

@@ -173,9 +173,7 @@ def test_a_topic_that_a_broker_leaves_out_of_its_answer_may_be_hidden(
     assert described_by(cluster, P) == wording
 
 
-def test_of_several_topics_that_a_broker_hides_the_first_by_name_is_told(
-    cluster: FakeCluster, wording: SnapshotAssertion
-) -> None:
+def test_the_first_of_several_hidden_topics_is_named(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     topics = [f"t{n}" for n in range(9)]
     for topic in topics:
         cluster.lead(topic, [1])

@@ -166,7 +166,7 @@ def test_an_answer_that_may_come_before_authorisation_shows_nothing(
     assert look(cluster) == wording
 
 
-def test_what_is_unknown_of_several_classes_is_told_in_order(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_several_unknown_classes_are_reported_in_order(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.rules[1] = [rule(name) for name in "gcaebfd"]
     cluster.probe_codes[1, 0] = -1
     assert look(cluster) == wording
