@@ -12,6 +12,17 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
+# Worlds with so many histories that `make test` takes histories of theirs at random alone.
+LARGE_WORLDS = (
+    "a partition that moves, 8",
+    "a coordinator that moves, 4_0",
+    "a coordinator that moves, 8",
+    "a coordinator that was cut off, 17",
+    "a partition offline while its transaction ends, 4",
+    "brokers that crash and hang, 4",
+    "a fence that is not written, 9",
+)
+
 # By the beginning of a test's id: a file, a function, or one of its cases. A star stands for any text.
 SLOW: Mapping[str, str] = MappingProxyType(
     {
@@ -45,6 +56,12 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/commands/test_s3.py::test_two_processes": "two processes that race for a minute",
         "tests/commands/test_wire_cluster.py::test_by_hand": "a wire-level cluster in a process of its own",
         "tests/commands/test_wire_cluster.py::test_kafkas_own_tool": "Kafka's own tool",
+        **{
+            f"tests/search/test_histories.py::test_no_history_of_a_small_world*[{world}]": "every history of the world"
+            for world in LARGE_WORLDS
+        },
+        "tests/search/test_obligations.py::test_with_every*[leader": "a search of twenty seconds",
+        "tests/search/test_obligations.py::test_with_every*[coverage": "a search of ten seconds",
         "tests/spark/test_contract.py::*[spark": "the second store",
         "tests/spark/test_offline.py": "offline files, read by executors",
         "tests/spark/test_spark_source.py::test_a_batch": "a sweep as a data source",
