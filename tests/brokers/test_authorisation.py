@@ -127,7 +127,7 @@ class Locked:
         arguments = ["--bootstrap-server", self.cluster.bootstrap_servers, "--force", *shlex.split(command)]
         tool = "org.apache.kafka.tools.AclCommand"
         line = java_command(java(), self.cluster.jars, self.directory, tool, arguments, log_level="WARN")
-        ran = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 

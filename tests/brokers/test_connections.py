@@ -232,7 +232,7 @@ def test_jobs_of_other_processes_cannot_see_the_secret(secured: Secured) -> None
 
 def keytool(*words: str) -> None:
     tool = find_java().with_name("keytool")
-    subprocess.run([str(tool), *words], check=True, capture_output=True, timeout=60)
+    subprocess.run([str(tool), *words], check=True, capture_output=True, timeout=600)
 
 
 @pytest.mark.parametrize(("kind", "key_password"), [("PKCS12", None), ("JKS", None), ("JKS", "of-the-key-alone")])

@@ -99,7 +99,7 @@ class Standalone:
             env=environment | variables,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
 
@@ -199,7 +199,7 @@ def test_a_session_of_spark_connect_is_given_it_too(shared: Shared, tmp_path: Pa
         [sys.executable, "-c", CONNECT, str(ROOT), shared.bootstrap_servers, str(tmp_path / "tables"), str(port),
          *SCENE_TOPICS],
         cwd=tmp_path, env={**environment, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": HOST},
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     answer = json.loads(ran.stdout.splitlines()[-1])

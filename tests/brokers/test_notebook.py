@@ -41,7 +41,7 @@ def executed(shared: Shared, location: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     notebook = read(ROOT / "notebooks" / "quickstart.ipynb")
-    return NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(ROOT)}}).execute()
+    return NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(ROOT)}}).execute()
 
 
 def shown(notebook: nbformat.NotebookNode, source: str) -> str:

@@ -462,7 +462,7 @@ def dumped(left: Left, found: Read) -> dict[str, list[str]]:
         log_level="WARN",
         to="SYSTEM_ERR",
     )
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
     by_file: dict[str, list[str]] = defaultdict(list)
     for line in ran.stdout.splitlines():
         if line.startswith("Dumping "):

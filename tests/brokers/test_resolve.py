@@ -238,7 +238,7 @@ def test_an_apply_that_was_killed_is_settled_by_the_next_which_sends_no_second_m
     (tmp_path / "plan.json").write_text(to_json(plan))
     arguments = (world.config.bootstrap_servers, tables, str(tmp_path / "plan.json"), step)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    killed = subprocess.run([sys.executable, "-c", KILL, *arguments], env=environment, check=False, timeout=300)
+    killed = subprocess.run([sys.executable, "-c", KILL, *arguments], env=environment, check=False, timeout=900)
     assert killed.returncode == -signal.SIGKILL
     next_one = applied(world, plan, execute=True, options=EVERY_OPTION)
     assert [result.status for result in next_one.settled] == [settled]
@@ -256,11 +256,11 @@ def test_of_two_applies_at_once_one_waits_for_nobody_and_the_other_says_so(world
     def first() -> None:
         with Lock(tables, world.plan.cluster_id):
             inside.set()
-            leave.wait(60)
+            leave.wait(600)
 
     holder = threading.Thread(target=first)
     holder.start()
-    assert inside.wait(60)
+    assert inside.wait(600)
     with pytest.raises(ApplyRunning, match="another apply is under way"):
         applied(world, world.planned("raced"), execute=True, options=EVERY_OPTION)
     leave.set()
@@ -276,14 +276,14 @@ def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(world: World) ->
     said: list[str] = []
 
     def take() -> None:
-        ready.wait(60)
+        ready.wait(600)
         try:
             with Lock(tables, "a cluster of its own"):
                 said.append("got it")
-                done.wait(60)
+                done.wait(600)
         except ApplyRunning:
             said.append("refused")
-            done.wait(60)
+            done.wait(600)
 
     threads = [threading.Thread(target=take) for _ in range(2)]
     for thread in threads:

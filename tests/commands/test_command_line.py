@@ -484,7 +484,7 @@ def shell(typed: str, **variables: str) -> subprocess.CompletedProcess[str]:
     script = f'set -o pipefail; txnscan() {{ "{sys.executable}" -m txnscan "$@"; }}; {typed}'
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, timeout=120, env=environment, check=False
+        ["bash", "-c", script], capture_output=True, text=True, timeout=600, env=environment, check=False
     )
 
 
@@ -549,7 +549,7 @@ def test_a_master_that_spark_does_not_know_is_a_wrong_option(
 
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=600)
     return process.returncode, stdout, stderr
 
 

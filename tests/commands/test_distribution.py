@@ -51,7 +51,7 @@ def test_an_executor_that_is_killed_in_the_middle_of_the_read_loses_nothing() ->
             env=variables,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         in_flight = {b: s.describe_producers_in_flight_max for b, s in cluster.stats().items()}

@@ -317,7 +317,7 @@ def test_the_simulator_needs_neither_brokers_nor_spark_nor_a_clock() -> None:
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, env=environment, check=False
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=600, env=environment, check=False
     )
 
 

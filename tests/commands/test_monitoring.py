@@ -39,7 +39,7 @@ ALERTS = re.findall(r"alert: (\w+)", RULES.read_text("utf-8"))
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [program("promtool", "prometheus"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 # --- alert rules
@@ -168,7 +168,7 @@ class Prometheus:
 
     def ask(self, path: str, **parameters: str) -> Any:
         query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=300) as answer:
             return json.load(answer)["data"]
 
     def query(self, expression: str) -> list[Any]:
@@ -228,7 +228,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
             yield made
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(600)
 
 
 def filled_in(expression: str) -> str:

@@ -73,7 +73,7 @@ def test_two_processes_that_race_lose_no_commit_and_never_apply_at_once(tmp_path
     racing = [
         subprocess.Popen([sys.executable, "-c", _RACES, who, LOCATION, str(seen)], cwd=ROOT) for who in ("one", "other")
     ]
-    assert [one.wait(180) for one in racing] == [0, 0]
+    assert [one.wait(900) for one in racing] == [0, 0]
     lines = seen.read_text().split("\n")[:-1]
     assert len(lines) == 16
     assert all(came.replace(" in", " out") == went for came, went in zip(lines[::2], lines[1::2], strict=True)), lines

@@ -362,7 +362,7 @@ def get(url: str, context: ssl.SSLContext | None = None, **headers: Any) -> tupl
     """Status and body."""
     try:
         with urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=30, context=context
+            urllib.request.Request(url, headers=headers), timeout=300, context=context
         ) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
@@ -522,11 +522,11 @@ class Process:
         if self._process.poll() is None:
             self._process.send_signal(number)
         try:
-            status = self._process.wait(10)
+            status = self._process.wait(600)
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise
-        self._reader.join(10)
+        self._reader.join(600)
         return status
 
     def __enter__(self) -> Process:

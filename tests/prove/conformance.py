@@ -46,6 +46,7 @@ from txnscan.demo.admin import unverified
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.requests import Wire
+from txnscan.demo.wait import wait_until
 from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_producers import by_topic, describe_producers
@@ -60,7 +61,6 @@ from txnscan.sim.answers import answer
 # What was asked, and the answer as plain data.
 Observed = dict[str, Any]
 _AGREED_S_MAX = 25.0
-_POLL_S = 0.05
 # A state may be passed through: it is the one that stays when it was seen so many times in a row.
 _SEEN_IN_A_ROW = 3
 _V2 = 2
@@ -185,13 +185,21 @@ def compare(stage: Stage, numbers: tuple[Numbers, Numbers]) -> list[str]:
     real_number, simulated_number = numbers
     log = stage.log_key("a")
     simulated = observed(lambda b, r: answer(world, b, r), up, keys, ids, simulated_number, (log, 0))
-    deadline_s, in_a_row = time.monotonic() + _AGREED_S_MAX, 0
-    while True:  # until it is the same for a while, or the time is up
+    in_a_row = 0
+    differences: list[str] = []
+
+    def agreed() -> bool:
+        """Whether both have been the same for a while."""
+        nonlocal in_a_row, differences
         differences = _differences(simulated, _real(stage, up, keys, ids, real_number, (log, stage.log_start)))
         in_a_row = 0 if differences else in_a_row + 1
-        if in_a_row == _SEEN_IN_A_ROW or (differences and time.monotonic() > deadline_s):
-            return differences
-        time.sleep(_POLL_S)
+        return in_a_row == _SEEN_IN_A_ROW
+
+    try:
+        wait_until(agreed, "both agreed", _AGREED_S_MAX)
+    except DemoError as late:
+        return differences or [str(late)]
+    return []
 
 
 def _real(

@@ -57,7 +57,7 @@ def test_answers_are_given_as_they_come_and_not_when_all_are_there() -> None:
 
     def call(item: str) -> Iterator[str]:
         if item == "slow":
-            assert gate.wait(30)
+            assert gate.wait(600)
         yield item
 
     given = streamed(call, ["slow", "quick"])

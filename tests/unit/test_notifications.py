@@ -239,7 +239,7 @@ def test_a_target_that_does_not_answer_delays_neither_another_nor_who_tells() ->
 
     def post(target: Target, body: bytes) -> None:
         if "dead" in target.url:
-            gate.wait(60)
+            gate.wait(600)
         sent.append(body)
 
     notifier, _ = sending(Target("http://dead:1", numbered()), Target("http://alive:1", numbered()), post=post)
@@ -258,11 +258,11 @@ def test_the_queue_is_bounded_and_dropped_notifications_are_counted(
 
     def post(target: Target, body: bytes) -> None:
         under_way.set()
-        gate.wait(60)
+        gate.wait(600)
 
     notifier, said = sending(Target("http://h:1", numbered()), post=post)
     notifier.tell(ids("a"))
-    under_way.wait(60)
+    under_way.wait(600)
     notifier.tell(ids(*"bcdefg"))
     assert notifier.notified()[0].ended["dropped"] == 3
     assert said == wording
@@ -275,11 +275,11 @@ def test_unsent_notifications_are_counted_at_the_end(wording: SnapshotAssertion)
 
     def post(target: Target, body: bytes) -> None:
         under_way.set()
-        gate.wait(60)
+        gate.wait(600)
 
     notifier, said = sending(Target("http://h:1", numbered()), post=post)
     notifier.tell(ids("a", "b"))
-    under_way.wait(60)
+    under_way.wait(600)
     notifier.close(0)
     gate.set()
     assert said == wording

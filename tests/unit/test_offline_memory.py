@@ -32,7 +32,7 @@ print(json.dumps([int(peak) // 1024, figures.batches, figures.size_bytes, len(re
 def peak_of(directory: Path, crc: bool = False) -> list[Any]:
     """The most that a process had in memory, in MB; how many batches and bytes it read, what is open, what is amiss."""
     command = [sys.executable, "-c", _SCRIPT, str(directory), "crc" if crc else ""]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
     assert ran.returncode == 0, ran.stderr
     found: list[Any] = json.loads(ran.stdout)
     return found

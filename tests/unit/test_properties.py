@@ -374,7 +374,7 @@ def test_every_setting_of_kafkas_clients_is_known(config: str, known: frozenset[
     """What Kafka's own classes print as their documentation names each of them."""
     jars = ":".join(map(str, sorted(kafka_jars().glob("*.jar"))))
     command = [str(find_java()), "-cp", jars, f"org.apache.kafka.clients.{config}"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     names = set(re.findall(r'<a id="([^"_]+)"', ran.stdout))
     assert len(names) > 50 and names <= known
 
