@@ -113,15 +113,21 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     """Where tests are spread by file; who asks for another way gets it from xdist."""
-    return _OneSession(config, log) if config.getvalue("dist") == "loadfile" else None
+    return _OneOfEach(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-class _OneSession(LoadFileScheduling):  # type: ignore[misc]
-    """One process has all files that need the Spark session: a second one would have to learn all again."""
+class _OneOfEach(LoadFileScheduling):  # type: ignore[misc]
+    """One process has all files that need the Spark session: a second one would have to learn all again.
+
+    In the fast tier the same process has the files of the shared brokers, which are started once. The slow tests of
+    these would leave the other process without work.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return "spark" if _needs_session(self.config.rootpath / file) else file
+        path = self.config.rootpath / file
+        with_brokers = self.config.getoption("slow") == "no" and _uses_shared(path)
+        return "servers" if with_brokers or _needs_session(path) else file
 
 
 @cache
