@@ -79,9 +79,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 # Files that take longest are begun first, so that no process is left with one of them in the end.
 _LONG = (
-    *("test_sweep", "test_nodes", "test_demo_story", "test_resolve", "test_tables", "test_lost_records"),
-    *("test_stores", "test_prove_watching", "test_demo_brokers", "test_faults", "test_distribution"),
-    "test_offline_real",
+    *("test_nodes", "test_demo_story", "test_contract", "test_stores", "test_lost_records", "test_offline_real"),
+    *("test_prove_watching", "test_demo_brokers", "test_faults", "test_distribution", "test_conformance"),
+    *("test_wire_real", "test_old_brokers", "test_histories", "test_obligations"),
 )
 
 
