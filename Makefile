@@ -6,6 +6,9 @@ ARGS ?=
 # How many processes run tests. On two cores more of them get in each other's way.
 WORKERS ?= 2
 
+# Without byte code every process of a test would compile txnscan anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove mutants bench lock clean
 
