@@ -71,7 +71,7 @@ def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_ka
         (block,) = [part for part in told if part.startswith(f"{name}: ")]
         assert verdict in block and kafka in block, block
         # What its coordinator will end is not looked at further.
-        assert ("blocks 5 records" in block) is (name != "backfill-0")
+        assert ("blocks 5 records from" in block) is (name != "backfill-0")
     assert re.search("5 of 5.*payments-fine.*0 of 5.*payments-solo", said)
     assert re.search(r"Healthy traffic: [1-9]\d*.*, 0 of", said)
     assert "COMMIT payments-solo-0; needs --complete-commits" in said
