@@ -227,6 +227,7 @@ SORTED: Sequence[Sorted] = (
     # Replicas come and go in the scripts.
     Sorted("MetadataResponse", "brokers", ("node_id",), Level.STATES),
     Sorted("MetadataResponse", "topics", ("name",), Level.STATES),
+    Sorted("MetadataResponse", "topics[].partitions[].replica_nodes", (), Level.STATES),
     Sorted("DescribeClusterResponse", "brokers", ("broker_id",), Level.STATES),
 )
 # Fields of a record batch: their place, their size, how they are masked, and from which level on. The checksum covers
