@@ -101,7 +101,7 @@ class Level(IntEnum):
 class Kind(Enum):
     """How a field is masked.
 
-    ZERO: 0, or an empty text or array. TIME: 0 for a time, while -1 stays. NUMBER: an id becomes the number of its
+    ZERO: 0, or an empty text. TIME: 0 for a time, while -1 stays. NUMBER: an id becomes the number of its
     first appearance, so that the same id is the same in all answers. LOG_ONLY: 0, for the transaction log alone.
     """
 
@@ -170,8 +170,6 @@ _IDS = (
 # A script leaves epochs and offsets behind for the next one. Coordinator epochs are compared as there or not.
 _HISTORY = (
     Masked("MetadataResponse", "topics[].partitions[].leader_epoch", Kind.TIME, Level.STATES),
-    # A follower is back in sync some time after its broker.
-    Masked("MetadataResponse", "topics[].partitions[].isr_nodes", Kind.ZERO, Level.STATES),
     Masked("ListOffsetsRequest", "topics[].partitions[].current_leader_epoch", Kind.TIME, Level.STATES),
     Masked("ListOffsetsResponse", "topics[].partitions[].leader_epoch", Kind.TIME, Level.STATES),
     Masked("FetchRequest", "topics[].partitions[].current_leader_epoch", Kind.TIME, Level.STATES),
@@ -228,6 +226,7 @@ SORTED: Sequence[Sorted] = (
     Sorted("MetadataResponse", "brokers", ("node_id",), Level.STATES),
     Sorted("MetadataResponse", "topics", ("name",), Level.STATES),
     Sorted("MetadataResponse", "topics[].partitions[].replica_nodes", (), Level.STATES),
+    Sorted("MetadataResponse", "topics[].partitions[].isr_nodes", (), Level.STATES),
     Sorted("DescribeClusterResponse", "brokers", ("broker_id",), Level.STATES),
 )
 # Fields of a record batch: their place, their size, how they are masked, and from which level on. The checksum covers
@@ -339,7 +338,7 @@ class Masks:
             return min(value, 0) if value is not None else None
         if kind is Kind.LOG_ONLY:
             return 0 if topic == TRANSACTION_STATE_TOPIC else value
-        return type(value)() if isinstance(value, str | list) else 0
+        return "" if isinstance(value, str) else 0
 
     def _number(self, value: Any) -> Any:
         if isinstance(value, UUID):
