@@ -85,7 +85,7 @@ def judged(*views: CoordinatorView, **changes: Any) -> Judged:
 
 def known(outcome: str = "not_committed", why: str = "'X' never committed", **changes: Any) -> KnownOutcome:
     """What a whole log gave."""
-    return replace(KnownOutcome(Outcome(outcome), why, settled=True), **changes)
+    return replace(KnownOutcome(Outcome(outcome), why), **changes)
 
 
 def scan(*transactions: Judged, **changes: Any) -> Scan:

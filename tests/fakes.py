@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,12 @@ from kafka.protocol.admin import (
     DescribeTransactionsResponse,
     ListTransactionsResponse,
 )
-from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse, OffsetFetchRequest
+from kafka.protocol.consumer import (
+    FetchResponse,
+    ListOffsetsResponse,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochResponse,
+)
 from kafka.protocol.metadata import MetadataResponse
 
 from txnscan.kafka.acls import AclRule
@@ -36,6 +41,7 @@ ProducersTopic = DescribeProducersResponse.TopicResponse
 ProducersPartition = ProducersTopic.PartitionResponse
 OffsetsTopic = ListOffsetsResponse.ListOffsetsTopicResponse
 OffsetsPartition = OffsetsTopic.ListOffsetsPartitionResponse
+EpochEndsTopic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 FetchedTopic = FetchResponse.FetchableTopicResponse
 FetchedPartition = FetchedTopic.PartitionData
 AclResource = DescribeAclsResponse.DescribeAclsResource
@@ -67,12 +73,14 @@ class FakePartition:
     high_watermark: int = 200
     log_start: int = 0
     producers: list[OpenProducer] = field(default_factory=list)
-    # Error codes to answer with, by "producers", "high watermark", "last stable", "log start" and "fetch".
+    # Error codes to answer with, by "producers", "high watermark", "last stable", "log start", "fetch" and "epoch end".
     errors: dict[str, int] = field(default_factory=dict)
     # Record batches, in the order of their offsets.
     log: list[bytes] = field(default_factory=list)
     last_stable: int | None = None
     topic_id: uuid.UUID | None = None
+    # The leader's epoch cache: the first offset of each leader epoch. With an empty one it confirms no epoch.
+    epoch_starts: dict[int, int] = field(default_factory=dict)
 
     def offset(self, which: str) -> int:
         """One of the three offsets."""
@@ -218,6 +226,22 @@ class FakeCluster:
         offset = -1 if code else held.offset(which)
         return OffsetsPartition(partition_index=asked.partition_index, error_code=code, offset=offset)
 
+    def _answer_OffsetForLeaderEpoch(self, broker_id: int, request: Any) -> Any:
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                EpochEndsTopic(topic=t.topic, partitions=[self._epoch_end(broker_id, t.topic, p) for p in t.partitions])
+                for t in request.topics
+            ]
+        )
+
+    def _epoch_end(self, broker_id: int, topic: str, asked: Any) -> Any:
+        held = self.partitions[topic, asked.partition]
+        code = leadership_error(held, broker_id, asked.current_leader_epoch) or held.errors.get("epoch end", 0)
+        epoch, end = (-1, -1) if code else epoch_end(held.epoch_starts, held.high_watermark, asked.leader_epoch)
+        return EpochEndsTopic.EpochEndOffset(
+            partition=asked.partition, error_code=code, leader_epoch=epoch, end_offset=end
+        )
+
     def _answer_Fetch(self, broker_id: int, request: Any) -> Any:
         return FetchResponse(
             error_code=0,
@@ -354,6 +378,19 @@ def leadership_error(held: FakePartition, broker_id: int, leader_epoch: int) -> 
         return 0
     newer = leader_epoch > held.epoch
     return int(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def epoch_end(starts: Mapping[int, int], log_end: int, asked: int) -> tuple[int, int]:
+    """The epoch and the end offset that a leader answers from its epoch cache (`LeaderEpochFileCache.endOffsetFor`).
+
+    starts: the first offset of each epoch.
+    """
+    if starts and asked == max(starts):
+        return asked, log_end
+    higher = min((epoch for epoch in starts if epoch > asked), default=None)
+    if asked == -1 or higher is None:
+        return -1, -1
+    return max((epoch for epoch in starts if epoch <= asked), default=asked), starts[higher]
 
 
 def base_offset(batch: bytes) -> int:

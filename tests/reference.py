@@ -18,22 +18,40 @@ What `txnscan COMMAND --help` prints. Made by `python -m tests.reference`.
 """
 TABLES_HEAD = """# Tables
 
-Under `--tables`, a path, an object store or catalog.schema. A sweep is visible whole or not at all: its row in `sweeps`
-is written last. Names and types are a contract, and each column has this comment in the table. Times are UTC. New
-columns are added at the end; tables of an earlier version get them, and the constraints of this one, at the next sweep,
-and a line says so. Tables of a later schema are refused, and so is a place where one table is gone or damaged while
-others are in use. `txnscan maintain` keeps them small.
+`--tables` names a path, an object store or catalog.schema. Names and types are a contract. Each column has its comment
+in the table. Times are UTC.
 
-The tables are not clustered. `ALTER TABLE ... CLUSTER BY` would give one the features `clustering` and
-`domainMetadata`, which delta-rs cannot write and `DROP FEATURE` cannot remove. To get rid of them let a sweep make
-tables at another location, and copy each table in Spark:
+A sweep is visible whole or not at all: its row in `sweeps` is written last. txnscan refuses tables of another schema
+version, and a location where a table is missing or damaged while others have rows. `txnscan maintain` deletes old
+sweeps. It keeps facts, incidents and the journal for ever.
+
+## Facts and computed rows
+
+- Facts are what brokers answered and what `apply` did: `log_reads`, `markers`, `resolutions`, `scan_errors`, and in
+  `open_transactions` the column `evidence` and the columns from `first_epoch` on.
+- Computed are the verdicts, outcomes and impacts in `open_transactions` and `candidates`, and all of `incidents`,
+  `first_seen` and the counts in `sweeps`.
+- A row in `log_reads` or `markers` counts at once, even if its sweep was never finished.
+- `plan` and `apply` compute each outcome again, from all facts. The stored outcomes are for people.
+- You can compute the verdict of a row again from its `evidence`.
+- `incidents` has one row for each hanging transaction. Leader epoch and high watermark decide which of two sweeps saw
+  the partition later, so sweeps may be stored in any order. `owner_committed` stays true for ever.
+- `sweeps.healthy` counts healthy transactions. They have rows only with `--store-all`.
+
+Anyone who may write to the tables decides what `apply` may send: `apply` takes stored facts, first sightings and counts
+as true. Give write access only to the principals that sweep and apply. See [resolving](resolving.md).
+
+## Clustering
+
+The tables are not clustered. `ALTER TABLE ... CLUSTER BY` adds the features `clustering` and `domainMetadata` to a
+table. delta-rs cannot write such a table, and `DROP FEATURE` cannot remove them. To get rid of them, let a sweep create
+tables at another location. Then copy each table in Spark:
 
 ```sql
 INSERT OVERWRITE delta.`/data/txnscan-new/sweeps` BY NAME SELECT * FROM delta.`/data/txnscan/sweeps`;
 ```
 
-The verdict of a row can be computed again from its column `evidence`. What is healthy is counted in `sweeps.healthy`,
-and has rows with `--store-all` alone. Made from `txnscan/store/schema.py` by `python -m tests.reference`.
+`python -m tests.reference` makes this page from `txnscan/store/schema.py`.
 """
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
+from txnscan.judge.outcome import OutcomeEvidence
 from txnscan.model import (
+    NO_FACTS,
     Cause,
+    Facts,
     HealthyCount,
     Impact,
     Judged,
     Key,
-    KnownOutcome,
+    LogRead,
+    ProducerFacts,
     ScanError,
     TransactionKey,
     Verdict,
@@ -51,12 +55,12 @@ class KnownImpact:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What earlier sweeps know of a hanging transaction. known: None where none of them looked for its outcome. impact:
-    None where none of them looked for that.
+    """What earlier sweeps know of a hanging transaction. owner_committed: see KnownOutcome. impact: None where none of
+    them looked for that.
     """
 
     first_seen_ms: int
-    known: KnownOutcome | None
+    owner_committed: bool = False
     impact: KnownImpact | None = None
 
 
@@ -105,7 +109,15 @@ class News:
     how: str | None = None
 
 
-class History(Protocol):
+class KnowsFacts(Protocol):
+    """Where facts of earlier sweeps and applies are kept."""
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """What sweeps and applies have seen of these producer ids."""
+        ...
+
+
+class History(KnowsFacts, Protocol):
     """What earlier sweeps of a cluster left. It is read while the cluster is read: each method starts the read, and
     returns a function that waits for the result.
     """
@@ -130,6 +142,21 @@ class NoHistory:
         """See History."""
         return dict
 
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """See History."""
+        return dict
+
+
+class FactsAlone(NoHistory):
+    """A history of facts, and of nothing else: no ages, and no incidents."""
+
+    def __init__(self, kept: KnowsFacts) -> None:
+        self._kept = kept
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """See History."""
+        return self._kept.facts(cluster_id, producer_ids)
+
 
 @dataclass(frozen=True, slots=True)
 class Scan:
@@ -137,8 +164,10 @@ class Scan:
 
     max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
     rows in the tables too. proven: the topic id of each partition whose leader's answer the last read of it proved.
+    ends: its leader epoch and high watermark then.
     broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for. read_bytes: bytes of
-    producers' states and of `__transaction_state` that were read.
+    producers' states and of `__transaction_state` that were read. decided: the facts about what hangs, where the log
+    was read for it.
     """
 
     sweep_id: str
@@ -166,10 +195,16 @@ class Scan:
     broker_ids: tuple[int, ...] = ()
     impacts: Mapping[TransactionKey, Impact] = field(default_factory=dict)
     read_bytes: int = 0
+    decided: Mapping[TransactionKey, OutcomeEvidence] = field(default_factory=dict)
+    ends: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
 
     def impact(self, judged: Judged) -> Impact | None:
         """What a transaction blocks, where it hangs and that was looked for."""
         return self.impacts.get(judged.observation.transaction_key)
+
+    def evidence_of_outcome(self, judged: Judged) -> OutcomeEvidence | None:
+        """The facts about what a transaction's data became, where the log was read for it."""
+        return self.decided.get(judged.observation.transaction_key)
 
     def left_of_impact(self, judged: Judged) -> KnownImpact | None:
         """What the next sweep needs to know of the impact; None where it was not looked for."""
@@ -214,3 +249,24 @@ class Scan:
             and self.visibility_error is None
             and self.counts[Verdict.INDETERMINATE] == 0
         )
+
+
+def with_reads(before: Facts, scan: Scan, producer_ids: Collection[int]) -> Facts:
+    """The facts about these producer ids, with what a sweep has read."""
+    read: dict[int, tuple[LogRead, ...]] = {}
+    for evidence in scan.decided.values():
+        one = evidence.observation.producer_id
+        read[one] = tuple(dict.fromkeys((*read.get(one, ()), *evidence.reads)))
+    kept = {one: before.get(one, NO_FACTS) for one in producer_ids if one in before or one in read}
+    return {one: replace(facts, reads=(*facts.reads, *read.get(one, ()))) for one, facts in kept.items()}
+
+
+def together_facts(one: Facts, other: Facts) -> Facts:
+    """All that two histories know of producer ids."""
+    return {
+        producer_id: ProducerFacts(
+            tuple(dict.fromkeys((*a.reads, *b.reads))), tuple(dict.fromkeys((*a.markers, *b.markers)))
+        )
+        for producer_id in {*one, *other}
+        for a, b in [(one.get(producer_id, NO_FACTS), other.get(producer_id, NO_FACTS))]
+    }

@@ -11,6 +11,7 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -332,13 +333,81 @@ class LogBatch:
 @dataclass(frozen=True, slots=True)
 class RawRecord:
     """A record of `__transaction_state`, not decoded. value: None for a tombstone. whole_from: from there up to this
-    record no offset of the log is missing in what was read.
+    record no offset of the log is missing in what was read. leader_epoch: of its batch. Two logs that have a record at
+    the same offset with the same leader epoch are the same up to there (KIP-101).
     """
 
     offset: int
     whole_from: int
     transactional_id: str
     value: bytes | None
+    leader_epoch: int = -1
+
+    def is_same(self, other: RawRecord | None) -> bool:
+        """Whether the other one is this record, in whatever read it stands."""
+        return other is not None and replace(other, whole_from=self.whole_from) == self
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Where a leader epoch ends in a log: the offset behind its last batch."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """A fact: what one read of a partition of `__transaction_state` showed of one transactional id.
+
+    topic_id: of `__transaction_state`, which may have been made anew since. leader_epoch: of the leader that served the
+    read. end_offset: the high watermark that it reached. records: all of the id from the first one of a wanted producer
+    id on, and the one before. epoch_ends: of leader epochs that earlier reads show, by the batches that are left in the
+    log. answered_ends: of the same epochs, by the leader's answer (OffsetForLeaderEpoch). sweep_id, swept_at_ms: the
+    sweep that read it, and when that began; empty and -1 while it is under way.
+    """
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    end_offset: int
+    transactional_id: str
+    records: tuple[RawRecord, ...]
+    epoch_ends: tuple[EpochEnd, ...] = ()
+    answered_ends: tuple[EpochEnd, ...] = ()
+    sweep_id: str = ""
+    swept_at_ms: int = -1
+
+    def __str__(self) -> str:
+        return f"sweep {self.sweep_id} of {datetime.fromtimestamp(self.swept_at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMarker:
+    """A fact: a COMMIT marker that stands on a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    producer_id: int
+    producer_epoch: int
+
+    def __str__(self) -> str:
+        where = f"{self.topic}-{self.partition}"
+        return f"{where} has a COMMIT marker of producer id {self.producer_id} at offset {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFacts:
+    """What sweeps and applies have seen of a producer id: reads of ids that have had it, and markers of it."""
+
+    reads: tuple[LogRead, ...] = ()
+    markers: tuple[SeenMarker, ...] = ()
+
+
+# By producer id.
+Facts = Mapping[int, ProducerFacts]
+NO_FACTS = ProducerFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +416,7 @@ class LogRow:
 
     unserved: the failure is that the broker which all brokers name as its leader did not serve it. whole_from: from
     there to the end of what was read no offset is missing. expected: the offset that comes next. read_bytes: bytes of
-    the log, as brokers sent them.
+    the log, as brokers sent them. epoch_ends: of all leader epochs that batches have.
     """
 
     partition: int
@@ -358,6 +427,7 @@ class LogRow:
     expected: int = -1
     unserved: bool = False
     read_bytes: int = 0
+    epoch_ends: tuple[EpochEnd, ...] = ()
 
 
 class State(StrEnum):
@@ -380,7 +450,8 @@ class LoggedTransaction:
     whole_from: from there up to this record no offset of the log is missing in what was read. client_version: the
     transactions version of the client that wrote to the transaction or ended it, 2 where an end raised the epoch; 0
     where it is not given. timeout_ms: of the id's transactions. unknown_fields: fields that a later Kafka wrote and
-    that this version does not know. An id that expired has a tombstone: state Dead, with nothing else.
+    that this version does not know. stored_by: the sweep that stored the record, where the log does not have it any
+    more; else None. An id that expired has a tombstone: state Dead, with nothing else.
     """
 
     offset: int
@@ -395,13 +466,15 @@ class LoggedTransaction:
     updated_ms: int
     timeout_ms: int = -1
     unknown_fields: tuple[str, ...] = ()
+    stored_by: str | None = None
 
     def __str__(self) -> str:
         partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions)) or "no partitions"
         unknown = f", with {' and '.join(self.unknown_fields)}, not known here" if self.unknown_fields else ""
+        stored = f" (stored by {self.stored_by}; the log does not have it any more)" if self.stored_by else ""
         return (
             f"offset {self.offset}: '{self.transactional_id}' {self.state}, producer id {self.producer_id}, epoch "
-            f"{self.producer_epoch}, transactions v{self.client_version}, {partitions}{unknown}"
+            f"{self.producer_epoch}, transactions v{self.client_version}, {partitions}{unknown}{stored}"
         )
 
 
@@ -592,10 +665,13 @@ class Judgement:
 
 
 class Outcome(StrEnum):
-    """What is known of the decision about hanging data. MAYBE_COMMITTED: a commit was seen that may be of this data."""
+    """What was decided about hanging data, as far as is known. MAYBE_COMMITTED: a commit was seen that may be of this
+    data. MIXED: some of it was committed, and some was not.
+    """
 
     COMMITTED = "committed"
     MAYBE_COMMITTED = "maybe_committed"
+    MIXED = "mixed"
     NOT_COMMITTED = "not_committed"
     UNKNOWN = "unknown"
 
@@ -617,22 +693,17 @@ class Siblings:
 class KnownOutcome:
     """The outcome of a hanging transaction as far as it is known, and why in a clause.
 
-    settled: the log was read for it, and reading it again would add nothing. log_error: why the log could not be read,
-    or None. siblings: where else it may show how the transaction ended, None where the log names nothing.
-    owner_committed: its owner was seen to have committed at this epoch, whatever the log says. evidence: the records of
-    the log that it rests on, in words. producer_epoch: what the partition showed then, None where tables of an earlier
-    txnscan do not have it. If the partition shows another epoch now, more records have joined the transaction, and the
-    outcome does not cover them.
+    log_error: why the log could not be read, or None. siblings: where else it may show how the transaction ended, None
+    where the log names nothing. owner_committed: its owner was seen to have committed at this epoch, whatever the log
+    says. evidence: the records of the log that it rests on, in words.
     """
 
     outcome: Outcome
     why: str
-    settled: bool = False
     log_error: str | None = None
     siblings: Siblings | None = None
     owner_committed: bool = False
     evidence: tuple[str, ...] = ()
-    producer_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_owner_
 from txnscan.engine import Engine
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.impact import impact_of, read_blockage
-from txnscan.evidence.log_reads import read_outcomes
+from txnscan.evidence.log_reads import read_outcomes, signed
 from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
 from txnscan.evidence.reads import Reader, in_scope
 from txnscan.findings import History, Incidents, Progress, Scan, Sightings
-from txnscan.judge.outcome import OutcomeEvidence, best_known, outcome, with_outcome
+from txnscan.judge.outcome import OutcomeEvidence, outcome, with_outcome
 from txnscan.judge.rules import judge, judge_observation
 from txnscan.judge.undelivered import undelivered_warning
 from txnscan.kafka.errors import API_SINCE
@@ -30,10 +30,10 @@ from txnscan.model import (
     CONSUMER_OFFSETS_TOPIC,
     ClusterView,
     Context,
+    Facts,
     Impact,
     Judged,
     Key,
-    KnownOutcome,
     NarrowRow,
     Observation,
     ScanError,
@@ -85,6 +85,7 @@ def scan(
     read_at_ms = now_ms()
     open_wide = suspects(wide.rows)
     incidents = unresolved()
+    stored = StoredFacts(history, view.cluster_id, {which.producer_id for which in incidents} if reads_log else ())
     # Partitions with incidents are read with proof, even if a coordinator holds all that is open there: only a proven
     # read shows that an incident is over.
     of_incidents = _topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
@@ -126,15 +127,20 @@ def scan(
     progress("judge", 1, 1)
     decided: list[OutcomeEvidence] = []
     if reads_log:
-        known = {which: incident.known for which, incident in incidents.items()}
+        accused = [one for one in judged if one.judgement.verdict is Verdict.HANGING]
         in_logs = partial(progress, "read decisions")
-        decided = read_outcomes(cluster, engine, config.lanes_per_leader, unsettled(judged, known), in_logs)
-        judged = with_outcomes(judged, known, decided)
+        earlier = stored.of({one.observation.producer_id for one in accused})
+        decided = [
+            signed(evidence, sweep_id, started_at_ms)
+            for evidence in read_outcomes(cluster, engine, config.lanes_per_leader, accused, earlier, in_logs)
+        ]
+        judged = with_outcomes(judged, incidents, decided)
     hanging = [one for one in judged if one.judgement.verdict is Verdict.HANGING]
     impacts, impact_warnings = (
         _impacts(config, cluster, view, hanging, decided, incidents, progress) if reads_impact and hanging else ({}, ())
     )
 
+    last = {key: row for key, row in {**first, **second}.items() if row.failure is None}
     errors = (
         *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
         *config_errors,
@@ -157,7 +163,8 @@ def scan(
         coordinators_proven=snapshot.coordinators_proven,
         transactional_ids=sieve.transactional_ids,
         visibility_error=snapshot.visibility_error or hidden_topics,
-        proven={key: row.topic_id for key, row in {**first, **second}.items() if row.failure is None},
+        proven={key: row.topic_id for key, row in last.items()},
+        ends={key: (row.leader_epoch, row.high_watermark) for key, row in last.items()},
         transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
         errors=errors,
         warnings=(
@@ -173,7 +180,25 @@ def scan(
         broker_ids=tuple(sorted(broker.broker_id for broker in view.brokers)),
         impacts=impacts,
         read_bytes=cluster.read_bytes,
+        decided={evidence.observation.transaction_key: evidence for evidence in decided},
     )
+
+
+class StoredFacts:
+    """What earlier sweeps have seen. It is fetched early, while the cluster is read, for producer ids with incidents,
+    and later for others that hang.
+    """
+
+    def __init__(self, history: History, cluster_id: str, producer_ids: Collection[int]) -> None:
+        self._history, self._cluster_id = history, cluster_id
+        self._early = frozenset(producer_ids)
+        self._fetched = history.facts(cluster_id, self._early) if self._early else dict
+
+    def of(self, producer_ids: Collection[int]) -> Facts:
+        """The facts by producer id."""
+        news = frozenset(producer_ids) - self._early
+        found = self._history.facts(self._cluster_id, news)() if news else {}
+        return {**self._fetched(), **found}
 
 
 def _impacts(
@@ -209,44 +234,27 @@ def _impacts(
     return found, blockage.warnings(cluster.say)
 
 
-def unsettled(judged: Sequence[Judged], known: Mapping[TransactionKey, KnownOutcome | None]) -> list[Judged]:
-    """What hangs, and of which the log may show more than earlier sweeps know."""
-    hanging = [j for j in judged if j.judgement.verdict is Verdict.HANGING]
-    return [j for j in hanging if not _is_settled(known.get(j.observation.transaction_key), j.observation)]
+def with_outcomes(judged: Sequence[Judged], incidents: Incidents, decided: Iterable[OutcomeEvidence]) -> list[Judged]:
+    """The same transactions; those that hang with what was decided about them. Where the log contradicts the
+    coordinators, or lacks what earlier sweeps read there, a transaction is judged again, and is not hanging.
 
-
-def with_outcomes(
-    judged: Sequence[Judged],
-    known: Mapping[TransactionKey, KnownOutcome | None],
-    decided: Iterable[OutcomeEvidence],
-) -> list[Judged]:
-    """The same transactions; those that hang with what was decided about them, by earlier sweeps and by the log. Where
-    the log contradicts the coordinators, a transaction is judged again, and is not hanging.
-
-    decided: what the log holds about the transactions that were unsettled.
+    decided: the facts about each that hangs.
     """
     found = {e.observation.transaction_key: e for e in decided}
     concluded = []
     for one in judged:
-        if one.judgement.verdict is not Verdict.HANGING:
-            concluded.append(one)
-            continue
         which = one.observation.transaction_key
-        evidence = found.get(which)
-        if evidence is not None and evidence.contradiction is not None:
+        evidence = found.get(which) if one.judgement.verdict is Verdict.HANGING else None
+        if evidence is None:
+            concluded.append(one)
+        elif evidence.contradiction is not None:
             contradicted = replace(one.evidence, log_contradiction=evidence.contradiction)
             concluded.append(Judged(contradicted, judge(contradicted)))
         else:
-            earlier = known.get(which)
-            concluded.append(with_outcome(one, earlier if evidence is None else best_known(earlier, outcome(evidence))))
+            incident = incidents.get(which)
+            committed = incident is not None and incident.owner_committed
+            concluded.append(with_outcome(one, outcome(evidence), committed))
     return concluded
-
-
-def _is_settled(known: KnownOutcome | None, o: Observation) -> bool:
-    """Whether the log need not be read again. An epoch that rose while the transaction was open shows that records
-    joined it, and the outcome is not settled for those.
-    """
-    return known is not None and known.settled and known.producer_epoch == o.producer_epoch
 
 
 def _has_news(observations: Iterable[Observation], incidents: Incidents) -> bool:

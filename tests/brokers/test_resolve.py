@@ -218,7 +218,7 @@ apply_to(None, config, from_json(Path(plan).read_text()), execute=True, options=
     ("topic", "step", "settled", "after", "freed"),
     [
         ("killed-before-send", "send", Status.NOT_RESOLVED, Status.REFUSED, False),
-        ("killed-after-send", "conclude", Status.RESOLVED, Status.GONE, True),
+        ("killed-after-send", "conclude", Status.GONE, Status.GONE, True),
     ],
 )
 def test_an_apply_that_was_killed_is_settled_by_the_next_which_sends_no_second_marker(

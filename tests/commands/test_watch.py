@@ -14,7 +14,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from tests.builders import judged, scan, view
 from tests.cases import Cases
 from tests.commands.test_wire_cluster import ask
 from tests.process import ROOT
+from tests.tables.stored import COMMIT, read_for, reads_of, swept
 from tests.unit.test_notifications import SECRET, Hook
 from txnscan.cli import app
 from txnscan.config import ConfigError, ScanConfig
@@ -39,6 +40,7 @@ from txnscan.findings import History, Incident, Incidents, News, Scan, Sighting,
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.model import Facts, ProducerFacts, SeenMarker
 from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS
@@ -202,11 +204,13 @@ class Sweeps:
     def __init__(self, *given: Scan | Exception) -> None:
         self._given = list(given)
         self.histories: list[tuple[Incidents, Sightings]] = []
+        self.facts: list[Facts] = []
 
     def __call__(self, config: ScanConfig, history: History) -> Scan:
         found = self._given.pop(0)
         cluster_id = found.cluster_id if isinstance(found, Scan) else "cluster-1"
         self.histories.append((history.unresolved(cluster_id)(), history.last_seen(cluster_id)()))
+        self.facts.append(history.facts(cluster_id, {7})())
         if isinstance(found, Exception):
             raise found
         return found
@@ -254,7 +258,7 @@ def test_what_a_sweep_left_is_the_history_of_the_next_one() -> None:
     seen = HANGING.observation.first_seen_ms
     assert sweeps.histories == [
         ({}, {}),
-        *[({WHERE: Incident(seen, None)}, {WHERE: Sighting(seen, 3)})] * 2,
+        *[({WHERE: Incident(seen)}, {WHERE: Sighting(seen, 3)})] * 2,
     ]
 
 
@@ -291,6 +295,7 @@ class Stored:
 
     def __init__(self, incidents: Incidents, sightings: Sightings) -> None:
         self.incidents, self.sightings = incidents, sightings
+        self.kept: Facts = {}
         self.written: list[Scan] = []
         self.broken: set[str] = set()
 
@@ -308,16 +313,19 @@ class Stored:
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         return self._given("read", self.sightings)
 
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        return self._given("read", self.kept)
+
     def write(self, found: Scan) -> None:
         self._given("write", None)()
         self.written.append(found)
 
 
 def test_what_a_store_has_is_the_history_of_the_first_sweep_and_every_sweep_is_written() -> None:
-    stored = Stored({WHERE: Incident(5, None)}, {WHERE: Sighting(5, 3)})
+    stored = Stored({WHERE: Incident(5)}, {WHERE: Sighting(5, 3)})
     first = scan(judged(STALE, first_seen_ms=5))
     watch, sweeps, news, _ = watching(first, scan(), store=Store(stored, stored.write))
-    assert sweeps.histories[0] == ({WHERE: Incident(5, None)}, {WHERE: Sighting(5, 3)})
+    assert sweeps.histories[0] == ({WHERE: Incident(5)}, {WHERE: Sighting(5, 3)})
     assert stored.written == [first, scan()] and watch.watched.writes == {"done": 2, "failed": 0}
     assert [(one.kind.value, one.first_seen_ms) for one in news] == [("opened", 5), ("closed", 5)]
 
@@ -330,6 +338,18 @@ def test_a_store_that_fails_costs_no_sweep_and_is_said_once(broken: str) -> None
     assert watch.watched.up and len(news) == 1
     assert len([one for one in said if "no space" in one]) == 1
     assert watch.watched.writes == ({"done": 0, "failed": 2} if broken == "write" else {"done": 2, "failed": 0})
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["the store is read", "the store cannot be read"])
+def test_the_facts_of_the_next_sweep_are_those_of_the_store_and_of_this_process(broken: bool) -> None:
+    found = swept(HANGING, **read_for(HANGING, COMMIT))
+    stored = Stored({}, {})
+    marker = SeenMarker("q", 0, 50, 7, 3)
+    stored.kept = {7: ProducerFacts(tuple(reads_of(found)), (marker,))}
+    stored.broken = {"read"} if broken else set()
+    _, sweeps, _, _ = watching(found, scan(HANGING), store=Store(stored, stored.write))
+    assert sweeps.facts[0] == ({} if broken else stored.kept)
+    assert sweeps.facts[1] == {7: ProducerFacts(tuple(reads_of(found)), () if broken else (marker,))}
 
 
 # --- the endpoint

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -61,6 +61,7 @@ from txnscan.model import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
     BlockedGroup,
+    Facts,
     Impact,
     LoggedTransaction,
     LogRow,
@@ -791,10 +792,10 @@ def test_a_closed_cluster_answers_no_more() -> None:
 
 
 class CountedHistory:
-    """A history of these incidents and of nothing else, which counts how often each half of it is waited for."""
+    """A history of these incidents and of nothing else, which counts how often each part of it is waited for."""
 
     def __init__(self, incidents: Iterable[TransactionKey]) -> None:
-        self.incidents = dict.fromkeys(incidents, Incident(1, None))
+        self.incidents = dict.fromkeys(incidents, Incident(1))
         self.waited_for: Counter[str] = Counter()
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
@@ -803,8 +804,11 @@ class CountedHistory:
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         return partial(self._wait, "last seen", {})
 
-    def _wait(self, half: str, seen: Any) -> Any:
-        self.waited_for[half] += 1
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        return partial(self._wait, "facts", {})
+
+    def _wait(self, part: str, seen: Any) -> Any:
+        self.waited_for[part] += 1
         return seen
 
 
@@ -862,7 +866,7 @@ def test_the_history_is_asked_for_once_however_much_is_open_and_for_no_more_than
     with WireCluster(SHAPE) as cluster:
         found, history = with_history(cluster, ())
         assert len(found.transactions) == SHAPE.hanging + SHAPE.ongoing
-        assert history.waited_for == {"unresolved": 1, "last seen": 1}
+        assert history.waited_for == {"unresolved": 1, "last seen": 1, "facts": 1}
         again, history = with_history(cluster, (judged.observation.transaction_key for judged in found.transactions))
-    assert history.waited_for == {"unresolved": 1}, "all that is open is known already"
+    assert history.waited_for == {"unresolved": 1, "facts": 1}, "all that is open is known already"
     assert {judged.observation.first_seen_ms for judged in again.transactions} == {1}

@@ -46,6 +46,8 @@ from kafka.protocol.consumer import (
     ListOffsetsResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
 )
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
@@ -80,6 +82,7 @@ _PAIRS = (
     (FetchRequest, FetchResponse),
     (ListOffsetsRequest, ListOffsetsResponse),
     (OffsetFetchRequest, OffsetFetchResponse),
+    (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     (ApiVersionsRequest, ApiVersionsResponse),
     (FindCoordinatorRequest, FindCoordinatorResponse),
     (MetadataRequest, MetadataResponse),
@@ -172,6 +175,8 @@ _HISTORY = (
     Masked("MetadataResponse", "topics[].partitions[].leader_epoch", Kind.TIME, Level.STATES),
     Masked("ListOffsetsRequest", "topics[].partitions[].current_leader_epoch", Kind.TIME, Level.STATES),
     Masked("ListOffsetsResponse", "topics[].partitions[].leader_epoch", Kind.TIME, Level.STATES),
+    # The wire cluster's transaction log has another history.
+    Masked("OffsetForLeaderEpochResponse", "topics[].partitions[].end_offset", Kind.LOG_ONLY, Level.ANY),
     Masked("FetchRequest", "topics[].partitions[].current_leader_epoch", Kind.TIME, Level.STATES),
     Masked("FetchRequest", "topics[].partitions[].fetch_offset", Kind.LOG_ONLY, Level.STATES),
     Masked("FetchResponse", "responses[].partitions[].high_watermark", Kind.LOG_ONLY, Level.STATES),

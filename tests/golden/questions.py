@@ -20,7 +20,7 @@ from kafka.protocol.admin import (
     ListGroupsRequest,
     ListTransactionsRequest,
 )
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 
 from tests.golden.raw import Offered
@@ -105,6 +105,23 @@ def offsets(timestamp: int, isolation_level: int, *partitions: tuple[str, int, i
         for name in dict.fromkeys(topic for topic, _, _ in partitions)
     ]
     return ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
+
+
+def epoch_end(epoch: int, *partitions: tuple[str, int, int]) -> Any:
+    """Where this epoch ends. partitions: topic, number and current leader epoch."""
+    topic_type = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    topics = [
+        topic_type(
+            topic=name,
+            partitions=[
+                topic_type.OffsetForLeaderPartition(partition=index, current_leader_epoch=current, leader_epoch=epoch)
+                for topic, index, current in partitions
+                if topic == name
+            ],
+        )
+        for name in dict.fromkeys(topic for topic, _, _ in partitions)
+    ]
+    return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
 
 def fetched(groups: Sequence[str], topics: Mapping[Any, Sequence[int]] | None, require_stable: bool) -> Any:
@@ -218,6 +235,20 @@ def _offsets(known: Known) -> Iterator[Question]:
         yield 1, offsets(-1, 0, one), last
     leader, topic, _ = partition_of("live")
     yield leader, offsets(-1, 0, (topic, 0, 1), (topic, 1, 1), (topic, 2, 1), (topic, 3, 0)), last
+
+
+def _epoch_ends(known: Known) -> Iterator[Question]:
+    log = (SHAPE.transaction_state_leader(0), TRANSACTION_STATE_TOPIC, 0)
+    for version in known.versions(Api.OffsetForLeaderEpoch):
+        for leader, topic, index in (partition_of("hanging"), partition_of("live"), log):
+            for current in (-1, 0, 1):
+                # Epoch 0 is the only one that there is.
+                for epoch in (0, 1, -1, -2):
+                    for broker_id in (leader, SHAPE.replicas(leader)[1]):
+                        yield broker_id, epoch_end(epoch, (topic, index, current)), version
+        leader, topic, _ = partition_of("live")
+        several = ((topic, 0, 0), (topic, 1, 0), (topic, 2, 0), (topic, 3, 0), (NOWHERE, 0, 0), (TOPIC_NAMES[0], 0, 0))
+        yield leader, epoch_end(0, *several), version
 
 
 # --- coordinators ---
@@ -349,6 +380,7 @@ QUESTIONS: Mapping[str, Asks] = {
     "ACLs": _acls,
     "producers": _producers,
     "offsets": _offsets,
+    "ends of leader epochs": _epoch_ends,
     "described ids": _described_ids,
     "listed ids": _listed_ids,
     "coordinators": _coordinators,

@@ -25,6 +25,7 @@ from tests.prove.conformance import Numbers, Observed, Result, cluster_of, confo
 from tests.prove.scripts import Script
 from tests.prove.stage import Setting, Stage, scenario_of, settings_of
 from txnscan.demo.producer import Identity
+from txnscan.evidence.transaction_log import transactional_id
 from txnscan.kafka.api_versions import api_versions
 from txnscan.kafka.client import Send
 from txnscan.kafka.describe_acls import transactional_id_rules
@@ -39,6 +40,7 @@ from txnscan.kafka.list_offsets import Offset, list_offsets, newest, offset_at
 from txnscan.kafka.list_transactions import ListingFilter, list_transactions, listing
 from txnscan.kafka.metadata import read_metadata
 from txnscan.kafka.offset_fetch import offset_fetch
+from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.answers import answer
@@ -107,6 +109,36 @@ def _of_state(send: Send, broker_id: int, scope: Scope) -> Iterator[tuple[str, A
     ids = sorted({one.producer_id for one in described.values() if one.error is None})
     yield "listed by producer id", _or_failure(lambda: list_transactions(send, broker_id, producer_ids=ids))
     yield "listed by state", _or_failure(lambda: sorted(list_transactions(send, broker_id, states=["Ongoing"])))
+
+
+def leader_epochs(
+    send: Send, up: Sequence[int], keys: Sequence[Key], ids: Sequence[str], log: tuple[Key, int]
+) -> Observed:
+    """The leader epochs of each partition's leader and of its batches, as numbers in their order; see `observed`.
+
+    Some brokers count more elections, and the log of the ids may have had leaders before the script.
+    """
+    seen: Observed = {}
+    for broker_id in up:
+        for p in read_metadata(send, broker_id, {topic for topic, _ in keys}).partitions:
+            if p.leader == broker_id:
+                batches = fetch(send, p, 0, _FETCH_BYTES, records=True).batches
+                epochs = [batch.leader_epoch for batch in batches]
+                seen[f"broker {broker_id}: epochs of {p.topic}"] = _in_order(p.leader_epoch, epochs)
+        for p in read_metadata(send, broker_id, [log[0][0]]).partitions:
+            if (p.key, p.leader) == (log[0], broker_id):
+                epochs = [batch.leader_epoch for batch in steps.log_batches(send, p, log[1]) if _is_of(batch, ids)]
+                seen[f"broker {broker_id}: epochs of the log"] = _in_order(p.leader_epoch, epochs)
+    return seen
+
+
+def _in_order(leader_epoch: int, epochs: Sequence[int]) -> list[int]:
+    order = sorted({leader_epoch, *epochs})
+    return [order.index(epoch) for epoch in (leader_epoch, *epochs)]
+
+
+def _is_of(batch: Batch, ids: Sequence[str]) -> bool:
+    return any(key is not None and transactional_id(key) in ids for _, key, _ in batch.records or ())
 
 
 def _of_broker(send: Send, broker_id: int, scope: Scope) -> Iterator[tuple[str, Any]]:
@@ -236,6 +268,12 @@ def replayed(offered: Offered, state: State, number: Numbers) -> tuple[Observed,
     return look(Sender(Replay(offered, state.asked)), Scope.of(state.facts), number)
 
 
+def replayed_epochs(offered: Offered, state: State) -> Observed:
+    """See `leader_epochs`."""
+    scope = Scope.of(state.facts)
+    return leader_epochs(Sender(Replay(offered, state.asked)), scope.up, scope.keys, scope.ids, scope.log)
+
+
 class Simulated:
     """A script on the simulator alone. `play` plays the next step; `observed` asks its brokers then."""
 
@@ -254,6 +292,13 @@ class Simulated:
             for name, double in _real_half(playing).items():
                 stack.enter_context(mock.patch.object(steps, name, double))
             playing.play(self.stage)
+
+    def leader_epochs(self) -> Observed:
+        """See `leader_epochs`."""
+        world = self.stage.world
+        up = [broker_id for broker_id in world.brokers if world.up(broker_id)]
+        keys, ids = tuple(self.stage.keys.values()), tuple(self.stage.ids.values())
+        return leader_epochs(lambda b, r: answer(world, b, r), up, keys, ids, (self.stage.log_key("a"), 0))
 
     def observed(self) -> tuple[dict[str, tuple[int, int]], Observed]:
         """The producer ids and epochs of the clients, and the observation; ids are numbered."""

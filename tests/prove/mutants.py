@@ -172,7 +172,7 @@ EXPLAINED: dict[Key, str] = {
         "_is_before",
         "record.producer_epoch < o.producer_epoch → record.producer_epoch <= o.producer_epoch",
     ): "they differ here",
-    ("resolve/siblings.py", "_commit_offset", "records=False → records=True"): (
+    ("resolve/siblings.py", "_commit_marker", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafka.protocol.producer import ProduceRequest
@@ -23,6 +23,7 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.fetch import fetch
+from txnscan.kafka.record_batch import Batch
 from txnscan.model import Key, Partition
 from txnscan.sim.records import (
     Data,
@@ -326,15 +327,22 @@ def read_log(send: Send, partition: Partition, start: int, ids: Sequence[str]) -
 
 def _records(send: Send, partition: Partition, start: int) -> list[tuple[int, bytes, bytes | None]]:
     """Offset, key and value of every record."""
-    found: list[tuple[int, bytes, bytes | None]] = []
+    return [
+        (offset, key, value)
+        for batch in log_batches(send, partition, start)
+        for offset, key, value in batch.records or ()
+        if offset >= start and key is not None
+    ]
+
+
+def log_batches(send: Send, partition: Partition, start: int) -> Iterator[Batch]:
+    """The batches of a log partition, from that with an offset to its high watermark."""
     while True:
         fetched = fetch(send, partition, start, _PIECE_BYTES, records=True)
-        for batch in fetched.batches:
-            if not batch.is_control:
-                found += [(o, key, value) for o, key, value in batch.records or () if o >= start and key is not None]
+        yield from (batch for batch in fetched.batches if not batch.is_control)
         reached = fetched.next_offset(start)
         if reached >= fetched.high_watermark:
-            return found
+            return
         if reached == start:
             raise RequestFailed(f"no record at offset {start}")
         start = reached

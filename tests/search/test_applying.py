@@ -6,7 +6,7 @@ visible that was not committed, or disturbs a producer that is alive; and with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,28 @@ import pytest
 
 from tests.known_histories import KNOWN as FOOLED_ONCE
 from txnscan.evidence import log_reads
-from txnscan.findings import Incidents, Scan
+from txnscan.findings import Scan
 from txnscan.judge import outcome
-from txnscan.model import Judged, Siblings
+from txnscan.model import Facts, Judged, SeenMarker, Siblings
 from txnscan.resolve.apply import Status
 from txnscan.resolve.plan import Action
 from txnscan.sim.applying import Applied, Apply, Memory, SimulatedBrokers, harm
-from txnscan.sim.scenarios import BACK, COMPACTED, LOG, MOVED, WIDE, A, P, Q, away, begun_and_written, heard, opened
+from txnscan.sim.scenarios import (
+    BACK,
+    COMPACTED,
+    LOG,
+    MOVED,
+    UP,
+    WIDE,
+    A,
+    P,
+    Q,
+    away,
+    begun_and_written,
+    down_again,
+    heard,
+    opened,
+)
 from txnscan.sim.scenarios import LATE_DATA as LATE
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import can_happen, happen, settle
@@ -85,20 +100,20 @@ class Forgetful(Memory):
 
     def keep(self, found: Scan) -> None:
         """See Memory."""
-        self.known.clear()
+        self.kept = {}
         self.identities.clear()
+        self.committed.clear()
         super().keep(found)
 
-    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See scan.History."""
-        incidents = super().unresolved(cluster_id)()
-        return lambda: {which: replace(incident, known=None) for which, incident in incidents.items()}
+        return dict
 
 
 class Blind(SimulatedBrokers):
     """Looks at no siblings."""
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
         """See Brokers."""
         return None
 
@@ -136,6 +151,13 @@ _STALE_AND_BUSY: tuple[Event, ...] = (
 )
 
 
+def _aborted_while_down(version: int) -> tuple[Event, ...]:
+    return (
+        *(("EndTxn", (1, A, False, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
+        *(*UP, ("InitProducerId", (1, A))),
+    )
+
+
 def known(name: str) -> tuple[Scenario, tuple[Event, ...]]:
     history = FOOLED_ONCE[name].history
     return history.scenario, (*history.opening, *history.before)
@@ -169,6 +191,20 @@ CASES = (
         nothing,
         before={"second sweep": (("clean log", (LOG, 1, 5)), ("clean log", (LOG, 2, 5)))},
         way=Apply("forgets", "what was proven is kept", memory_class=Forgetful),
+    ),
+    Case(
+        "an outcome is of all epochs that the open data has",
+        WIDE["lost-markers-v2"],
+        (*down_again(2), *_aborted_while_down(2)),
+        INVISIBLE,
+        patched(outcome, "_epochs", lambda evidence: [evidence.observation.producer_epoch]),
+    ),
+    Case(
+        "v1: a commit is proven by an epoch with one transaction on the partition",
+        WIDE["lost-markers-v1"],
+        (*down_again(1), *_aborted_while_down(1)),
+        "a record of ('a', 2), which was not committed, was made visible",
+        patched(outcome, "_not_of_this_data", lambda commit, ends, evidence, o: None),
     ),
     Case(
         "siblings are looked at",

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
+from tests.cases import Cases
 from txnscan.evidence.transaction_log import decode
+from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.fetch import fetch
+from txnscan.kafka.offset_for_leader_epoch import epoch_ends
 from txnscan.model import Key, Partition
 from txnscan.sim.answers import answer
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
@@ -147,8 +151,8 @@ def _move_coordinator(world: World) -> None:
     go_on(world, ("load", (2, 0)))
 
 
-def _hand_over(world: World) -> None:
-    go_on(world, ("move leader", (STATE, 2)))
+def _hand_over(world: World, leader: int = 2) -> None:
+    go_on(world, ("move leader", (STATE, leader)))
     for broker_id in (1, 2):
         go_on(world, ("publish metadata", (broker_id,)), ("apply to replicas", (broker_id,)))
         go_on(world, ("elect coordinators", (broker_id,)))
@@ -249,6 +253,58 @@ def test_a_replica_that_was_away_copies_the_holes_of_a_compacted_leader_behind_w
     assert (owner(world, 2).state, owner(world, 2).producer_epoch) == ("Empty", 2), (
         "a hole changes nothing for who loads"
     )
+
+
+def epoch_answer(world: World, broker_id: int, current: int, asked: int) -> tuple[int, int, int]:
+    """What this broker answers of an epoch of the log: its error code, the epoch and the end offset."""
+    topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    wanted = topic.OffsetForLeaderPartition(partition=STATE[1], current_leader_epoch=current, leader_epoch=asked)
+    request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic(topic=STATE[0], partitions=[wanted])])
+    (shown,) = answer(world, broker_id, request).topics[0].partitions
+    return shown.error_code, shown.leader_epoch, shown.end_offset
+
+
+def test_the_leader_alone_says_where_an_epoch_ends_in_its_log() -> None:
+    world = opened(MOVING_COORDINATOR, (INIT, ADD))
+    _move_coordinator(world)
+    assert [epoch for epoch, _ in world.logs[STATE, 2]] == [0, 0]
+    fenced, unknown = int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    follower = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    table = [
+        ("an epoch that ended", 2, 1, 0, (0, 0, 2)),
+        ("the leader's own, without a record", 2, 1, 1, (0, 1, 2)),
+        ("one above it", 2, 1, 2, (0, -1, -1)),
+        ("one below the first", 2, 1, -2, (0, -2, 0)),
+        ("no epoch", 2, 1, -1, (0, -1, -1)),
+        ("a leader epoch that is over", 2, 0, 0, (fenced, -1, -1)),
+        ("a leader epoch to come", 2, 2, 0, (unknown, -1, -1)),
+        ("a follower", 1, 1, 0, (follower, -1, -1)),
+    ]
+    with Cases() as cases:
+        for name, broker_id, current, asked, expected in table:
+            with cases.case(name):
+                assert epoch_answer(world, broker_id, current, asked) == expected
+
+
+def test_a_leader_that_copied_a_compacted_log_does_not_know_the_epochs_of_which_nothing_is_left() -> None:
+    record = TransactionLogRecord(A, None)
+    table: list[tuple[str, Log, dict[int, int]]] = [
+        ("all is left", ((0, record), (1, record), (2, record)), {0: 1, 1: 2, 2: 3, 3: 4}),
+        ("nothing of one between", ((0, record), (1, None), (2, record)), {0: 2, 2: 3, 3: 4}),
+        ("nothing of the first", ((0, None), (1, record), (2, record)), {1: 2, 2: 3, 3: 4}),
+        ("nothing at all", ((0, None), (1, None), (2, None)), {3: 4}),
+    ]
+    with Cases() as cases:
+        for name, log, expected in table:
+            with cases.case(name):
+                world = opened(MOVING_COORDINATOR, ())
+                for leader in (2, 1, 2):
+                    _hand_over(world, leader)
+                leads = world.leads(2, STATE)
+                assert leads is not None and leads.epoch == 3
+                world.logs[STATE, 2], world.epoch_starts[STATE, 2] = (*log, (3, record)), 3
+                partition = Partition(STATE[0], "", STATE[1], 2, 3)
+                assert epoch_ends(lambda b, r, w=world: answer(w, b, r), partition, range(4)) == expected
 
 
 def test_a_replica_that_was_away_has_no_hole_where_nothing_was_compacted() -> None:

@@ -1,12 +1,11 @@
 """The contract of the tables: every test runs on Spark and on delta-rs.
 
-A test belongs here if a store does the work: it creates or alters a table, converts values, evaluates a condition,
-merges, replaces, deletes, or detects a second writer. tests/tables has the others, on delta-rs alone.
+A test belongs here if a store does the work: it creates a table, converts values, evaluates a condition, merges,
+replaces, deletes, or detects a second writer. tests/tables has the others, on delta-rs alone.
 """
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import NOW_MS, known, plan, scan, stored
+from tests.builders import NOW_MS, judged, plan, scan, stored, view
 from tests.tables.stored import (
+    COMMIT,
     DOUBTFUL,
     ONGOING,
     ORPHAN,
@@ -26,22 +26,25 @@ from tests.tables.stored import (
     YOUNG,
     After,
     Prepared,
-    hanging,
     incidents,
+    log_read,
     next_sweep,
+    read_for,
+    reads_of,
+    swept,
     versions,
 )
 from txnscan.config import ConfigError
-from txnscan.judge.outcome import best_known
 from txnscan.model import (
+    NO_FACTS,
     BlockedGroup,
     Cause,
+    EpochEnd,
     Impact,
-    KnownOutcome,
-    Outcome,
     Owner,
+    ProducerFacts,
     ScanError,
-    Siblings,
+    SeenMarker,
     Standing,
 )
 from txnscan.resolve.apply import ApplyRunning, Status
@@ -51,10 +54,12 @@ from txnscan.store.schema import (
     APPLY_LOCKS,
     FIRST_SEEN,
     INCIDENTS,
+    LOG_READS,
+    MARKERS,
     OPEN_TRANSACTIONS,
     RESOLUTIONS,
     SCAN_ERRORS,
-    SCHEMA_REVISION,
+    SCHEMA_VERSION,
     SWEEPS,
     TABLES,
     incident_id,
@@ -100,7 +105,7 @@ BOTH_AGAIN = next_sweep(2, ORPHAN, STALE)
 ONE_ENDED = next_sweep(3, ORPHAN)
 
 
-# --- to create and to alter -------------------------------------------------------------------------------------------
+# --- to create --------------------------------------------------------------------------------------------------------
 
 
 # The features of writer version 4, which every writer of Delta has.
@@ -148,72 +153,30 @@ def test_a_creation_that_broke_off_is_taken_up_again_and_not_repeated(tables: Ta
     assert len(created) == len(TABLES) and versions(location) == created
 
 
-def test_tables_of_an_earlier_version_get_the_new_columns(opens: Opens, tables: Tables, location: str) -> None:
-    """Existing rows have null there."""
-    from txnscan.store.delta import arrow_rows
-
-    new = ("warnings", "read_bytes")
-    before = replace(SWEEPS, columns=tuple(column for column in SWEEPS.columns if column.name not in new))
-    shutil.rmtree(f"{location}/sweeps")
-    tables.delta.create(before)
-    tables.delta.append(before, arrow_rows(before.columns, before.rows(next_sweep(1), [None])))
-    lines: list[str] = []
-    tables = opens(location)
-    tables.create(lines.append)
-    assert len(lines) == 1 and all(name in lines[0] for name in new)
-    tables._append(next_sweep(2, warnings=("w",)), SWEEPS)
-    assert {row["sweep_id"]: row["warnings"] for row in tables.rows(SWEEPS)} == {"sweep-1": None, "sweep-2": ["w"]}
-    opens(location).create(lines.append)
-    assert len(lines) == 1
-
-
-def test_tables_of_an_earlier_revision_get_the_constraints_and_properties_of_this_revision(
-    opens: Opens, tables: Tables, location: str
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+def test_tables_of_another_schema_are_refused(
+    opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """Once: a store need not keep a condition as it was written."""
-    from txnscan.store.delta import CHECKPOINT_INTERVAL, REVISION_PROPERTY, Renewal
-
-    narrow = {"verdict_known": "verdict IN ('hanging')", "no_more": "partition < 1000"}
-    tables.delta.renew(OPEN_TRANSACTIONS, Renewal(["verdict_known"], narrow, {"delta.checkpointInterval": "10"}))
-    tables.delta.renew(SWEEPS, Renewal([], {}, {REVISION_PROPERTY: "0"}))
-    with pytest.raises(Exception, match=r"verdict|validation"):
-        tables._append(scan(ONGOING, store_all=True), OPEN_TRANSACTIONS)
-    lines: list[str] = []
-    renewed = opens(location)
-    renewed.create(lines.append)
-    assert len(lines) == 1
-    has = renewed.delta.properties(OPEN_TRANSACTIONS)
-    checks = {key.removeprefix("delta.constraints.") for key in has if key.startswith("delta.constraints.")}
-    assert checks == {check for check, _ in OPEN_TRANSACTIONS.checks}
-    assert has["delta.checkpointInterval"] == str(CHECKPOINT_INTERVAL)
-    assert renewed.delta.properties(SWEEPS)[REVISION_PROPERTY] == str(SCHEMA_REVISION)
-    renewed._append(scan(ONGOING, store_all=True), OPEN_TRANSACTIONS)
-    assert [row["verdict"] for row in renewed.rows(OPEN_TRANSACTIONS)] == ["ongoing"]
-    renewed_at = versions(location)
-    opens(location).create(lines.append)
-    assert len(lines) == 1 and versions(location) == renewed_at
+    with monkeypatch.context() as another:
+        another.setattr("txnscan.store.delta.SCHEMA_VERSION", version)
+        opens(location).create()
+    before = versions(location)
+    with pytest.raises(
+        ConfigError, match=rf"^--tables: [^\n]*schema version {version}, [^\n]*writes {SCHEMA_VERSION};"
+    ):
+        opens(location).create()
+    assert versions(location) == before
 
 
-def test_two_processes_may_renew_the_tables_at_the_same_time(opens: Opens, tables: Tables, location: str) -> None:
-    from txnscan.store.delta import REVISION_PROPERTY, Renewal
-
-    tables.delta.renew(OPEN_TRANSACTIONS, Renewal(["verdict_known"], {"verdict_known": "verdict = 'hanging'"}, {}))
-    tables.delta.renew(SWEEPS, Renewal([], {}, {REVISION_PROPERTY: "0"}))
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: opens(location).create(), range(2)))
-    tables._append(scan(ONGOING, store_all=True), OPEN_TRANSACTIONS)
-    assert [row["verdict"] for row in tables.rows(OPEN_TRANSACTIONS)] == ["ongoing"]
-
-
-def test_tables_of_a_later_schema_are_refused(tables: Tables) -> None:
-    """A later column alone is no reason to refuse them."""
-    from txnscan.store.delta import VERSION_PROPERTY, Renewal
-
-    tables.delta.add_columns(SWEEPS, [replace(SWEEPS.columns[0], name="later", required=False)])
-    tables.create()
-    tables.delta.renew(SWEEPS, Renewal([], {}, {VERSION_PROPERTY: "2"}))
-    with pytest.raises(ConfigError, match="schema version 2"):
-        tables.create()
+def test_tables_without_a_column_are_refused(opens: Opens, location: str) -> None:
+    lacking = opens(location)
+    for table in TABLES:
+        columns = tuple(column for column in table.columns if column.name != "answered_ends")
+        lacking.delta.create(replace(table, columns=columns))
+    before = versions(location)
+    with pytest.raises(ConfigError, match=r"^--tables: [^\n]*log_reads[^\n]* has no column answered_ends; [^\n]*$"):
+        opens(location).create()
+    assert versions(location) == before
 
 
 def test_a_location_without_tables_or_that_cannot_be_written_is_a_config_error(opens: Opens, tmp_path: Path) -> None:
@@ -234,8 +197,9 @@ def test_values_are_read_back_as_they_were_written(tables: Tables) -> None:
     from txnscan.store.delta import By, arrow_rows, from_arrow
     from txnscan.store.tables import OF_SWEEPS, items_of
 
-    sweep = scan(
+    sweep = swept(
         ORPHAN, YOUNG, ONGOING,
+        **read_for(ORPHAN, COMMIT),
         errors=(ScanError("read", "it's \\ broker 3\n✓", 3, "p", 1), ScanError("configs", "")),
         impacts={ORPHAN.observation.transaction_key: IMPACT},
         partitions_failed=1, store_all=True, warnings=("one", "two"),
@@ -274,6 +238,8 @@ def test_every_condition_finds_its_rows(tables: Tables) -> None:
         (StartsWith("error", "100% of it_"), {None}),
         (OneOf("error", frozenset({"it's", "100% of it_s"})), {1, None}),
         (OneOf("error", frozenset()), set()),
+        (OneOf("broker", frozenset({1, 3})), {1}),
+        (OneOf("broker", frozenset()), set()),
         (NoneOf("error", frozenset({"it's"})), {2, None}),
         (NoneOf("error", frozenset()), {1, 2, None}),
         (Before("sweep_date", day), set()),
@@ -301,9 +267,9 @@ def test_a_sweep_that_broke_off_before_its_last_row_is_invisible(tables: Tables)
 
 def test_a_sweep_that_is_written_twice_is_stored_once(tables: Tables) -> None:
     for _ in range(2):
-        tables.write(scan(ORPHAN))
-    counts = [len(tables.rows(table)) for table in (OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS, SWEEPS)]
-    assert (counts, tables.rows(INCIDENTS)[0]["sweeps"]) == ([1, 1, 1, 1], 1)
+        tables.write(swept(ORPHAN, **read_for(ORPHAN, COMMIT)))
+    counts = [len(tables.rows(table)) for table in (LOG_READS, OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS, SWEEPS)]
+    assert (counts, tables.rows(INCIDENTS)[0]["sweeps"]) == ([1, 1, 1, 1, 1], 1)
 
 
 def test_two_sweeps_may_write_at_the_same_time(after: After, opens: Opens, location: str) -> None:
@@ -314,6 +280,42 @@ def test_two_sweeps_may_write_at_the_same_time(after: After, opens: Opens, locat
     tables = opens(location)
     counts = [len(tables.rows(table)) for table in (SWEEPS, OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS)]
     assert counts == [2, 4, 2, 2]
+
+
+# Bytes that are no text, a tombstone, an empty value, and an id with signs of SQL and JSON in it.
+ODD = log_read(
+    b"\x00\xff\x80'\\\n",
+    None,
+    b"",
+    transactional_id='it\'s \\ "X" ✓',
+    epoch_ends=(EpochEnd(0, 3), EpochEnd(2, 2**40)),
+    answered_ends=(EpochEnd(2, 2**40),),
+)
+
+
+def test_facts_are_read_back_as_they_were_stored(opens: Opens, tables: Tables, location: str) -> None:
+    """Also those of a sweep that was never finished. None of another cluster or producer id."""
+    from txnscan.resolve.journal import TablesJournal
+
+    finished = next_sweep(1, ORPHAN, **read_for(ORPHAN, COMMIT, ODD))
+    unfinished = next_sweep(2, ORPHAN, **read_for(ORPHAN, log_read(topic_id="")))
+    other = judged(view("Empty", 9), producer_id=2**40)
+    tables.write(finished)
+    tables._append(unfinished, LOG_READS)
+    tables._append(next_sweep(3, other, **read_for(other, COMMIT)), LOG_READS)
+    tables._append(next_sweep(4, ORPHAN, cluster_id="cluster-2", **read_for(ORPHAN, COMMIT)), LOG_READS)
+    markers = [SeenMarker("q", 0, 50, 7, 3), SeenMarker("q", 1, 2**40, 7, 4), SeenMarker("q", 0, 60, 2**40, 0)]
+    for journal in (TablesJournal(tables), TablesJournal(opens(location))):
+        for marker in markers:
+            journal.remember(plan(stored()), marker)
+    found = opens(location).facts("cluster-1", {7, 9})()
+    assert set(found) == {7, 9} and found[9] == NO_FACTS
+    assert (len(found[7].reads), set(found[7].reads)) == (3, set(reads_of(finished, unfinished)))
+    assert (len(found[7].markers), set(found[7].markers)) == (2, set(markers[:2]))
+    (only,) = opens(location).facts("cluster-1", {2**40})().values()
+    assert (len(only.reads), only.markers) == (1, (markers[2],))
+    assert opens(location).facts("cluster-3", {7})() == {7: ProducerFacts()}
+    assert len(tables.rows(MARKERS)) == 3, "each is stored once"
 
 
 def test_the_journal_keeps_each_step_once(opens: Opens, tables: Tables, location: str) -> None:
@@ -373,7 +375,7 @@ def test_one_of_two_gets_the_lock(opens: Opens, tables: Tables, location: str, m
     assert [row["holder"] for row in tables.rows(APPLY_LOCKS)] == [None, None]
 
 
-# --- to merge and to replace ------------------------------------------------------------------------------------------
+# --- to replace -------------------------------------------------------------------------------------------------------
 
 
 def test_an_incident_is_opened_counted_and_closed(after: After) -> None:
@@ -384,9 +386,9 @@ def test_an_incident_is_opened_counted_and_closed(after: After) -> None:
     assert closed["resolved_at"] == datetime.fromtimestamp(ONE_ENDED.finished_at_ms / 1_000, UTC)
 
 
-def test_a_closed_incident_is_opened_again(after: After) -> None:
+def test_a_closed_incident_is_opened_again_at_a_later_leader_epoch(after: After) -> None:
     tables = after(BOTH, BOTH_AGAIN, ONE_ENDED)
-    tables.write(next_sweep(4, STALE))
+    tables.write(next_sweep(4, judged(view("Empty", 5), partition=1, leader_epoch=6)))
     row = incidents(tables)[incident_id("cluster-1", STALE)]
     assert (row["sweeps"], row["resolved_at"], row["resolved_how"]) == (3, None, None)
 
@@ -404,48 +406,19 @@ def test_an_incident_stays_open_when(after: After, changes: dict[str, Any]) -> N
     assert rows[incident_id("cluster-1", ORPHAN)]["resolved_how"] == "ended"
 
 
-def test_the_best_known_outcome_is_kept(tables: Tables) -> None:
-    """`best_known` is a rule in Python and an expression in the merge. They agree on every pair, at one epoch and two.
-
-    As if the incident was resolved in between, the second sweep did not know the outcome of the first.
-    """
-    pairs = {100 + n: pair for n, pair in enumerate(itertools.product(Outcome, Outcome, (3, 4)))}
-    first = {at: known(one, "first", settled=True, producer_epoch=3) for at, (one, _, _) in pairs.items()}
-    second = {at: known(two, "second", settled=False, producer_epoch=epoch) for at, (_, two, epoch) in pairs.items()}
-    tables.write(next_sweep(1, *(hanging(at, one) for at, one in first.items())))
-    tables.write(next_sweep(2, *(hanging(at, one) for at, one in second.items())))
-    kept = {row["start_offset"]: row for row in incidents(tables).values()}
-    for at, (*_, epoch) in pairs.items():
-        best = best_known(first[at], second[at])
-        found = (kept[at]["outcome"], kept[at]["outcome_settled"], kept[at]["outcome_epoch"])
-        assert found == (best.outcome.value, epoch == 3, epoch), pairs[at]
-        assert kept[at]["outcome_reason"] in best.why, pairs[at]
-
-
-COMMITTED = known(
-    "committed",
-    "it committed",
-    siblings=Siblings(("q-0", "r-1"), (4,), NOW_MS),
-    owner_committed=True,
-    evidence=("offset 1: PrepareCommit",),
-)
-
-
-def test_a_known_outcome_outlives_its_incident_and_is_added_to(after: After) -> None:
-    def outcome(tables: Tables) -> KnownOutcome | None:
-        (incident,) = tables.unresolved("cluster-1")().values()
-        return incident.known
-
-    sweep = next_sweep(1, hanging(100, COMMITTED))
-    tables = after(sweep)
-    assert outcome(tables) == COMMITTED
-    tables.write(next_sweep(2))
-    assert tables.unresolved("cluster-1")() == {}
-    tables.write(next_sweep(3, hanging(100, known("unknown", "the log is empty"))))
-    assert outcome(tables) == COMMITTED
-    tables.remember(incident_id("cluster-1", sweep.transactions[0]), known("not_committed", "q-0 has an ABORT marker"))
-    kept = outcome(tables)
-    assert kept is not None and (kept.outcome, kept.siblings) == (Outcome.MAYBE_COMMITTED, COMMITTED.siblings)
+def test_incidents_of_another_cluster_and_those_that_were_not_seen_stay_as_they_are(after: After) -> None:
+    tables = after(BOTH)
+    before = incidents(tables)
+    tables.write(next_sweep(2, ORPHAN, proven={("p", 0): "t0"}))
+    tables.write(next_sweep(3, STALE, cluster_id="cluster-2"))
+    found = incidents(tables)
+    stale = incident_id("cluster-1", STALE)
+    assert found[stale] == before[stale]
+    assert {row["incident_id"]: row["sweeps"] for row in found.values()} == {
+        stale: 1,
+        incident_id("cluster-1", ORPHAN): 2,
+        incident_id("cluster-2", STALE): 1,
+    }
 
 
 def test_first_seen_is_replaced_by_the_next_sweep_of_the_same_scope(tables: Tables) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
+from tests.builders import MINUTE_MS, NOW_MS, judged, known, plan, scan, stored, view
 from tests.process import ROOT
+from tests.tables.stored import COMMIT, read_for, reads_of, swept
 from txnscan.judge.outcome import with_outcome
-from txnscan.model import Siblings
+from txnscan.model import SeenMarker
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import make_plan
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
     from txnscan.findings import Scan
     from txnscan.model import Judged
 
-COMMITTED = known("committed", "it committed", siblings=Siblings(("q-0",), (4,), NOW_MS), evidence=("offset 1",))
-ORPHAN = with_outcome(judged(), COMMITTED)
+ORPHAN = with_outcome(judged(), known("committed", evidence=("offset 1",)), owner_committed=True)
 STALE = judged(view("Empty", 5), partition=1)
 
 
 def sweep(number: int, *transactions: Judged) -> Scan:
     at_ms = NOW_MS + number * 10 * MINUTE_MS
-    return scan(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500)
+    read = read_for(ORPHAN, COMMIT) if ORPHAN in transactions else {}
+    return swept(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500, **read)
 
 
 def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSession, tmp_path: Path) -> None:
@@ -56,8 +57,10 @@ def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSe
 
 
 def test_spark_and_delta_rs_write_in_turns(spark: SparkSession, location: str) -> None:
+    from txnscan.resolve.journal import TablesJournal
     from txnscan.store.history import life
 
+    marker = SeenMarker("q", 0, 50, 7, 3)
     by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
     by_rust.create()
     by_spark.create()
@@ -66,9 +69,14 @@ def test_spark_and_delta_rs_write_in_turns(spark: SparkSession, location: str) -
     by_spark.write(sweep(3, ORPHAN))
     by_rust.write(sweep(4, ORPHAN))
     for tables in (by_spark, by_rust):
+        TablesJournal(tables).remember(plan(stored()), marker)
+    for tables in (by_spark, by_rust):
         assert [row["sweep_id"] for row in tables.last_sweeps()] == ["sweep-4"]
         (unresolved,) = tables.unresolved("cluster-1")().values()
-        assert unresolved.known == COMMITTED
+        assert unresolved.owner_committed
+        facts = tables.facts("cluster-1", {7})()[7]
+        assert set(facts.reads) == set(reads_of(*(sweep(number, ORPHAN) for number in range(1, 5))))
+        assert facts.markers == (marker,)
         counted = {row["incident_id"]: (row["sweeps"], row["resolved_how"]) for row in tables.rows(INCIDENTS)}
         assert counted == {incident_id("cluster-1", ORPHAN): (4, None), incident_id("cluster-1", STALE): (2, "ended")}
         assert [row["sweep_id"] for row in life(tables, incident_id("cluster-1", STALE)).seen] == ["sweep-1", "sweep-2"]
@@ -97,9 +105,15 @@ def test_the_change_feed_of_incidents_has_the_changes_of_both(spark: SparkSessio
     stream = DeltaTable(f"{location}/incidents").load_cdf(starting_version=1)
     changes = pa.RecordBatchReader.from_stream(stream).read_all().to_pylist()
     kinds = Counter((row["_commit_version"], row["_change_type"]) for row in changes)
-    before = {(2, "update_preimage"): 1, (3, "update_preimage"): 2, (4, "update_preimage"): 1}
-    after = {(version, "update_postimage"): count for (version, _), count in before.items()}
-    assert kinds == {(1, "insert"): 1, (2, "insert"): 1, **before, **after}
+    assert kinds == {
+        (1, "insert"): 1,
+        (2, "insert"): 2,
+        (2, "delete"): 1,
+        (3, "insert"): 2,
+        (3, "delete"): 2,
+        (4, "insert"): 1,
+        (4, "delete"): 1,
+    }
 
 
 def test_both_see_the_same_plan_lock_and_attempt(spark: SparkSession, location: str) -> None:
@@ -110,18 +124,18 @@ def test_both_see_the_same_plan_lock_and_attempt(spark: SparkSession, location: 
     by_spark.create()
     for number in (1, 2):
         by_spark.write(sweep(number, ORPHAN))
-    stored = stored_hanging(by_rust, "sweep-2")
-    assert stored == stored_hanging(by_spark, "sweep-2")
+    hanging = stored_hanging(by_rust, "sweep-2")
+    assert hanging == stored_hanging(by_spark, "sweep-2")
     times: Any = {"swept_at_ms": NOW_MS, "planned_at_ms": NOW_MS}
-    plan = make_plan(stored, Limits(), cluster_id="cluster-1", sweep_id="sweep-2", scope="all", version="1", **times)
-    assert [action.marker for action in plan.actions] == ["COMMIT"]
-    TablesJournal(by_rust).planned(plan)
-    TablesJournal(by_spark).planned(plan)
-    TablesJournal(by_spark).check_planned(plan)
+    made = make_plan(hanging, Limits(), cluster_id="cluster-1", sweep_id="sweep-2", scope="all", version="1", **times)
+    assert [action.marker for action in made.actions] == ["COMMIT"]
+    TablesJournal(by_rust).planned(made)
+    TablesJournal(by_spark).planned(made)
+    TablesJournal(by_spark).check_planned(made)
     with Lock(by_spark, "cluster-1"), pytest.raises(ApplyRunning), Lock(by_rust, "cluster-1"):
         pass
     with Lock(by_rust, "cluster-1") as lock:
-        attempt_id = TablesJournal(by_rust, lock).intend(plan, plan.actions[0], None)
+        attempt_id = TablesJournal(by_rust, lock).intend(made, made.actions[0], None)
         (attempt,) = TablesJournal(by_spark).attempts("cluster-1")
     assert (attempt.attempt_id, attempt.status, attempt.action.incident_id) == (
         attempt_id,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import MINUTE_MS, NOW_MS, scan
+from tests.builders import MINUTE_MS, NOW_MS
 from tests.cases import Cases
 from tests.process import ROOT
-from tests.tables.stored import ORPHAN, STALE
+from tests.tables.stored import ORPHAN, STALE, swept
 from txnscan import create_views
 from txnscan.store.open import open_tables
 from txnscan.store.views import VIEWS
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 def sweep(number: int, *transactions: Judged, **changes: Any) -> Scan:
     at_ms = NOW_MS + number * 10 * MINUTE_MS
-    return scan(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 2_000, **changes)
+    times = {"started_at_ms": at_ms, "finished_at_ms": at_ms + 2_000}
+    return swept(*transactions, sweep_id=f"sweep-{number}", **times, **changes)
 
 
 @pytest.fixture(scope="module")

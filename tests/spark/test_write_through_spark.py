@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tests.builders import NOW_MS, scan
-from tests.tables.stored import ONGOING, ORPHAN, YOUNG
+from tests.builders import NOW_MS
+from tests.tables.stored import COMMIT, ONGOING, ORPHAN, YOUNG, read_for, reads_of, swept
 from txnscan.model import ScanError
 from txnscan.store.open import open_tables
-from txnscan.store.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
+from txnscan.store.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, LOG_READS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WRITTEN = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, FIRST_SEEN, INCIDENTS, SWEEPS)
+WRITTEN = (LOG_READS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, FIRST_SEEN, INCIDENTS, SWEEPS)
 
 
 def test_a_sweep_that_spark_writes_is_read_by_both_stores(spark: SparkSession, location: str) -> None:
@@ -22,13 +22,17 @@ def test_a_sweep_that_spark_writes_is_read_by_both_stores(spark: SparkSession, l
 
     by_rust, by_spark = open_tables(location, None), open_tables(location, spark)
     by_rust.create()
-    by_spark.write(scan(ORPHAN, YOUNG, ONGOING, errors=(ScanError("read", "it's down", 3, "p", 1),), store_all=True))
+    error = ScanError("read", "it's down", 3, "p", 1)
+    sweep = swept(ORPHAN, YOUNG, ONGOING, errors=(error,), store_all=True, **read_for(ORPHAN, COMMIT))
+    by_spark.write(sweep)
     counts: list[int] = []
     for table in WRITTEN:
         read, read_by_rust = ([repr(row) for row in tables.rows(table)] for tables in (by_spark, by_rust))
         assert sorted(read) == sorted(read_by_rust)
         counts.append(len(read))
-    assert counts == [3, 1, 1, 3, 2, 1]
+    assert counts == [1, 3, 1, 1, 3, 2, 1]
+    for tables in (by_spark, by_rust):
+        assert list(tables.facts("cluster-1", {7})()[7].reads) == reads_of(sweep)
     started = datetime.fromtimestamp(NOW_MS / 1000, UTC)
     sweeps = spark.read.format("delta").load(f"{location}/sweeps")
     shown = sweeps.select(F.date_format("started_at", "yyyy-MM-dd HH:mm:ss"), F.col("sweep_date"))

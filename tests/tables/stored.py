@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
-from txnscan.judge.outcome import with_outcome
+from txnscan.evidence.log_reads import signed
+from txnscan.judge.outcome import OutcomeEvidence, with_outcome
+from txnscan.model import LogRead, RawRecord
+from txnscan.sim.encode import transaction_log_value
+from txnscan.sim.records import TransactionMetadata
 from txnscan.store.schema import INCIDENTS, TABLES
 
 if TYPE_CHECKING:
@@ -29,12 +34,51 @@ DOUBTFUL = judged(view("Empty", 5, coverage_error="x"), partition=1)
 LATER_MS = 5 * MINUTE_MS
 
 
+def swept(*transactions: Judged, **changes: Any) -> Scan:
+    """A sweep that saw every partition at the place in its order where the builders have what is open there."""
+    found = scan(*transactions, **changes)
+    decided = {which: signed(one, found.sweep_id, found.started_at_ms) for which, one in found.decided.items()}
+    return replace(found, decided=decided, ends=changes.get("ends", dict.fromkeys(found.proven, (5, 105))))
+
+
 def next_sweep(number: int, *transactions: Judged, **changes: Any) -> Scan:
     """The sweep `sweep-<number>`, five minutes after the sweep before it."""
     when_ms = NOW_MS + number * LATER_MS
-    return scan(
-        *transactions, sweep_id=f"sweep-{number}", started_at_ms=when_ms, finished_at_ms=when_ms + 500, **changes
-    )
+    times = {"started_at_ms": when_ms, "finished_at_ms": when_ms + 500}
+    return swept(*transactions, **{"sweep_id": f"sweep-{number}", **times, **changes})
+
+
+def logged(state: str, epoch: int, *partitions: int) -> bytes:
+    """A record of `__transaction_state`, of producer id 7 and partitions of topic p, under transactions v2."""
+    held = frozenset(("p", index) for index in partitions)
+    return transaction_log_value(TransactionMetadata(7, epoch, state, held, client_version=2), NOW_MS)
+
+
+def log_read(*values: bytes | None, **changes: Any) -> LogRead:
+    """A read of these records of id X, which misses nothing."""
+    records = tuple(RawRecord(10 + at, 0, "X", value, 2) for at, value in enumerate(values))
+    return replace(LogRead("ts0", 4, 2, 10 + len(values), "X", records), **changes)
+
+
+# What the log shows of a transaction of epoch 3 that committed.
+COMMIT = log_read(
+    logged("CompleteAbort", 3),
+    logged("Ongoing", 3, 0),
+    logged("PrepareCommit", 4, 0),
+    logged("CompleteCommit", 4),
+)
+
+
+def read_for(judged: Judged, *reads: LogRead, **changes: Any) -> dict[str, Any]:
+    """What a sweep knows that read this about a transaction which hangs."""
+    o = judged.observation
+    evidence = OutcomeEvidence(o, 4, o.producer_epoch, 0, None, (), None, None, reads=reads)
+    return {"decided": {o.transaction_key: replace(evidence, **changes)}}
+
+
+def reads_of(*sweeps: Scan) -> list[LogRead]:
+    """What these sweeps have read of the log."""
+    return [read for sweep in sweeps for evidence in sweep.decided.values() for read in evidence.reads]
 
 
 def incidents(tables: Tables) -> dict[str, Row]:
@@ -45,7 +89,8 @@ def incidents(tables: Tables) -> dict[str, Row]:
 def hanging(start_offset: int, outcome: KnownOutcome) -> Judged:
     """A hanging transaction from this offset on, with this outcome."""
     marks = {"first_high_watermark": 300, "second_high_watermark": 300}
-    return with_outcome(judged(start_offset=start_offset, second_start_offset=start_offset, **marks), outcome)
+    found = judged(start_offset=start_offset, second_start_offset=start_offset, **marks)
+    return with_outcome(found, outcome, outcome.owner_committed)
 
 
 def versions(location: str) -> list[int]:

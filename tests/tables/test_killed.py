@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.process import run_python
-from tests.tables.stored import ORPHAN, next_sweep
+from tests.tables.stored import COMMIT, ORPHAN, STALE, next_sweep, read_for, reads_of
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, TABLES
 
+SWEEP = next_sweep(1, ORPHAN, STALE, **read_for(ORPHAN, COMMIT))
+READ = reads_of(SWEEP)
 # Forks a process for each write, before delta-rs starts a thread, and kills it instead of that write.
 KILLED = """
 import json, os, signal, sys
-from tests.tables.stored import ORPHAN, STALE, next_sweep
+from tests.tables.test_killed import SWEEP
 from txnscan.store.delta_rs import DeltaRs
 from txnscan.store.open import open_tables
 
@@ -36,7 +38,7 @@ def killed_at(location, number):
         setattr(DeltaRs, name, mortal(getattr(DeltaRs, name), number))
     tables = open_tables(location, None)
     tables.create()
-    tables.write(next_sweep(1, ORPHAN, STALE))
+    tables.write(SWEEP)
 
 ended = {}
 for number in map(int, sys.argv[2:]):
@@ -48,7 +50,8 @@ for number in map(int, sys.argv[2:]):
 print(json.dumps(ended))
 """
 # The sweep has no errors, so that scan_errors is not written.
-CREATES, WRITES = len(TABLES), len(["open_transactions", "candidates", "first_seen", "incidents", "sweeps"])
+WRITTEN = ("log_reads", "open_transactions", "candidates", "first_seen", "incidents", "sweeps")
+CREATES, WRITES = len(TABLES), len(WRITTEN)
 COMMITS = range(1, CREATES + WRITES + 2)
 
 
@@ -79,6 +82,8 @@ def test_a_process_that_is_killed_before_a_write_leaves_usable_tables(
     visible = tables.last_sweep()
     assert (visible is not None) == finished
     assert len(tables.read(OPEN_TRANSACTIONS, "sweep-1")) == (2 if finished else 0)
+    # A fact counts, whatever became of its sweep.
+    assert list(tables.facts("cluster-1", {7})()[7].reads) in ([READ] if finished else [[], READ])
     tables.write(next_sweep(2, ORPHAN))
     counted = {row["start_offset"]: row["sweeps"] for row in tables.rows(INCIDENTS)}
     assert counted[ORPHAN.observation.start_offset] in (1, 2)

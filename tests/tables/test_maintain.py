@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.builders import NOW_MS, scan
-from tests.tables.stored import ORPHAN, STALE
+from tests.builders import NOW_MS, plan, stored
+from tests.tables.stored import COMMIT, ORPHAN, STALE, read_for, reads_of, swept
 from txnscan.cli import app
+from txnscan.model import SeenMarker
 from txnscan.store.open import open_tables
 from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, incident_id
 
@@ -30,7 +32,7 @@ DAYS = 8
 
 def sweep(day: int, *transactions: Judged, **changes: Any) -> Scan:
     at_ms = NOW_MS + day * DAY_MS
-    return scan(*transactions, sweep_id=f"sweep-{day}", started_at_ms=at_ms, finished_at_ms=at_ms + 500, **changes)
+    return swept(*transactions, sweep_id=f"sweep-{day}", started_at_ms=at_ms, finished_at_ms=at_ms + 500, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,10 @@ def files(location: str) -> int:
     return len(list(Path(location, "sweeps").glob("*.parquet")))
 
 
+def data_files(location: str, table: str) -> int:
+    return len(list(Path(location, table).rglob("part-*.parquet")))
+
+
 def test_old_sweeps_are_deleted_with_their_rows_and_incidents_are_kept(tables: Tables, location: str) -> None:
     from txnscan.store.maintain import Kept, kept, maintain
 
@@ -74,6 +80,30 @@ def test_old_sweeps_are_deleted_with_their_rows_and_incidents_are_kept(tables: T
     assert files(location) > before and not done["sweeps"].files_vacuumed
     tables.write(sweep(DAYS, ORPHAN))
     assert len(tables.read(CANDIDATES, f"sweep-{DAYS}")) == 1
+
+
+def test_facts_and_incidents_outlive_every_sweep(tables: Tables, location: str) -> None:
+    """They may forbid a marker for ever. Their files are made fewer, as those of all tables."""
+    from txnscan.resolve.journal import TablesJournal
+    from txnscan.store.maintain import kept, maintain
+
+    sweeps_read = [sweep(DAYS + n, STALE, **read_for(STALE, replace(COMMIT, leader_epoch=n))) for n in range(3)]
+    markers = [SeenMarker("q", 0, offset, 7, 3) for offset in (50, 60, 70)]
+    for one, marker in zip(sweeps_read, markers, strict=True):
+        tables.write(one)
+        TablesJournal(tables).remember(plan(stored()), marker)
+    tables.write(sweep(DAYS + 3))
+    before = tables.rows(INCIDENTS)
+    long_after_ms = NOW_MS + 1_000 * DAY_MS
+    done = {one.table: one for one in maintain(tables, kept(tables, 0, long_after_ms), vacuum_after_hours=0)}
+    assert sweeps(tables) == {f"sweep-{DAYS + 3}"}
+    found = tables.facts("cluster-1", {7})()[7]
+    assert (set(found.reads), set(found.markers)) == (set(reads_of(*sweeps_read)), set(markers))
+    assert tables.rows(INCIDENTS) == before and len(before) == 1
+    for name in ("log_reads", "markers"):
+        assert (done[name].rows_deleted, done[name].files_compacted, done[name].files_made) == (0, 3, 1)
+        assert (done[name].files_vacuumed, data_files(location, name)) == (3, 1)
+    assert done["incidents"].rows_deleted == 0 and data_files(location, "incidents") == 1
 
 
 def test_every_sweep_of_an_open_incident_is_kept(tables: Tables) -> None:

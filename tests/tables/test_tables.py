@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.builders import NOW_MS, judged, known, scan, view
+from tests.builders import NOW_MS, judged, known, plan, scan, stored, view
 from tests.cases import Cases
 from tests.tables.stored import (
+    COMMIT,
     DOUBTFUL,
     ENDED,
     LATER_MS,
@@ -23,19 +23,23 @@ from tests.tables.stored import (
     After,
     hanging,
     incidents,
+    log_read,
+    logged,
     next_sweep,
+    read_for,
+    reads_of,
 )
 from txnscan.config import ConfigError
 from txnscan.findings import Incident, KnownImpact, Sighting
 from txnscan.judge.rules import judge
-from txnscan.model import BlockedGroup, Cause, Evidence, Impact, Owner, ScanError, Siblings, Standing
+from txnscan.model import BlockedGroup, Cause, Evidence, Impact, Owner, ScanError, SeenMarker, Standing
 from txnscan.store.schema import (
     CANDIDATES,
     INCIDENTS,
+    LOG_READS,
     OPEN_TRANSACTIONS,
-    RESOLUTIONS,
     SCAN_ERRORS,
-    SCHEMA_REVISION,
+    SCHEMA_VERSION,
     SWEEPS,
     TABLES,
     Table,
@@ -103,7 +107,7 @@ def test_healthy_transactions_are_counted_by_topic_and_verdict_and_have_no_row(t
 def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(after: After) -> None:
     tables = after(scan(YOUNG))
     assert tables.last_seen("cluster-1")() == {YOUNG.observation.transaction_key: Sighting(NOW_MS, 3)}
-    assert tables.unresolved("cluster-1")() == {YOUNG.observation.transaction_key: Incident(NOW_MS, None)}
+    assert tables.unresolved("cluster-1")() == {YOUNG.observation.transaction_key: Incident(NOW_MS)}
     assert tables.last_seen("another cluster")() == {}
     assert tables.unresolved("another cluster")() == {}
 
@@ -195,26 +199,105 @@ def test_the_next_sweep_reads_since_when_the_last_stable_offset_stands_still(tab
     assert (row["groups_blocked"], row["framework"]) == (0, "Flink")
 
 
-def test_apply_adds_its_knowledge_to_the_incident(tables: Tables) -> None:
-    siblings = Siblings(("q-0", "r-1"), (4,), NOW_MS)
-    unknown = hanging(100, known("unknown", "no record", siblings=siblings))
-    tables.write(next_sweep(1, unknown, hanging(200, known("unknown", "no record"))))
-    tables.remember(incident_id("cluster-1", unknown), known("maybe_committed", "a COMMIT marker"))
-    kept = {row["start_offset"]: row for row in incidents(tables).values()}
-    assert (kept[100]["outcome"], kept[100]["outcome_reason"]) == ("maybe_committed", "a COMMIT marker")
-    assert kept[100]["siblings"]["marker_epochs"] == [4]
-    assert kept[200]["outcome"] == "unknown"
+def test_a_sweep_that_saw_the_partition_before_the_transaction_began_does_not_close_its_incident(after: After) -> None:
+    tables = after(next_sweep(1, STALE))
+    tables.write(next_sweep(2, ends={("p", 1): (5, 100)}))
+    assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None
 
 
-def test_a_plan_uses_the_best_known_outcome_and_the_error_of_the_last_sweep(after: After) -> None:
+def test_what_is_as_it_was_is_not_written_again(after: After, location: str) -> None:
+    from deltalake import DeltaTable
+
+    def version() -> int:
+        return DeltaTable(f"{location}/incidents").version()
+
+    tables = after(next_sweep(1, STALE))
+    before = version()
+    tables._fold_incidents(next_sweep(1, STALE))
+    tables._fold_incidents(next_sweep(2, ends={("p", 1): (5, 100)}))
+    assert version() == before
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
+UNDECIDED = hanging(100, known("unknown", "the row of the sweep"))
+
+
+def planned(tables: Tables, sweep_id: str) -> tuple[str | None, str | None, bool]:
+    """What a plan knows of the outcome: the outcome, why the log could not be read, whether the owner committed."""
     from txnscan.resolve.journal import stored_hanging
 
-    tables = after(next_sweep(1, hanging(100, known("committed", "it committed", owner_committed=True))))
-    lost = known("unknown", "no record", settled=False, log_error="broker 2 is down")
-    tables.write(next_sweep(2, hanging(100, lost)))
-    (stored,) = stored_hanging(tables, "sweep-2")
-    assert (stored.outcome, stored.outcome_reason, stored.owner_committed) == ("committed", "it committed", True)
-    assert stored.log_error == "broker 2 is down"
+    (found,) = stored_hanging(tables, sweep_id)
+    return found.outcome, found.log_error, found.owner_committed
+
+
+def test_a_plan_computes_the_outcome_from_what_all_sweeps_have_read(after: After) -> None:
+    """The last sweep read nothing that was new, or could not read the log."""
+    tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED, COMMIT)))
+    tables.write(next_sweep(2, UNDECIDED, **read_for(UNDECIDED)))
+    assert planned(tables, "sweep-1") == planned(tables, "sweep-2") == ("committed", None, False)
+    lost = hanging(100, known("unknown", "no record", log_error="broker 2 is down"))
+    tables.write(next_sweep(3, lost, **read_for(lost)))
+    assert planned(tables, "sweep-3") == ("maybe_committed", "broker 2 is down", False)
+
+
+def test_a_plan_takes_into_account_what_an_unfinished_sweep_has_read(after: After) -> None:
+    tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
+    assert planned(tables, "sweep-1") == ("unknown", None, False)
+    tables._append(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, COMMIT)), LOG_READS)
+    assert planned(tables, "sweep-1") == ("committed", None, False)
+
+
+def test_a_plan_takes_into_account_the_marker_that_an_apply_has_seen(after: After) -> None:
+    from txnscan.resolve.journal import TablesJournal
+
+    tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
+    TablesJournal(tables).remember(plan(stored()), SeenMarker("q", 0, 50, 7, 3))
+    assert planned(tables, "sweep-1") == ("maybe_committed", None, False)
+
+
+def test_a_plan_knows_that_an_earlier_sweep_saw_its_owner_commit(after: After) -> None:
+    tables = after(next_sweep(1, hanging(100, known("unknown", owner_committed=True))))
+    tables.write(next_sweep(2, UNDECIDED, **read_for(UNDECIDED)))
+    assert planned(tables, "sweep-2") == ("unknown", None, True)
+
+
+def test_two_transactions_of_a_producer_id_store_what_was_read_of_it_once(tables: Tables) -> None:
+    one, other = hanging(100, known("unknown")), hanging(200, known("unknown"))
+    decided = {**read_for(one, COMMIT)["decided"], **read_for(other, COMMIT)["decided"]}
+    tables.write(next_sweep(1, one, other, decided=decided))
+    assert len(tables.rows(LOG_READS)) == 1
+
+
+def test_a_sweep_that_is_written_again_deletes_no_fact(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process may end, or the storage fail, before it has written everything again."""
+    sweep = next_sweep(1, UNDECIDED, **read_for(UNDECIDED, COMMIT))
+    tables.write(sweep)
+    with monkeypatch.context() as broken:
+        broken.setattr(tables.delta, "append", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+        with pytest.raises(OSError, match="no space"):
+            tables.write(sweep)
+    assert list(tables.facts("cluster-1", {7})()[7].reads) == reads_of(sweep)
+    tables.write(sweep)
+    assert [len(tables.rows(table)) for table in (LOG_READS, OPEN_TRANSACTIONS, SWEEPS)] == [1, 1, 1]
+
+
+def test_facts_are_read_while_the_cluster_is_read_and_only_where_something_is_asked(tables: Tables) -> None:
+    begun = tables.facts("cluster-1", {7})
+    shutil.rmtree(f"{tables.delta.location}/sweeps")
+    assert begun()[7].reads == ()
+    shutil.rmtree(tables.delta.location)
+    assert tables.facts("cluster-1", ())() == {}
+    with pytest.raises(ConfigError, match=r"^--tables: there are no tables"):
+        tables.facts("cluster-1", {7})()
+
+
+def test_every_read_of_the_log_is_kept(after: After) -> None:
+    """Also that of the old log, where it was made anew, and one that shows less."""
+    reads = (COMMIT, log_read(logged("Empty", 4), topic_id="ts1"), log_read(None, leader_epoch=3))
+    sweeps = [next_sweep(number, UNDECIDED, **read_for(UNDECIDED, read)) for number, read in enumerate(reads)]
+    tables = after(*sweeps)
+    assert set(tables.facts("cluster-1", {7})()[7].reads) == set(reads_of(*sweeps))
 
 
 # --- tables of other versions, and damaged tables ---------------------------------------------------------------------
@@ -225,24 +308,7 @@ def without(table: Table, *names: str) -> Table:
     return replace(table, columns=tuple(column for column in table.columns if column.name not in names))
 
 
-def test_new_columns_and_renewed_constraints_are_reported(
-    opens: Opens, location: str, wording: SnapshotAssertion
-) -> None:
-    from txnscan.store.delta import REVISION_PROPERTY, Renewal
-
-    tables = opens(location)
-    for table in TABLES:
-        tables.delta.create(without(table, "warnings", "os_user", "principal"))
-    tables.delta.renew(SWEEPS, Renewal([], {}, {REVISION_PROPERTY: "0"}))
-    lines: list[str] = []
-    tables.create(lines.append)
-    assert sorted(line.replace(location, "TABLES") for line in lines) == wording
-    opens(location).create(lines.append)
-    assert len(lines) == 3
-
-
 def test_lost_ages_start_again_and_that_is_reported(after: After, location: str, wording: SnapshotAssertion) -> None:
-    """Tables of a version without ages are not refused."""
     tables = after(scan(ORPHAN, ONGOING))
     shutil.rmtree(f"{location}/first_seen")
     lines: list[str] = []
@@ -252,21 +318,9 @@ def test_lost_ages_start_again_and_that_is_reported(after: After, location: str,
     assert set(tables.unresolved("cluster-1")()) == {ORPHAN.observation.transaction_key}
 
 
-def test_tables_of_a_later_revision_are_written_and_not_changed(tables: Tables) -> None:
-    from txnscan.store.delta import REVISION_PROPERTY, Renewal
-
-    tables.delta.renew(RESOLUTIONS, Renewal(["step_known"], {"step_known": "step <> 'nothing'"}, {}))
-    tables.delta.renew(SWEEPS, Renewal([], {}, {REVISION_PROPERTY: str(SCHEMA_REVISION + 1)}))
-    lines: list[str] = []
-    tables.create(lines.append)
-    tables.write(scan(ORPHAN))
-    assert (lines, len(tables.rows(SWEEPS))) == ([], 1)
-    assert "nothing" in tables.delta.properties(RESOLUTIONS)["delta.constraints.step_known"]
-
-
-def test_tables_that_cannot_be_used_are_refused(opens: Opens, location: str, wording: SnapshotAssertion) -> None:
-    from txnscan.store.delta import REVISION_PROPERTY, VERSION_PROPERTY, Renewal, arrow_rows
-
+def test_tables_that_cannot_be_used_are_refused(
+    opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     refused: dict[str, str] = {}
 
     def refuse(name: str, tables: Tables) -> None:
@@ -278,18 +332,21 @@ def test_tables_that_cannot_be_used_are_refused(opens: Opens, location: str, wor
     foreign.delta.create(replace(without(SWEEPS, "cluster_id"), checks=()))
     refuse("no column cluster_id", foreign)
 
-    later = opens(f"{location}/later")
-    later.create()
-    later.delta.renew(SWEEPS, Renewal([], {}, {VERSION_PROPERTY: "2"}))
-    refuse("a later schema", later)
+    narrow = opens(f"{location}/narrow")
+    for table in TABLES:
+        narrow.delta.create(without(table, "first_epoch"))
+    refuse("no column first_epoch", narrow)
 
-    broken = opens(f"{location}/broken")
-    broken.create()
-    broken.delta.renew(OPEN_TRANSACTIONS, Renewal(["partition_not_negative"], {}, {}))
-    rows = [{**row, "partition": -1} for row in OPEN_TRANSACTIONS.rows(scan(), [ORPHAN])]
-    broken.delta.append(OPEN_TRANSACTIONS, arrow_rows(OPEN_TRANSACTIONS.columns, rows))
-    broken.delta.renew(SWEEPS, Renewal([], {}, {REVISION_PROPERTY: "0"}))
-    refuse("a row breaks a constraint", broken)
+    for name, attribute, value in (
+        ("an earlier schema", "SCHEMA_VERSION", SCHEMA_VERSION - 1),
+        ("a later schema", "SCHEMA_VERSION", SCHEMA_VERSION + 1),
+        ("tables of another program", "VERSION_PROPERTY", "another.version"),
+    ):
+        other = opens(f"{location}/{name.replace(' ', '-')}")
+        with monkeypatch.context() as of_other:
+            of_other.setattr(f"txnscan.store.delta.{attribute}", value)
+            other.create()
+        refuse(name, other)
 
     assert refused == wording
 
@@ -312,10 +369,20 @@ def test_if_the_table_of_sweeps_is_gone_the_others_are_refused(
     assert refused == wording
 
 
-def test_a_change_of_a_constraint_or_property_raises_the_revision() -> None:
-    """Without a higher revision, existing tables keep theirs. Put the new digest here, under the next number."""
-    from txnscan.store.delta import REVISION_PROPERTY, properties
+def test_a_change_of_the_schema_raises_its_version() -> None:
+    """Else tables of the version before would be taken for tables of this one. Put the new digest here, under the next
+    number.
+    """
+    from txnscan.store.delta import VERSION_PROPERTY, arrow_of, properties
 
-    kept = {table.name: {**properties(table), REVISION_PROPERTY: ""} for table in TABLES}
-    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
-    assert (SCHEMA_REVISION, digest) == (1, "7190a61c0132")
+    kept = [
+        (
+            table.name,
+            [(column.name, str(arrow_of(column)), column.required) for column in table.columns],
+            table.partitioned_by,
+            sorted({**properties(table), VERSION_PROPERTY: ""}.items()),
+        )
+        for table in TABLES
+    ]
+    digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:12]
+    assert (SCHEMA_VERSION, digest) == (2, "54ee5633a44c")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -21,11 +21,12 @@ from txnscan.kafka.acls import lacks
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.init_producer_id import Fenced
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, Permission, ScanError, Siblings
+from txnscan.model import Facts, Judged, Permission, ProducerFacts, ScanError, SeenMarker, Siblings
 from txnscan.resolve import terminate as fencing
 from txnscan.resolve.abort import (
     AbortRefused,
     NothingOpen,
+    ReadAnyway,
     Target,
     Unread,
     Unreadable,
@@ -35,7 +36,6 @@ from txnscan.resolve.abort import (
     refusal,
     target_in,
     unread_action,
-    with_earlier,
 )
 from txnscan.resolve.apply import FORCE_TERMINATE, Result, Status, apply_plan, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
@@ -63,6 +63,7 @@ REFUSED = [
     ("young", hangs(*STALE, **YOUNG), "it is not late yet"),
     ("committed", hangs(*STALE, outcome="committed"), "it committed, and an abort would delete its data"),
     ("maybe committed", hangs(*STALE, outcome="maybe_committed"), "its data may be committed"),
+    ("mixed", hangs(*STALE, outcome="mixed"), "some of its data was committed and some was not"),
     ("unknown", hangs(*STALE, outcome="unknown"), "nobody knows whether it committed"),
     ("not looked for", judged(*STALE), "it could not be checked against the transaction log: it was not looked for"),
     (
@@ -72,7 +73,7 @@ REFUSED = [
     ),
     (
         "an owner that was seen to have committed",
-        with_outcome(judged(*STALE), known("unknown", owner_committed=True)),
+        with_outcome(judged(*STALE), known("unknown"), owner_committed=True),
         "its data may be committed",
     ),
 ]
@@ -88,9 +89,25 @@ def test_an_unknown_outcome_can_be_accepted_and_no_other() -> None:
     assert [name for name, is_accepted in accepted.items() if is_accepted] == ["unknown"]
 
 
-def test_what_any_sweep_has_known_of_a_commit_counts_against_an_abort() -> None:
-    found = with_earlier(hangs(*STALE, outcome="unknown"), known("committed", "'X' committed"))
-    assert "it committed" in str(refusal(found, accept_unknown=True))
+def test_what_was_committed_in_part_is_refused_with_what_to_do(wording: SnapshotAssertion) -> None:
+    assert refusal(hangs(*STALE, outcome="mixed"), accept_unknown=True) == wording
+
+
+class Kept:
+    """Tables that know a COMMIT marker of each producer id that they are asked for."""
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        return lambda: {one: ProducerFacts(markers=(SeenMarker(cluster_id, 0, 1, one, 4),)) for one in producer_ids}
+
+
+def test_the_proof_knows_the_facts_of_the_tables_and_nothing_else_of_them() -> None:
+    history = ReadAnyway("p", 0, Kept())
+    assert history.facts("c", [7])() == {7: ProducerFacts(markers=(SeenMarker("c", 0, 1, 7, 4),))}
+    assert ReadAnyway("p", 0).facts("c", [7])() == {}
+    ((which, incident),) = history.unresolved("c")().items()
+    assert (which.topic, which.partition) == ("p", 0)
+    assert incident.first_seen_ms > NOW_MS and not incident.owner_committed
+    assert history.last_seen("c")() == {}
 
 
 def test_the_transaction_is_found_by_its_offset_or_its_producer_and_not_by_others(wording: SnapshotAssertion) -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.cases import Cases
 from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, KnownOutcome, Outcome, Reason, Siblings, Verdict
+from txnscan.model import Judged, Outcome, Reason, SeenMarker, Siblings, Verdict
 from txnscan.report.json import dumps
 from txnscan.report.resolution import applied_object, print_applied
 from txnscan.resolve.apply import (
@@ -54,11 +55,17 @@ class Crash(BaseException):
     """The end of the process."""
 
 
-def now(*views: Any, outcome: str | None = "not_committed", reason: Reason | None = None, **changes: Any) -> Judged:
+def now(
+    *views: Any,
+    outcome: str | None = "not_committed",
+    reason: Reason | None = None,
+    log_error: str | None = None,
+    **changes: Any,
+) -> Judged:
     """What the brokers show now: without changes, what the plan says."""
     found = judged(*(views or (view("Empty", 9),)), **changes)
     found = replace(found, judgement=replace(found.judgement, reason=reason or found.judgement.reason))
-    return with_outcome(found, known(outcome)) if outcome is not None else found
+    return with_outcome(found, known(outcome, log_error=log_error)) if outcome is not None else found
 
 
 def orphaned(**changes: Any) -> Judged:
@@ -74,7 +81,7 @@ class FakeBrokers:
     proof: Judged | BaseException | None = field(default_factory=now)
     # What the last looks see, in order, and the last one from then on; where there is none, what the proof saw.
     looks: Sequence[Judged | BaseException | None] = ()
-    sibling: str | BaseException | None = None
+    sibling: SeenMarker | BaseException | None = None
     unreachable: RequestFailed | None = None
     answers: Sequence[int | BaseException] = (0,)
     look_: Look = GONE
@@ -94,7 +101,7 @@ class FakeBrokers:
             raise looked
         return looked
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
         self.calls.append(f"siblings {', '.join(siblings.partitions)}")
         if isinstance(self.sibling, BaseException):
             raise self.sibling
@@ -130,14 +137,10 @@ class FakeJournal:
     lost_at: int | None = None
     fails_to_conclude: bool = False
     holds: int = 0
-    earlier: KnownOutcome | None = None
-    remembered: list[KnownOutcome] = field(default_factory=list)
+    remembered: list[SeenMarker] = field(default_factory=list)
 
-    def known(self, action: Action) -> KnownOutcome | None:
-        return self.earlier
-
-    def remember(self, action: Action, known: KnownOutcome) -> None:
-        self.remembered.append(known)
+    def remember(self, plan: Plan, marker: SeenMarker) -> None:
+        self.remembered.append(marker)
 
     def attempts(self, cluster_id: str) -> Sequence[Attempt]:
         assert cluster_id == "cluster-1"
@@ -295,11 +298,13 @@ CHANGED: tuple[tuple[str, Judged], ...] = (
     ("a later one", now(start_offset=101, second_start_offset=101)),
     ("an earlier one", now(start_offset=99, second_start_offset=99)),
     ("an orphan now", orphaned()),
+    ("checked against no log", now(outcome="not_committed", log_error="broker 2 cannot be reached")),
     ("of a live owner", now(view("Empty", 3))),
     ("maybe committed", now(view("CompleteCommit", 4))),
     ("committed", now(outcome="committed")),
     ("not known", now(outcome="unknown")),
     ("maybe committed, by the log", now(outcome="maybe_committed")),
+    ("committed in part", now(outcome="mixed")),
     ("without an outcome", now(outcome=None)),
     ("owned at its epoch", now(view("Empty", 3), reason=Reason.STALE_EPOCH)),
 )
@@ -360,6 +365,7 @@ def test_nothing_is_sent_where_nothing_is_open_or_it_cannot_be_proven() -> None:
 # --- what is known, and what the log and siblings tell ---------------------------------------------------------------
 
 SIBLINGS = Siblings(("q-0", "r-3"), (4,), NOW_MS)
+SEEN = SeenMarker("q", 0, 12, 7, 4)
 UNKNOWN_PLAN = plan(stored(outcome="unknown"))
 COMMIT_PLAN = plan(stored(outcome="committed"))
 EVERY_OPTION = (ACCEPT_UNKNOWN, COMPLETE_COMMITS)
@@ -369,47 +375,34 @@ def proof_of(outcome: str, **changes: Any) -> Judged:
     return with_outcome(now(outcome=None), known(outcome, **changes))
 
 
-@pytest.mark.parametrize(
-    ("planned", "earlier", "found", "status", "said"),
-    [
-        (COMMIT_PLAN, "committed", "unknown", Status.RESOLVED, "the marker was written"),
-        (COMMIT_PLAN, None, "unknown", Status.REFUSED, "planned as outcome committed and is unknown now"),
-        (PLAN, "committed", "not_committed", Status.REFUSED, "planned as outcome not_committed and is maybe_committed"),
-        (PLAN, "maybe_committed", "not_committed", Status.REFUSED, "is maybe_committed now"),
-        (PLAN, "not_committed", "unknown", Status.RESOLVED, "the marker was written"),
-        (UNKNOWN_PLAN, "committed", "unknown", Status.REFUSED, "planned as outcome unknown and is committed now"),
-        (UNKNOWN_PLAN, "maybe_committed", "unknown", Status.REFUSED, "is maybe_committed now"),
-        (UNKNOWN_PLAN, "unknown", "unknown", Status.RESOLVED, "the marker was written"),
-    ],
-)
-def test_what_an_earlier_sweep_has_proven_counts_though_the_log_has_lost_it(
-    planned: Plan, earlier: str | None, found: str, status: Status, said: str
-) -> None:
-    brokers = FakeBrokers(proof=proof_of(found))
-    journal = FakeJournal(earlier=known(earlier) if earlier is not None else None)
-    (result,) = apply(brokers, journal, of=planned, options=EVERY_OPTION)
-    assert result.status == status and said in result.detail
-    assert len(brokers.written) == (status is Status.RESOLVED)
+def test_a_marker_is_sent_only_where_the_outcome_is_still_that_of_the_plan() -> None:
+    with Cases() as cases:
+        for planned, found in product((PLAN, UNKNOWN_PLAN, COMMIT_PLAN), Outcome):
+            outcome = planned.actions[0].outcome
+            with cases.case(f"planned as {outcome}, and {found} now"):
+                brokers = FakeBrokers(proof=proof_of(found))
+                (result,) = apply(brokers, of=planned, options=EVERY_OPTION)
+                assert result.status is (Status.RESOLVED if found == outcome else Status.REFUSED)
+                assert len(brokers.written) == (found == outcome)
+                if found != outcome:
+                    assert f"planned as outcome {outcome} and is {found} now" in result.detail
 
 
 @pytest.mark.parametrize("planned", [PLAN, UNKNOWN_PLAN, COMMIT_PLAN], ids=["abort", "unknown", "commit"])
 def test_an_unreadable_log_stops_the_marker(planned: Plan, wording: SnapshotAssertion) -> None:
-    outcome = planned.actions[0].outcome
     brokers = FakeBrokers(proof=proof_of("unknown", log_error="broker 2 cannot be reached"))
-    (result,) = apply(brokers, FakeJournal(earlier=known(outcome)), of=planned, options=EVERY_OPTION)
+    (result,) = apply(brokers, of=planned, options=EVERY_OPTION)
     assert result.status is Status.REFUSED and brokers.written == []
     assert result.detail == wording
 
 
-def test_a_sibling_with_a_commit_marker_refuses_an_abort_for_ever() -> None:
-    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling="q-0 has a COMMIT marker")
-    journal = FakeJournal()
+def test_a_commit_marker_on_a_sibling_refuses_an_abort_and_is_remembered_once() -> None:
+    brokers, journal = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=SEEN), FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
-    assert (result.status, result.detail) == (Status.REFUSED, "q-0 has a COMMIT marker")
+    assert (result.status, result.learned) == (Status.REFUSED, SEEN)
+    assert result.detail == "q-0 has a COMMIT marker of producer id 7 at offset 12"
     assert brokers.calls == ["prove", "siblings q-0, r-3"]
-    assert [(one.outcome, one.why) for one in journal.remembered] == [
-        (Outcome.MAYBE_COMMITTED, "q-0 has a COMMIT marker")
-    ]
+    assert journal.remembered == [SEEN]
 
 
 def test_siblings_that_cannot_be_read_refuse_an_abort_too() -> None:
@@ -421,10 +414,9 @@ def test_siblings_that_cannot_be_read_refuse_an_abort_too() -> None:
 
 
 def test_siblings_without_a_commit_marker_allow_what_the_option_asks_for() -> None:
-    brokers = FakeBrokers(proof=proof_of("unknown"))
-    journal = FakeJournal(earlier=known("unknown", siblings=SIBLINGS))
+    brokers, journal = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS)), FakeJournal()
     assert statuses(apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)) == [Status.RESOLVED]
-    assert brokers.calls[:3] == ["prove", "siblings q-0, r-3", "connect"]
+    assert brokers.calls[:3] == ["prove", "siblings q-0, r-3", "connect"] and journal.remembered == []
 
 
 def test_siblings_are_not_asked_where_the_outcome_is_proven() -> None:
@@ -436,9 +428,8 @@ def test_siblings_are_not_asked_where_the_outcome_is_proven() -> None:
 def test_an_owner_that_was_ever_seen_to_have_committed_refuses_an_accepted_unknown_outcome(
     wording: SnapshotAssertion,
 ) -> None:
-    brokers = FakeBrokers(proof=proof_of("unknown"))
-    journal = FakeJournal(earlier=known("unknown", owner_committed=True))
-    (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
+    brokers = FakeBrokers(proof=with_outcome(now(outcome=None), known("unknown"), owner_committed=True))
+    (result,) = apply(brokers, of=UNKNOWN_PLAN, options=EVERY_OPTION)
     assert result.status is Status.REFUSED and brokers.written == []
     assert result.detail == wording
 
@@ -451,7 +442,7 @@ def test_a_turn_that_is_lost_while_an_owner_is_waited_for_sends_nothing() -> Non
 
 
 def test_a_rehearsal_looks_at_siblings_and_remembers_nothing() -> None:
-    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling="q-0 has a COMMIT marker")
+    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=SEEN)
     journal = FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION, execute=False)
     assert result.status is Status.REFUSED and journal.remembered == []
@@ -631,6 +622,9 @@ EARLIER: tuple[tuple[str | None, int, Status], ...] = (
     ("resolved", BEFORE_MS, Status.RESOLVED),
     ("resolved", NOW_MS, Status.GONE),
     ("resolved", AFTER_MS, Status.GONE),
+    ("gone", BEFORE_MS, Status.RESOLVED),
+    ("gone", NOW_MS, Status.GONE),
+    ("gone", AFTER_MS, Status.GONE),
     ("not_resolved", BEFORE_MS, Status.RESOLVED),
     ("not_resolved", NOW_MS, Status.REFUSED),
     ("not_resolved", AFTER_MS, Status.REFUSED),
@@ -640,7 +634,7 @@ EARLIER: tuple[tuple[str | None, int, Status], ...] = (
     ("of a later version", AFTER_MS, Status.REFUSED),
     *(
         (status, at_ms, Status.RESOLVED)
-        for status in ("refused", "gone", "failed", "raced")
+        for status in ("refused", "failed", "raced")
         for at_ms in (BEFORE_MS, NOW_MS, AFTER_MS)
     ),
 )
@@ -689,7 +683,7 @@ def test_a_planners_clock_that_is_ahead_does_not_make_a_plan_send_twice() -> Non
 @pytest.mark.parametrize(
     ("look", "status", "kept", "said"),
     [
-        (GONE, Status.RESOLVED, "resolved", "an earlier apply was interrupted; the transaction is gone"),
+        (GONE, Status.GONE, "gone", "the transaction is gone, and nobody knows whether by its marker"),
         (OPEN, Status.NOT_RESOLVED, "not_resolved", "so that nobody knows whether it sent its marker"),
         (UNREADABLE, Status.UNKNOWN, None, "and the partition cannot be read: broker 1 cannot be reached"),
     ],
@@ -749,8 +743,35 @@ def test_a_journal_that_fails_after_the_marker_leaves_an_intent_that_is_settled_
         apply(brokers, journal)
     journal.fails_to_conclude = False
     assert statuses(apply(brokers, journal)) == [Status.REFUSED]
-    assert statuses(settle_interrupted("cluster-1", PLAN, brokers, journal)) == [Status.RESOLVED]
+    assert statuses(settle_interrupted("cluster-1", PLAN, brokers, journal)) == [Status.GONE]
     assert statuses(apply(brokers, journal)) == [Status.GONE] and len(brokers.written) == 1
+
+
+@pytest.mark.parametrize(("step", "sent"), [("prove", 0), ("send", 0), ("conclude", 1)])
+def test_an_apply_that_was_interrupted_is_never_said_to_have_resolved_what_is_gone(step: str, sent: int) -> None:
+    """Its intent alone does not show whether it sent its marker; the coordinator may have ended the transaction."""
+    brokers, journal = FakeBrokers(), FakeJournal()
+
+    def crash(now: str, action: Action) -> None:
+        if now == step:
+            raise Crash
+
+    with pytest.raises(Crash):
+        apply(brokers, journal, on_step=crash)
+    assert statuses(settle_interrupted("cluster-1", PLAN, brokers, journal)) == [Status.GONE]
+    assert [attempt.status for attempt in journal.kept] == ["gone"] and len(brokers.written) == sent
+
+
+def test_a_plan_sends_no_second_marker_where_a_transaction_that_was_gone_is_open_again() -> None:
+    """A marker that is not replicated yet is lost where another broker takes the lead."""
+    brokers, journal = FakeBrokers(), FakeJournal(fails_to_conclude=True)
+    with pytest.raises(Crash):
+        apply(brokers, journal)
+    journal.fails_to_conclude = False
+    settle_interrupted("cluster-1", PLAN, brokers, journal)
+    (result,) = apply(brokers, journal)
+    assert (result.status, result.detail) == (Status.GONE, "an earlier apply has found it gone")
+    assert len(brokers.written) == 1
 
 
 # --- whatever happens -------------------------------------------------------------------------------------------------
@@ -794,7 +815,7 @@ class World:
 
     prove_again = prove
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
         raise AssertionError("nothing here is unknown")
 
     @contextmanager

@@ -56,15 +56,15 @@ def read(cluster: FakeCluster, offset: int = 0, bytes_max: int = 1 << 20, *, rec
     return fetch(cluster.send, partition, offset, bytes_max, records=records)
 
 
-ONE = batch(100, [(b"k0", b"v0"), (b"k1", None)], producer_id=7, producer_epoch=3)
-TWO = batch(102, [(None, b"v2")])
+ONE = batch(100, [(b"k0", b"v0"), (b"k1", None)], producer_id=7, producer_epoch=3, leader_epoch=4)
+TWO = batch(102, [(None, b"v2")], leader_epoch=5)
 
 
-def test_a_batch_is_told_with_its_producer_and_its_records() -> None:
+def test_a_batch_is_told_with_its_producer_its_leader_epoch_and_its_records() -> None:
     assert read(held(ONE, TWO)) == Fetched(
         batches=(
-            Batch(100, 101, 7, 3, 0, False, True, False, 2, ((100, b"k0", b"v0"), (101, b"k1", None))),
-            Batch(102, 102, -1, -1, -1, False, False, False, 1, ((102, None, b"v2"),)),
+            Batch(100, 101, 7, 3, 0, False, True, False, 2, ((100, b"k0", b"v0"), (101, b"k1", None)), 4),
+            Batch(102, 102, -1, -1, -1, False, False, False, 1, ((102, None, b"v2"),), 5),
         ),
         high_watermark=103,
         size_bytes=len(ONE) + len(TWO),

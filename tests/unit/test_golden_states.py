@@ -29,6 +29,7 @@ BY_NAME = {script.name: script for script in SCRIPTS}
 RECORDED_BYTES_MAX = 2_000_000
 # Of each message in each version. `make test-all` takes all of them apart.
 BODIES_TAKEN_APART = 25
+Clients = dict[str, tuple[int, int]]
 
 
 @cache
@@ -62,12 +63,13 @@ def disagreements(script: Script, setting: Setting) -> list[str]:
     run = runs(setting.kafka)[script.name, setting]
     number, found = Numbers(), []
     played = simulated(script.name, setting.new, setting.client, run[0].facts["prefix"])
-    for state, (clients, expected) in zip(run, played, strict=True):
+    for state, (clients, expected, epochs) in zip(run, played, strict=True):
         known = {who: (number(producer_id), epoch) for who, (producer_id, epoch) in state.facts["clients"].items()}
         seen, others = states.replayed(recorded(setting.kafka).offered, state, number)
         for what, one, other in (
             ("clients of the simulator", known, clients),
             ("the simulator", seen, expected),
+            ("the simulator", states.replayed_epochs(recorded(setting.kafka).offered, state), epochs),
             ("the stored observation", states.as_text(seen), state.facts["observed"]),
             ("the other stored values", states.as_text(others), state.facts["others"]),
         ):
@@ -80,14 +82,16 @@ def disagreements(script: Script, setting: Setting) -> list[str]:
 
 
 @cache
-def simulated(name: str, new: bool, client: int, prefix: str) -> list[tuple[dict[str, tuple[int, int]], Observed]]:
-    """The simulator after each step: the ids of the clients, and its observation. All of Kafka 4 is alike."""
+def simulated(name: str, new: bool, client: int, prefix: str) -> list[tuple[Clients, Observed, Observed]]:
+    """The simulator after each step: the ids of the clients, its observation, and the leader epochs of its batches. All
+    of Kafka 4 is alike.
+    """
     script = BY_NAME[name]
     played = states.Simulated(script, Setting(KAFKA_VERSION if new else OLD_KAFKA_VERSION, client), prefix)
     found = []
     for step in range(1, len(script.steps) + 1):
         played.play(step)
-        found.append(played.observed())
+        found.append((*played.observed(), played.leader_epochs()))
     return found
 
 

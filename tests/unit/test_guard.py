@@ -55,6 +55,7 @@ ORDER = (
     row("topic_not_listed", {}, topics=("q",)),
     row("log_unread", {"log_error": "broker 2 cannot be reached"}),
     row("outcome_not_told", {"outcome": None}),
+    row("mixed", {"outcome": "mixed"}),
     row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}),
     row("too_many", {}, actions_max=0),
 )
@@ -88,6 +89,7 @@ MORE = (
     row("outcome_not_told", {"outcome": ""}),
     row("outcome_not_told", {"outcome": "aborted"}),
     row("outcome_not_told", {"reason": "maybe_committed", "outcome": None}),
+    row("mixed", {"reason": "maybe_committed", "outcome": "mixed", "owner_committed": True}),
     row("maybe_committed", {"outcome": "maybe_committed", "outcome_reason": "but v1"}),
     row("log_unread", {"log_error": "it moved", "outcome": "committed"}),
     row("maybe_committed", {"outcome": "unknown", "owner_committed": True}),
@@ -152,7 +154,9 @@ def test_an_allowed_transaction_gets_the_marker_of_its_outcome(
 
 
 def test_every_guard_has_a_row_and_they_are_asked_in_this_order() -> None:
-    assert [row.guard for row in ORDER] == list(guard_names())
+    """But for the one that looks at several at once, which comes before the limit."""
+    *names, last = [row.guard for row in ORDER]
+    assert [*names, "contradictory", last] == list(guard_names())
 
 
 def test_the_first_of_two_refusing_guards_is_reported() -> None:
@@ -169,6 +173,57 @@ def test_only_what_is_allowed_counts_towards_the_limit_and_the_first_get_it() ->
     answers = guarded_together([allowed, refused, allowed, allowed, refused, allowed], Limits(actions_max=2))
     shown = [answer.guard if isinstance(answer, Refused) else "allowed" for answer in answers]
     assert shown == ["allowed", "not_hanging", "allowed", "too_many", "not_hanging", "too_many"]
+
+
+def committed(**changes: Any) -> Stored:
+    return stored(**{"topic": "q", "partition": 1, "outcome": "committed", **changes})
+
+
+# What is stored, and what becomes of each.
+TOGETHER: tuple[tuple[str, list[Stored], list[str]], ...] = (
+    ("a commit and an abort", [committed(), stored()], ["contradictory"] * 2),
+    ("a commit and an abort that may be accepted", [stored(outcome="unknown"), committed()], ["contradictory"] * 2),
+    (
+        "two commits and an abort",
+        [committed(), stored(), committed(partition=2)],
+        ["contradictory"] * 3,
+    ),
+    (
+        "and a third of another producer id",
+        [committed(), stored(producer_id=8), stored()],
+        ["contradictory", "allowed", "contradictory"],
+    ),
+    ("of two producer ids", [committed(), stored(producer_id=8)], ["allowed"] * 2),
+    ("of two epochs, which have an outcome each", [committed(), stored(producer_epoch=4)], ["allowed"] * 2),
+    ("two commits", [committed(), committed(partition=2)], ["allowed"] * 2),
+    ("two aborts", [stored(), stored(partition=1, outcome="unknown")], ["allowed"] * 2),
+    ("a commit that is refused for something else", [committed(sweeps=1), stored()], ["seen_too_rarely", "allowed"]),
+    ("a commit that is committed in part", [committed(outcome="mixed"), stored()], ["mixed", "allowed"]),
+)
+
+
+def guards_of(answers: list[Allowed | Refused]) -> list[str]:
+    return [answer.guard if isinstance(answer, Refused) else "allowed" for answer in answers]
+
+
+def test_opposite_markers_for_one_producer_id_and_epoch_are_all_refused() -> None:
+    with Cases() as cases:
+        for name, many, expected in TOGETHER:
+            with cases.case(name):
+                assert guards_of(guarded_together(many, Limits())) == expected
+                assert guards_of(guarded_together(many[::-1], Limits())) == expected[::-1]
+
+
+def test_a_contradiction_names_the_other_partition(wording: SnapshotAssertion) -> None:
+    one, other = guarded_together([committed(), stored()], Limits())
+    assert isinstance(one, Refused) and isinstance(other, Refused)
+    assert one.why.startswith("p-0 ") and other.why.startswith("q-1 ")
+    assert one.why == wording
+
+
+def test_what_contradicts_what_is_beyond_the_limit_is_refused_and_does_not_count_towards_it() -> None:
+    answers = guarded_together([committed(), stored(producer_id=8), stored()], Limits(actions_max=1))
+    assert guards_of(answers) == ["contradictory", "allowed", "contradictory"]
 
 
 def test_without_another_limit_twenty_are_allowed() -> None:
@@ -243,5 +298,8 @@ def test_together_they_are_judged_as_alone_but_for_the_limit(many: list[Stored],
     for one, answer in zip(many, answers, strict=True):
         alone = guarded(one, limits)
         assert answer == alone or (
-            isinstance(alone, Allowed) and isinstance(answer, Refused) and answer.guard == "too_many"
+            isinstance(alone, Allowed) and isinstance(answer, Refused) and answer.guard in ("contradictory", "too_many")
         )
+    sent = [(one, answer) for one, answer in zip(many, answers, strict=True) if isinstance(answer, Allowed)]
+    markers = {(one.producer_id, one.producer_epoch, answer.commit) for one, answer in sent}
+    assert not any((producer_id, epoch, not commit) in markers for producer_id, epoch, commit in markers)

@@ -418,7 +418,7 @@ def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_the
     elsewhere = replace(known_at, last_stable_offset=90)
     nothing = blockage(FakeGroups({}))
     first, same, moved = (
-        impact_of(ORPHAN, nothing, (), Incident(0, None, one) if one else None, (), say)
+        impact_of(ORPHAN, nothing, (), Incident(0, impact=one) if one else None, (), say)
         for one in (None, known_at, elsewhere)
     )
     key = ORPHAN.observation.transaction_key

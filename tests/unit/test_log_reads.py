@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from txnscan.evidence.log_reads import read_outcomes
 from txnscan.evidence.log_scan import is_unserved
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.evidence.transaction_log import DamagedRecord, UnknownRecord, transactional_id_key
+from txnscan.findings import Incident, Incidents
 from txnscan.judge.outcome import OutcomeEvidence
 from txnscan.judge.rules import judge
 from txnscan.kafka.connection import ConnectionSettings
@@ -25,8 +27,8 @@ from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import Broker, Judged, Key, KnownOutcome, Outcome, Reason, State, TransactionKey, Verdict
-from txnscan.scan import unsettled, with_outcomes
+from txnscan.model import Broker, EpochEnd, Facts, Judged, Key, LogRead, Outcome, ProducerFacts, Reason, State, Verdict
+from txnscan.scan import with_outcomes
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 LEADERS = (1, 2, 3)
 ENGINE, LANES = ThreadsEngine(1), 1
 P = ("p", 0)
+LEADER_EPOCH_AT = 12
 Record = tuple[bytes | None, bytes | None]
 
 
@@ -123,15 +126,19 @@ def owned(k: int, state: str = "CompleteCommit", epoch: int = 3, name: str | Non
 
 
 def read_all(
-    fake: FakeLogs, *hanging: Judged, on_progress: Callable[[int, int], None] = no_progress
+    fake: FakeLogs,
+    *hanging: Judged,
+    on_progress: Callable[[int, int], None] = no_progress,
+    stored: Facts = MappingProxyType({}),
 ) -> list[OutcomeEvidence]:
     with Cluster(cast(ClientFactory, ConnectToFake(fake)), threads=0) as cluster:
         cluster.view()
-        return read_outcomes(cluster, ENGINE, LANES, hanging, on_progress)
+        return read_outcomes(cluster, ENGINE, LANES, hanging, stored, on_progress)
 
 
-def read(fake: FakeLogs, hanging: Judged | None = None) -> OutcomeEvidence:
-    (found,) = read_all(fake, owned(1) if hanging is None else hanging)
+def read(fake: FakeLogs, hanging: Judged | None = None, *earlier: LogRead) -> OutcomeEvidence:
+    stored = {7: ProducerFacts(earlier)}
+    (found,) = read_all(fake, owned(1) if hanging is None else hanging, stored=stored)
     return found
 
 
@@ -166,7 +173,7 @@ def test_an_orphans_id_is_looked_for_in_all_logs(cluster: FakeLogs) -> None:
 
 def test_nothing_is_asked_where_nothing_hangs(cluster: FakeLogs) -> None:
     with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
-        assert read_outcomes(asking, ENGINE, LANES, [], no_progress) == []
+        assert read_outcomes(asking, ENGINE, LANES, [], {}, no_progress) == []
     assert cluster.asked == []
 
 
@@ -602,7 +609,7 @@ def test_nor_is_it_where_no_broker_answers_any_more(cluster: FakeLogs, known: bo
     with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
         asking.view()
         cluster.unreachable |= {1, 2, 3}
-        (found,) = read_outcomes(asking, ENGINE, LANES, [hanging], no_progress)
+        (found,) = read_outcomes(asking, ENGINE, LANES, [hanging], {}, no_progress)
     assert found.logged == () and found.log_error is not None
     assert found.contradiction == found.log_error, "whoever leads the log may find there what no coordinator said"
     assert found.first_epoch is None and found.batch_error is not None
@@ -685,21 +692,93 @@ def test_the_partition_is_read_at_the_leader_epoch_that_all_brokers_name_now(clu
     assert cluster.reads_of("p") == [(2, 0, 100)]
 
 
+# --- facts of earlier sweeps ------------------------------------------------------------------------------------------
+
+
+def compact(fake: FakeLogs, *kept: int) -> None:
+    """Leaves these batches of the log of partition 1."""
+    fake.log(1).log = [fake.log(1).log[offset] for offset in kept]
+
+
+def test_what_was_read_of_an_id_is_a_fact(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)), *history("other", producer_id=8))
+    (fact,) = read(cluster).reads
+    assert (fact.transactional_id, fact.partition, fact.end_offset) == (id_for(1), 1, 8)
+    assert [(one.offset, one.value is not None, one.whole_from) for one in fact.records] == [
+        (offset, True, 0) for offset in range(4)
+    ]
+    assert fact.leader_epoch == cluster.log(1).epoch
+
+
+def test_a_read_that_shows_nothing_new_is_no_further_fact(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    facts = read(cluster).reads
+    assert read(cluster, None, *facts).reads == ()
+    compact(cluster, 3)
+    ends = read(cluster, None, *facts).reads
+    assert [one.epoch_ends for one in ends] == [(EpochEnd(0, 4),)], "what was compacted away is of the same log"
+    assert read(cluster, None, *facts, *ends).reads == ()
+    cluster.write(1, record(id_for(1), State.EMPTY, 9))
+    assert len(read(cluster, owned(1, "Empty", 9), *facts).reads) == 1
+
+
+def test_what_was_compacted_away_since_is_still_known(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    facts = read(cluster).reads
+    compact(cluster, 3)
+    assert states(read(cluster)) == [(3, State.COMPLETE_COMMIT)]
+    found = read(cluster, None, *facts)
+    assert (states(found), found.vetoes, found.contradiction) == (numbered(0, 1, 2, 3), (), None)
+    assert [one.whole_from for one in found.logged] == [0, 0, 0, 0]
+
+
+def test_a_log_that_lost_what_an_earlier_sweep_read_contradicts(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    facts = read(cluster).reads
+    log = cluster.log(1)
+    log.log, log.high_watermark, log.epoch = log.log[:2], 2, log.epoch + 1
+    cluster.write(1, record(id_for(1), State.EMPTY, 4))
+    log.log[2] = patched(log.log[2], LEADER_EPOCH_AT, ">i", log.epoch)
+    found = read(cluster, owned(1, "Empty", 4), *facts)
+    assert found.contradiction is not None and "offset 3" in found.contradiction
+    assert states(found) == [(0, State.EMPTY), (1, State.ONGOING), (2, State.EMPTY)]
+    assert [(one.offset, one.state) for one in found.vetoes] == [(2, State.PREPARE_COMMIT), (3, State.COMPLETE_COMMIT)]
+
+
+def test_of_an_id_that_expired_what_was_read_is_known_while_its_leader_epoch_is_in_the_log(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    facts = read(cluster).reads
+    cluster.write(1, record(id_for(1, "other"), State.EMPTY, producer_id=8))
+    compact(cluster, 4)
+    found = read(cluster, judged(), *facts)
+    assert (states(found), found.vetoes, found.contradiction) == (numbered(0, 1, 2, 3), (), None)
+
+
+def test_a_log_that_cannot_be_read_leaves_vetoes(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    facts = read(cluster).reads
+    cluster.log(1).errors["fetch"] = 29
+    found = read(cluster, None, *facts)
+    assert found.log_error is not None and found.logged == ()
+    assert [one.state for one in found.vetoes] == STATES
+
+
+def test_a_stored_record_that_cannot_be_decoded_leaves_nothing_known(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    (fact,) = read(cluster).reads
+    strange = replace(fact, records=(replace(fact.records[0], value=b"\x00\x09"), *fact.records[1:]))
+    found = read(cluster, None, strange)
+    assert (found.logged, found.vetoes) == ((), ())
+    assert found.log_error is not None and "cannot be decoded" in found.log_error
+
+
 # --- a sweep --------------------------------------------------------------------------------------------------------
 
 
-def swept(
-    fake: FakeLogs, *transactions: Judged, earlier: Mapping[TransactionKey, KnownOutcome | None] | None = None
-) -> list[Judged]:
+def swept(fake: FakeLogs, *transactions: Judged, incidents: Incidents = MappingProxyType({})) -> list[Judged]:
     """What a sweep makes of what it has judged."""
-    with Cluster(cast(ClientFactory, ConnectToFake(fake)), threads=0) as cluster:
-        cluster.view()
-        known = earlier or {}
-        decided = read_outcomes(cluster, ENGINE, LANES, unsettled(transactions, known), no_progress)
-        return with_outcomes(transactions, known, decided)
-
-
-COMMITTED = KnownOutcome(Outcome.COMMITTED, "it was proven", settled=True, producer_epoch=3)
+    hanging = [one for one in transactions if one.judgement.verdict is Verdict.HANGING]
+    return with_outcomes(transactions, incidents, read_all(fake, *hanging))
 
 
 def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLogs) -> None:
@@ -707,36 +786,17 @@ def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLo
     healthy = judged(view("Ongoing", 3, ("p-0",)))
     hanging, same = swept(cluster, owned(1), healthy)
     assert same is healthy
-    assert hanging.known is not None and hanging.known.settled is False  # its owner is still at this epoch
+    assert hanging.known is not None
     assert (hanging.judgement.outcome, hanging.known.outcome) == ("maybe_committed", Outcome.MAYBE_COMMITTED)
     assert hanging.known.owner_committed, "its owner is in CompleteCommit at this epoch"
 
 
-def test_what_is_settled_is_not_read_again(cluster: FakeLogs) -> None:
-    cluster.write(1, *history(id_for(1)))
-    one = owned(1)
-    (found,) = swept(cluster, one, earlier={one.observation.transaction_key: COMMITTED})
-    assert (found.judgement.outcome, found.judgement.outcome_reason) == ("committed", "it was proven")
-    assert cluster.asked == [] or {name for _, name in cluster.asked} == {"Metadata"}
-
-
-def test_what_was_settled_at_another_epoch_is_read_again_since_records_have_joined_it(cluster: FakeLogs) -> None:
-    cluster.write(1, *history(id_for(1)))
-    one = owned(1)
-    (found,) = swept(cluster, one, earlier={one.observation.transaction_key: replace(COMMITTED, producer_epoch=2)})
-    assert found.judgement.outcome == "maybe_committed"
-    assert cluster.reads_of(STATE)
-
-
-@pytest.mark.parametrize("earlier", [None, replace(COMMITTED, settled=False)], ids=["nothing", "something"])
-def test_what_is_not_settled_is_read_again_and_the_best_is_kept(
-    cluster: FakeLogs, earlier: KnownOutcome | None
-) -> None:
-    cluster.write(1, *history(id_for(1)))
-    one = owned(1)
-    (found,) = swept(cluster, one, earlier={one.observation.transaction_key: earlier})
-    assert found.judgement.outcome == ("maybe_committed" if earlier is None else "committed")
-    assert cluster.reads_of(STATE)
+@pytest.mark.parametrize("seen", [True, False])
+def test_that_an_earlier_sweep_saw_the_owner_commit_is_kept(cluster: FakeLogs, seen: bool) -> None:
+    cluster.write(1, *history(id_for(1)), record(id_for(1), State.EMPTY, 9))
+    one = owned(1, "Empty", 9)
+    (found,) = swept(cluster, one, incidents={one.observation.transaction_key: Incident(0, seen)})
+    assert found.known is not None and found.known.owner_committed is seen
 
 
 def test_what_the_log_contradicts_does_not_hang(cluster: FakeLogs) -> None:

@@ -35,7 +35,7 @@ from txnscan.kafka.fetch import fetch, fetch_undecoded
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import searched, undecoded
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import LogBatch, LogRow, RawRecord
+from txnscan.model import EpochEnd, LogBatch, LogRow, RawRecord
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 
@@ -205,6 +205,35 @@ def test_a_row_says_how_much_was_read_for_it(bytes_max: int, name: str, times: i
     cluster = log_of(*batches)
     cluster.fetch_max_bytes = bytes_max
     assert row_of(cluster).read_bytes == times * sum(map(len, batches))
+
+
+RISING = (
+    *(batch(offset, [record("X")], leader_epoch=2) for offset in (0, 1)),
+    compacted(batch(2, [record("Y", OTHER)], leader_epoch=3), 3),
+    *(batch(offset, [record(name, OTHER)], leader_epoch=7) for offset, name in ((6, "X"), (9, "Y"))),
+)
+
+
+@pytest.mark.parametrize("bytes_max", [1, len(RISING[0]) * 2 + 1, 1 << 20])
+def test_each_leader_epoch_of_the_log_is_told_with_its_end_in_however_many_pieces_it_comes(bytes_max: int) -> None:
+    """Of batches that are passed over, too, and of what is left of a batch: it ends where its header says."""
+    cluster = log_of(*RISING)
+    cluster.fetch_max_bytes = bytes_max
+    assert row_of(cluster).epoch_ends == (EpochEnd(2, 2), EpochEnd(3, 6), EpochEnd(7, 10))
+    assert row_of(cluster, 99).epoch_ends == (EpochEnd(2, 2), EpochEnd(3, 6), EpochEnd(7, 10))
+
+
+def test_a_log_without_batches_has_no_leader_epoch_and_one_that_cannot_be_read_tells_none() -> None:
+    assert row_of(log_of()).epoch_ends == ()
+    assert row_of(log_of(*RISING, errors={"fetch": 6})).epoch_ends == ()
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 20])
+def test_a_record_has_the_leader_epoch_of_its_batch(bytes_max: int) -> None:
+    cluster = log_of(*RISING, batch(10, [record("X"), tombstone("X")], leader_epoch=8))
+    cluster.fetch_max_bytes = bytes_max
+    of_x = [(0, 2), (1, 2), (6, 7), (10, 8), (11, 8)]
+    assert [(one.offset, one.leader_epoch) for one in row_of(cluster).records] == of_x
 
 
 def test_a_row_goes_to_another_process_and_back() -> None:

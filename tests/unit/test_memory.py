@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
+from tests.tables.stored import COMMIT, read_for, reads_of, swept
 from txnscan.findings import Incident, Kind, News, Scan, Sighting
-from txnscan.model import Judged, ScanError
+from txnscan.model import Judged, LogRead, ProducerFacts, ScanError
 from txnscan.store.schema import incident_id as stored_id
 from txnscan.watch import memory as module
 from txnscan.watch.memory import Memory, MemoryHistory, remember, together
@@ -90,16 +91,43 @@ def test_the_next_sweep_gets_ages_and_incidents_of_this_cluster_and_no_other() -
     memory, _ = remember(Memory(), "c", scan(EARLY, judged(partition=1)))
     history = MemoryHistory(memory)
     assert history.last_seen("cluster-1")()[WHERE] == Sighting(NOW_MS, 3)
-    assert history.unresolved("cluster-1")()[WHERE] == Incident(NOW_MS, None)
+    assert history.unresolved("cluster-1")()[WHERE] == Incident(NOW_MS)
     assert history.last_seen("another")() == {}
     assert history.unresolved("another")() == {}
 
 
-def test_what_was_found_out_of_an_outcome_is_kept_though_a_later_sweep_cannot_tell() -> None:
-    first = replace(LATE, known=known())
-    memory, _ = remember(Memory(), "c", scan(first))
-    memory, _ = remember(memory, "c", scan(LATE))
-    assert MemoryHistory(memory).unresolved("cluster-1")()[WHERE].known == known()
+def test_that_its_owner_committed_is_kept_though_a_later_sweep_cannot_tell() -> None:
+    committed = replace(LATE, known=known(owner_committed=True))
+    memory, _ = remember(Memory(), "c", scan(LATE))
+    assert not MemoryHistory(memory).unresolved("cluster-1")()[WHERE].owner_committed
+    for one in (committed, LATE, replace(LATE, known=known())):
+        memory, _ = remember(memory, "c", scan(one))
+        assert MemoryHistory(memory).unresolved("cluster-1")()[WHERE].owner_committed
+
+
+def read_by(number: int, producer_id: int = 7, read: LogRead = COMMIT) -> Scan:
+    """A sweep that saw a transaction of this producer id hanging, and read this of the log for it."""
+    one = judged(STALE, producer_id=producer_id, partition=producer_id % 2)
+    return swept(one, sweep_id=f"sweep-{number}", **read_for(one, read))
+
+
+def facts(memory: Memory, cluster_id: str = "cluster-1", producer_id: int = 7) -> list[LogRead]:
+    known_of = MemoryHistory(memory).facts(cluster_id, {producer_id})()
+    return list(known_of.get(producer_id, ProducerFacts()).reads)
+
+
+def test_what_sweeps_read_of_the_log_is_kept_as_long_as_something_of_its_producer_id_hangs() -> None:
+    first, second = read_by(1), read_by(2, read=replace(COMMIT, leader_epoch=3))
+    memory, _ = remember(Memory(), "c", first)
+    memory, _ = remember(memory, "c", second)
+    assert facts(memory) == reads_of(first, second)
+    assert facts(memory, "another") == facts(memory, producer_id=8) == []
+    memory, _ = remember(memory, "c", scan(proven={}))
+    assert facts(memory) == reads_of(first, second), "a sweep that read nothing forgets nothing"
+    memory, _ = remember(memory, "c", read_by(3, producer_id=8))
+    assert facts(memory) == [] != facts(memory, producer_id=8), "it is over"
+    memory, _ = remember(memory, "c", scan(cluster_id="cluster-2"))
+    assert facts(memory, producer_id=8) == facts(memory, "cluster-2", 8) == []
 
 
 @pytest.mark.parametrize(
@@ -124,7 +152,7 @@ def test_another_cluster_at_the_same_address_begins_anew() -> None:
 
 
 def test_of_what_an_earlier_process_left_the_end_is_told_and_the_opening_again() -> None:
-    left = {WHERE: Incident(NOW_MS - 90 * MINUTE_MS, known())}
+    left = {WHERE: Incident(NOW_MS - 90 * MINUTE_MS)}
     memory, news = remember(Memory(), "c", scan(), left)
     assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.CLOSED, NOW_MS - 90 * MINUTE_MS)]
     memory, news = remember(Memory(), "c", scan(LATE), left)
@@ -133,13 +161,13 @@ def test_of_what_an_earlier_process_left_the_end_is_told_and_the_opening_again()
     assert [one.kind for one in news] == [Kind.CLOSED]
 
 
-def test_two_histories_together_know_the_earlier_time_and_the_best_outcome() -> None:
-    committed = known("committed", "it did")
-    one = {WHERE: Incident(5, known("unknown", "nothing shows it"))}
-    other = {WHERE: Incident(3, committed), WHERE._replace(partition=1): Incident(9, None)}
-    assert together(one, other)[WHERE] == Incident(3, committed)
-    assert together(one, {WHERE: Incident(7, None)}) == one
-    assert set(together(one, other)) == set(other)
+def test_two_histories_together_know_the_earlier_time_and_whether_the_owner_committed() -> None:
+    one = {WHERE: Incident(5)}
+    other = {WHERE: Incident(3, owner_committed=True), WHERE._replace(partition=1): Incident(9)}
+    for two in (together(one, other), together(other, one)):
+        assert two[WHERE] == Incident(3, owner_committed=True)
+        assert set(two) == set(other)
+    assert together(one, {WHERE: Incident(7)}) == one
 
 
 def many(count: int, **changes: Any) -> list[Judged]:

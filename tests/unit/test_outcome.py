@@ -18,17 +18,19 @@ from hypothesis import strategies as st
 from tests.builders import NOW_MS, judged, observation, view
 from tests.cases import Cases
 from txnscan.evidence.transaction_log import tombstone
-from txnscan.judge.outcome import (
-    TOGETHER,
-    OutcomeEvidence,
-    best_known,
-    decisions,
-    follows,
-    outcome,
-    whole,
-    with_outcome,
+from txnscan.judge.chain import follows, whole
+from txnscan.judge.outcome import OutcomeEvidence, decisions, outcome, with_outcome
+from txnscan.model import (
+    CoordinatorView,
+    Key,
+    KnownOutcome,
+    LoggedTransaction,
+    Observation,
+    Outcome,
+    SeenMarker,
+    Siblings,
+    State,
 )
-from txnscan.model import CoordinatorView, Key, KnownOutcome, LoggedTransaction, Observation, Outcome, Siblings, State
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -37,6 +39,7 @@ P, Q = ("p", 0), ("q", 0)
 V1, V2 = 0, 2
 Records = list[LoggedTransaction]
 COMMITTED, MAYBE, NOT, UNKNOWN = Outcome.COMMITTED, Outcome.MAYBE_COMMITTED, Outcome.NOT_COMMITTED, Outcome.UNKNOWN
+MIXED_DATA = Outcome.MIXED
 
 
 def record(state: State, epoch: int, *partitions: Key, client: int = V1, **changes: Any) -> LoggedTransaction:
@@ -108,6 +111,12 @@ LATER = ("a field of tag 3",)
 NO_MORE = tombstone(0, 0, "X")
 MARKED = {"coordinator_epoch": 0}
 BEFORE = [empty(2), empty(3)]
+FROM_3: dict[str, Any] = {"first_epoch": 3}
+TO_4, TO_5 = {"producer_epoch": 4}, {"producer_epoch": 5}
+COMMITTED_V1, COMMITTED_V2 = [*BEFORE, *v1(COMMIT, P), empty(4)], [*BEFORE, *v2(COMMIT, P)]
+ABORTED_V2 = [*BEFORE, *v2(ABORT, P)]
+SKIPPED = [*BEFORE, *v2(COMMIT, P), *v2(COMMIT, Q, epoch=4), *v2(COMMIT, P, epoch=5)]
+OTHER_COMMIT = prepare(COMMIT, 4, P, client=V2, start_time_ms=NOW_MS - 1)
 
 CASES = (
     # transactions v2: an epoch has one transaction
@@ -156,7 +165,12 @@ CASES = (
         COMMITTED,
     ),
     # transactions v1: an epoch has many
-    Case("v1: the one commit of its epoch, and the partition never had a marker", [*BEFORE, *v1(COMMIT, P)], COMMITTED),
+    Case(
+        "v1: the one commit of its epoch, which is over, and the partition never had a marker",
+        [*BEFORE, *v1(COMMIT, P), empty(4)],
+        COMMITTED,
+    ),
+    Case("v1: the same while another transaction may still have that epoch", [*BEFORE, *v1(COMMIT, P)], MAYBE),
     Case("v1: the same with a marker, which may be that of this commit", [*BEFORE, *v1(COMMIT, P)], MAYBE, MARKED),
     Case("v1: a commit without this partition", [*BEFORE, *v1(COMMIT, Q), empty(4)], NOT),
     Case("v1: an abort", [*BEFORE, *v1(ABORT, P), empty(4)], NOT),
@@ -231,14 +245,14 @@ CASES = (
         COMMITTED,
     ),
     Case(
-        "with a completion by a v1 client at this epoch: others may have come before",
+        "with a completed commit by a v1 client at this epoch, which may have had the partition",
         [complete(COMMIT, 3), *v2(ABORT, P)],
-        UNKNOWN,
+        MAYBE,
     ),
     Case(
         "with one by a client that tells version 1, which raises no epoch either",
         [complete(COMMIT, 3, client=1), *v2(ABORT, P)],
-        UNKNOWN,
+        MAYBE,
     ),
     Case("the same with a commit after it", [complete(ABORT, 3), *v1(COMMIT, P)], MAYBE),
     Case(
@@ -258,7 +272,7 @@ CASES = (
     ),
     Case(
         "with any record of an earlier epoch, if nothing is missing after it",
-        [complete(COMMIT, 2), empty(3), *v1(COMMIT, P)],
+        [complete(COMMIT, 2), empty(3), *v1(COMMIT, P), empty(4)],
         COMMITTED,
     ),
     Case("with one that the next does not follow from", [complete(COMMIT, 2), *v1(COMMIT, P)], MAYBE),
@@ -348,7 +362,11 @@ CASES = (
         [*BEFORE, ongoing(3, P), *[prepare(COMMIT, 4, P, client=V2)] * 2, complete(COMMIT, 4, V2)],
         COMMITTED,
     ),
-    Case("so it is under v1", [*BEFORE, ongoing(3, P), *[prepare(COMMIT, 3, P)] * 2, complete(COMMIT, 3)], COMMITTED),
+    Case(
+        "so it is under v1",
+        [*BEFORE, ongoing(3, P), *[prepare(COMMIT, 3, P)] * 2, complete(COMMIT, 3), empty(4)],
+        COMMITTED,
+    ),
     Case(
         "a commit that was not acknowledged, and an abort after it",
         [*BEFORE, ongoing(3, P), prepare(COMMIT, 4, P, client=V2), prepare(ABORT, 4, P), complete(ABORT, 4)],
@@ -399,7 +417,7 @@ CASES = (
     Case(
         "v1: the decision of a transaction that had another partition is missing",
         [*BEFORE, ongoing(3, Q), GAP, complete(COMMIT, 3), empty(4)],
-        UNKNOWN,
+        MAYBE,
     ),
     Case(
         "v1: the same, and that of the next one, which had this partition",
@@ -423,9 +441,9 @@ CASES = (
         {"owner_epoch": None},
     ),
     Case(
-        "a commit of the next producer id at its first epoch by a v1 client, which used up none",
+        "a commit of the next producer id at its first epoch that tells no version, which may have been lowered",
         [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 0, producer_id=8)],
-        UNKNOWN,
+        MAYBE,
         {},
         {"owner_epoch": None},
     ),
@@ -570,7 +588,8 @@ CASES = (
         {"owner_epoch": 3},
     ),
     Case("the same before anything was decided", [*BEFORE, ongoing(3, Q)], UNKNOWN, {}, {"owner_epoch": 3}),
-    Case("a commit with it is one already", [*BEFORE, *v1(COMMIT, P)], COMMITTED, {}, {"owner_epoch": 3}),
+    Case("v2: a commit with it is one already", [*BEFORE, *v2(COMMIT, P)], COMMITTED, {}, {"owner_epoch": 4}),
+    Case("v1: a commit with it need not be the only one", [*BEFORE, *v1(COMMIT, P)], MAYBE, {}, {"owner_epoch": 3}),
     Case("an orphan whose id has expired", [*BEFORE, *v2(ABORT, P), NO_MORE], NOT, {}, {"owner_epoch": None}),
     # what else is not known
     Case("the log holds nothing of its producer id", [], UNKNOWN, {}, {"owner_epoch": None}),
@@ -599,6 +618,115 @@ CASES = (
         UNKNOWN,
     ),
     Case("the same with a commit", [*BEFORE, *v2(COMMIT, P), empty(3, transactional_id="Y")], MAYBE),
+    Case(
+        "the coordinators contradict the log",
+        [*BEFORE, *v2(ABORT, P)],
+        UNKNOWN,
+        changes={"contradiction": "it holds nothing of 'X'"},
+    ),
+    Case("the same with a commit", [*BEFORE, *v2(COMMIT, P)], MAYBE, changes={"contradiction": "it moved"}),
+    # data of several epochs, whose markers were all missed
+    Case("a commit, and a commit", [*BEFORE, *v2(COMMIT, P), *v2(COMMIT, P, epoch=4)], COMMITTED, TO_4, FROM_3),
+    Case("an abort, and an abort", [*BEFORE, *v2(ABORT, P), *v2(ABORT, P, epoch=4)], NOT, TO_4, FROM_3),
+    Case("a commit, and an abort", [*BEFORE, *v2(COMMIT, P), *v2(ABORT, P, epoch=4)], MIXED_DATA, TO_4, FROM_3),
+    Case("an abort, and a commit", [*BEFORE, *v2(ABORT, P), *v2(COMMIT, P, epoch=4)], MIXED_DATA, TO_4, FROM_3),
+    Case(
+        "a commit, and what was never added",
+        [*BEFORE, *v2(COMMIT, P), *v2(COMMIT, Q, epoch=4)],
+        MIXED_DATA,
+        TO_4,
+        FROM_3,
+    ),
+    Case("a commit, and what is not decided", [*BEFORE, *v2(COMMIT, P), ongoing(4, P)], MAYBE, TO_4, FROM_3),
+    Case("an abort, and what is not decided", [*BEFORE, *v2(ABORT, P), ongoing(4, P)], UNKNOWN, TO_4, FROM_3),
+    Case("two commits, and between them one without it, which may have data", SKIPPED, MAYBE, TO_5, FROM_3),
+    Case(
+        "two aborts, and a commit between them",
+        [*BEFORE, *v2(ABORT, P), *v2(COMMIT, P, epoch=4), *v2(ABORT, P, epoch=5)],
+        MAYBE,
+        TO_5,
+        FROM_3,
+    ),
+    Case(
+        "v1: fenced at one epoch, and committed at the next",
+        [*BEFORE, *v1(ABORT, P), empty(4), *v1(COMMIT, P, epoch=4), empty(5)],
+        MAYBE,
+        TO_4,
+        FROM_3,
+    ),
+    Case(
+        "the first record is gone, and an earlier epoch committed with it",
+        [*BEFORE, *v2(COMMIT, P), *v2(ABORT, P, epoch=4)],
+        MAYBE,
+        TO_4,
+        {"first_epoch": None, "batch_error": "it is deleted"},
+    ),
+    Case(
+        "the first record is gone, and no epoch committed with it",
+        [*BEFORE, *v2(ABORT, P), *v2(ABORT, P, epoch=4)],
+        UNKNOWN,
+        TO_4,
+        {"first_epoch": None, "batch_error": "it is deleted"},
+    ),
+    Case(
+        "more epochs than are looked at",
+        [*BEFORE, *v2(COMMIT, P), empty(99), *v2(ABORT, P, epoch=99)],
+        MAYBE,
+        {"producer_epoch": 99},
+        FROM_3,
+    ),
+    # dates: a client's clock may veto
+    Case("v1: a record that is dated after the commit", COMMITTED_V1, MAYBE, {"last_timestamp_ms": NOW_MS + 1}),
+    Case("v1: one of the same millisecond", COMMITTED_V1, COMMITTED, {"last_timestamp_ms": NOW_MS}),
+    Case("v2: a record that is dated later", COMMITTED_V2, MAYBE, {"last_timestamp_ms": NOW_MS + 5_001}),
+    Case("v2: one within what clocks differ by", COMMITTED_V2, COMMITTED, {"last_timestamp_ms": NOW_MS + 5_000}),
+    Case("a record that is dated before an abort shows nothing", ABORTED_V2, NOT, {"last_timestamp_ms": 0}),
+    # vetoes
+    Case("a commit in another lineage", ABORTED_V2, MAYBE, changes={"vetoes": (OTHER_COMMIT,)}),
+    Case(
+        "the same of the very transaction that was aborted for good",
+        ABORTED_V2,
+        NOT,
+        changes={"vetoes": (replace(OTHER_COMMIT, start_time_ms=NOW_MS),)},
+    ),
+    Case(
+        "v1: the same, where many transactions may begin in a millisecond",
+        [*BEFORE, *v1(ABORT, P), empty(4)],
+        MAYBE,
+        changes={"vetoes": (prepare(COMMIT, 3, P),)},
+    ),
+    Case(
+        "a completed commit in another lineage",
+        ABORTED_V2,
+        MAYBE,
+        changes={"vetoes": (complete(COMMIT, 4, V2),)},
+    ),
+    Case("one of another epoch", ABORTED_V2, NOT, changes={"vetoes": (complete(COMMIT, 3, V2),)}),
+    Case("one of another producer id", ABORTED_V2, NOT, changes={"vetoes": (complete(COMMIT, 4, V2, producer_id=8),)}),
+    Case(
+        "one without this partition",
+        ABORTED_V2,
+        NOT,
+        changes={"vetoes": (replace(OTHER_COMMIT, partitions=frozenset({Q})),)},
+    ),
+    Case("an abort in another lineage", COMMITTED_V2, MAYBE, changes={"vetoes": (complete(ABORT, 4, V2),)}),
+    Case("one of an earlier epoch", COMMITTED_V2, COMMITTED, changes={"vetoes": (complete(ABORT, 2, V2),)}),
+    Case("a commit in another lineage, and nothing in this one", [], MAYBE, changes={"vetoes": (OTHER_COMMIT,)}),
+    Case("a COMMIT marker elsewhere", ABORTED_V2, MAYBE, changes={"markers": (SeenMarker("q", 0, 9, 7, 4),)}),
+    Case("one of an earlier epoch", ABORTED_V2, NOT, changes={"markers": (SeenMarker("q", 0, 9, 7, 2),)}),
+    Case("one of the same partition", ABORTED_V2, NOT, changes={"markers": (SeenMarker("p", 0, 9, 7, 4),)}),
+    Case(
+        "v2: a commit that was not acknowledged, and the abort of the same transaction after it",
+        [*BEFORE, ongoing(3, P, client=V2), prepare(COMMIT, 4, P, client=V2), *v2(ABORT, P)[1:]],
+        MAYBE,
+    ),
+    Case(
+        "transaction.version was lowered between a decision, which is missing, and its completion",
+        [*BEFORE, ongoing(3, P, client=V2), GAP, complete(COMMIT, 4)],
+        MAYBE,
+    ),
+    Case("v1: a completed commit of the next epoch", [complete(COMMIT, 4)], UNKNOWN),
+    Case("v1: a completed commit of this epoch, and nothing else", [complete(COMMIT, 3), empty(3)], MAYBE),
 )
 
 
@@ -619,7 +747,7 @@ def test_every_outcome_is_that_of_some_case() -> None:
 
 
 def test_outcomes_have_these_names_in_reports_and_tables() -> None:
-    assert [one.value for one in Outcome] == ["committed", "maybe_committed", "not_committed", "unknown"]
+    assert [one.value for one in Outcome] == ["committed", "maybe_committed", "mixed", "not_committed", "unknown"]
 
 
 DOUBTS: dict[str, dict[str, Any]] = {
@@ -1162,89 +1290,7 @@ def test_no_log_of_two_transactions_with_any_records_missing_contradicts_a_decis
     assert tried > 1_000
 
 
-# --- what is known for ever -------------------------------------------------------------------------------------------
-
-
-def known(outcome: Outcome, why: str = "why", **changes: Any) -> KnownOutcome:
-    return replace(KnownOutcome(outcome, why, settled=True), **changes)
-
-
-@pytest.mark.parametrize("found", list(Outcome))
-def test_a_commit_that_was_proven_or_seen_is_never_followed_by_an_abort(found: Outcome) -> None:
-    for earlier in (COMMITTED, MAYBE):
-        assert best_known(known(earlier), known(found)).outcome in (COMMITTED, MAYBE)
-        assert best_known(known(found), known(earlier)).outcome in (COMMITTED, MAYBE)
-
-
-@pytest.mark.parametrize(
-    ("earlier", "found", "together", "why"),
-    [
-        (COMMITTED, UNKNOWN, COMMITTED, "first"),
-        (NOT, UNKNOWN, NOT, "first"),
-        (MAYBE, UNKNOWN, MAYBE, "first"),
-        (UNKNOWN, NOT, NOT, "second"),
-        (MAYBE, COMMITTED, COMMITTED, "second"),
-        (COMMITTED, MAYBE, COMMITTED, "first"),
-        (NOT, NOT, NOT, "second"),
-        (MAYBE, NOT, MAYBE, "first"),
-    ],
-)
-def test_the_more_certain_of_two_reads_counts(earlier: Outcome, found: Outcome, together: Outcome, why: str) -> None:
-    best = best_known(known(earlier, "first"), known(found, "second"))
-    assert (best.outcome, best.why) == (together, why)
-
-
-def test_two_reads_that_contradict_each_other_leave_the_commit_possible(wording: SnapshotAssertion) -> None:
-    one_way = best_known(known(COMMITTED, "first"), known(NOT, "second"))
-    assert one_way.outcome == MAYBE
-    assert one_way.why == wording
-    assert best_known(known(NOT, "first"), known(COMMITTED, "second")) == one_way
-
-
-def test_the_evidence_of_two_reads_that_contradict_each_other_is_that_of_both() -> None:
-    best = best_known(known(COMMITTED, evidence=("one", "two")), known(NOT, evidence=("three",)))
-    assert best.evidence == ("one", "two", "three")
-
-
-@pytest.mark.parametrize(("earlier", "found"), [(False, False), (False, True), (True, False), (True, True)])
-def test_what_either_of_two_reads_has_settled_or_seen_of_the_owner_stays(earlier: bool, found: bool) -> None:
-    for epoch in (3, 4):
-        before = known(UNKNOWN, settled=earlier, owner_committed=earlier, producer_epoch=3)
-        best = best_known(before, known(UNKNOWN, settled=found, owner_committed=found, producer_epoch=epoch))
-        assert best.owner_committed is (earlier or found)
-        assert best.settled is ((earlier or found) if epoch == 3 else found)
-
-
-def test_every_pair_of_outcomes_has_an_answer() -> None:
-    assert TOGETHER.keys() == set(product(Outcome, repeat=2))
-
-
-def test_what_is_known_keeps_what_led_to_it() -> None:
-    here, there = Siblings(("a-0",), (4,), NOW_MS), Siblings(("b-0",), (4,), NOW_MS)
-    earlier = known(COMMITTED, siblings=here, evidence=("one",), owner_committed=True)
-    best = best_known(earlier, known(UNKNOWN, siblings=there, evidence=(), settled=False, log_error="gone"))
-    assert (best.siblings, best.evidence, best.settled) == (here, ("one",), True)
-    assert (best.owner_committed, best.log_error) == (True, "gone")
-    assert best_known(None, earlier) == earlier
-    assert best_known(known(UNKNOWN), known(UNKNOWN, siblings=there)).siblings == there
-
-
-@pytest.mark.parametrize(
-    ("changes", "settled"),
-    [
-        ({}, True),
-        ({"log_error": "it moved"}, False),
-        ({"first_epoch": None, "batch_error": "it moved"}, False),
-        ({"owner_epoch": 3}, False),
-        ({"owner_epoch": None}, True),
-    ],
-    ids=["all read", "no log", "no first batch", "still to be decided", "an orphan"],
-)
-def test_an_outcome_is_settled_once_all_was_read_and_its_epoch_is_over(changes: dict[str, Any], settled: bool) -> None:
-    found = told([*BEFORE, *v1(ABORT, P), empty(4)], **changes)
-    assert found.settled is settled
-    assert found.log_error == changes.get("log_error")
-
+# --- siblings, evidence, judgement ---------------------------------------------------------------------------------
 
 KEYS = [("k", n) for n in range(9)]
 
@@ -1314,69 +1360,6 @@ def test_of_a_long_chain_the_last_50_records_are_kept_as_evidence() -> None:
     assert [line.split()[1] for line in found.evidence] == [f"{offset}:" for offset in range(13, 63)]
 
 
-SEVERAL_EPOCHS = KnownOutcome(UNKNOWN, "records of epochs 3 to 4 stand in the open transaction", producer_epoch=4)
-
-
-@pytest.mark.parametrize(
-    ("earlier", "found", "together"),
-    [
-        (COMMITTED, UNKNOWN, MAYBE),
-        (COMMITTED, MAYBE, MAYBE),
-        (MAYBE, UNKNOWN, MAYBE),
-        (NOT, UNKNOWN, UNKNOWN),
-        (NOT, MAYBE, MAYBE),
-        (UNKNOWN, UNKNOWN, UNKNOWN),
-        (COMMITTED, NOT, MAYBE),
-        (NOT, COMMITTED, COMMITTED),
-        (MAYBE, COMMITTED, COMMITTED),
-        (UNKNOWN, NOT, NOT),
-    ],
-)
-def test_what_was_proven_of_one_epoch_is_not_true_of_late_records_of_another_that_join_it(
-    earlier: Outcome, found: Outcome, together: Outcome
-) -> None:
-    before = known(earlier, "it was proven", owner_committed=True, producer_epoch=3)
-    best = best_known(before, replace(SEVERAL_EPOCHS, outcome=found))
-    assert (best.outcome, best.settled, best.owner_committed, best.producer_epoch) == (together, False, True, 4)
-    vetoed = earlier in (COMMITTED, MAYBE) and found is not COMMITTED
-    assert best.why == (f"it was proven, but {SEVERAL_EPOCHS.why}" if vetoed else SEVERAL_EPOCHS.why)
-
-
-@pytest.mark.parametrize(
-    ("earlier", "found", "both"),
-    [
-        (None, None, None),
-        (Siblings(("a-0",), (4,), 7), None, Siblings(("a-0",), (4,), 7)),
-        (None, Siblings(("a-0",), (4,), 7), Siblings(("a-0",), (4,), 7)),
-        (
-            Siblings(("b-0", "c-1"), (9,), 7),
-            Siblings(("a-0", "b-0"), (4, 5), 6),
-            Siblings(("a-0", "b-0", "c-1"), (4, 5, 9), 6),
-        ),
-    ],
-)
-def test_records_of_several_epochs_have_the_siblings_and_the_evidence_of_all_of_them(
-    earlier: Siblings | None, found: Siblings | None, both: Siblings | None
-) -> None:
-    before = known(NOT, siblings=earlier, evidence=("one",), producer_epoch=3)
-    best = best_known(before, replace(SEVERAL_EPOCHS, siblings=found, evidence=("two",)))
-    assert (best.siblings, best.evidence) == (both, ("one", "two"))
-
-
-@pytest.mark.parametrize(("earlier", "found", "kept"), [(None, 4, 4), (4, None, 4), (4, 4, 4), (None, None, None)])
-def test_where_the_epoch_of_an_outcome_is_not_known_it_is_taken_to_be_the_same(
-    earlier: int | None, found: int | None, kept: int | None
-) -> None:
-    best = best_known(known(COMMITTED, producer_epoch=earlier), known(UNKNOWN, producer_epoch=found))
-    assert (best.outcome, best.producer_epoch) == (COMMITTED, kept)
-
-
-def test_an_outcome_keeps_the_epoch_that_its_partition_showed() -> None:
-    for first_epoch in (3, 2, None):
-        of_data = OutcomeEvidence(observation(producer_epoch=3), 9, first_epoch, 0, None, (), None, None)
-        assert outcome(of_data).producer_epoch == 3
-
-
 @pytest.mark.parametrize(
     ("coordinator", "seen", "committed"),
     [
@@ -1390,13 +1373,9 @@ def test_a_judgement_has_what_is_known_and_that_keeps_what_was_seen_of_the_owner
     coordinator: CoordinatorView, seen: bool, committed: bool
 ) -> None:
     before = judged(coordinator)
-    after = with_outcome(before, known(NOT, "it never committed", owner_committed=seen))
-    assert after.known == known(NOT, "it never committed", owner_committed=committed)
+    found = KnownOutcome(NOT, "it never committed")
+    after = with_outcome(before, found, owner_committed=seen)
+    assert after.known == replace(found, owner_committed=committed)
     assert after.judgement == replace(
         before.judgement, outcome="not_committed", outcome_reason="it never committed"
     ) and (after.evidence is before.evidence)
-
-
-def test_a_judgement_of_which_nothing_is_known_stays_as_it_is() -> None:
-    before = judged(view("Empty", 9))
-    assert with_outcome(before, None) is before

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EVERY = plan(
     stored(),
-    stored(incident_id="incident-2", partition=1, outcome="committed", coordinator_epoch=-1),
+    stored(incident_id="incident-2", partition=1, producer_epoch=4, outcome="committed", coordinator_epoch=-1),
     stored(incident_id="incident-3", partition=2, outcome="unknown", transactional_id=None, blocked_records=None),
     stored(incident_id="incident-4", partition=3, verdict="ongoing", reason="owned"),
     stored(incident_id="incident-5", partition=4, outcome="maybe_committed", outcome_reason='ä\u202e"日\n\x1b[31m'),
@@ -76,6 +76,12 @@ def test_each_transaction_is_one_marker_or_one_refusal_in_order(wording: Snapsho
     assert [a.commit for a in EVERY.actions] == [False, True, False]
     assert EVERY.actions[0].why == wording
     assert EVERY.late_after_ms == LATE_AFTER_MS
+
+
+def test_of_two_markers_that_contradict_each_other_neither_is_planned() -> None:
+    made = plan(stored(), stored(incident_id="2", partition=1, outcome="committed"))
+    assert made.actions == () and [refusal.guard for refusal in made.refused] == ["contradictory"] * 2
+    assert from_json(to_json(made)) == made
 
 
 def test_a_plan_of_nothing_is_a_plan() -> None:
@@ -271,6 +277,9 @@ def bad_files() -> tuple[tuple[str, str], ...]:
             "another action for the same producer",
             edited(lambda b: b["actions"][1].update(partition=0, start_offset=200)),
         ),
+        # one after the other
+        ("a commit and an abort at one epoch", edited(lambda b: b["actions"][1].update(producer_epoch=3))),
+        ("an abort and a commit at one epoch", edited(lambda b: b["actions"][2].update(producer_epoch=4))),
     )
 
 

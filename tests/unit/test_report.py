@@ -12,7 +12,9 @@ from rich.console import Console
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
 from txnscan.judge.outcome import with_outcome
 from txnscan.model import Judged, KnownOutcome, Outcome, ScanError, Verdict, duration
+from txnscan.report import html, table
 from txnscan.report.json import dumps, scan_object, stored_object
+from txnscan.report.offline import commands
 from txnscan.report.plain import iso_utc
 from txnscan.report.table import print_sweep
 from txnscan.store.schema import OPEN_TRANSACTIONS, SWEEPS
@@ -236,6 +238,7 @@ def test_a_duration_is_told_in_its_two_largest_units(age_ms: int, said: str) -> 
         ("committed", "an abort would delete data", "ever be written"),
         ("not_committed", "An ABORT marker deletes nothing committed", "COMMIT"),
         ("maybe_committed", "no marker may ever be written", "--"),
+        ("mixed", "an abort deletes what was committed", "--"),
         ("unknown", "--accept-unknown-outcome", "COMMIT"),
     ],
 )
@@ -244,6 +247,17 @@ def test_an_outcome_says_what_follows_and_is_not_taken_for_a_reason(outcome: str
     found["transactions"][0] |= {"outcome": outcome, "outcome_reason": "so it is"}
     (line,) = [line for line in shown(found).splitlines() if "Outcome" in line]
     assert says in line and never not in line and "maybe" not in line and "so it is" in line
+
+
+def test_each_outcome_has_its_words_in_each_report() -> None:
+    names = {outcome.value for outcome in Outcome}
+    assert table._OUTCOMES.keys() == names and html._OUTCOMES.keys() == names
+
+
+def test_kafkas_own_tool_is_shown_only_where_its_abort_deletes_nothing_that_was_or_may_be_committed() -> None:
+    hangs = {"topic": "p", "partition": 0, "verdict": "hanging", "reason": "stale_epoch", "start_offset": 100}
+    row = {**hangs, "producer_id": 7, "producer_epoch": 3, "coordinator_epoch": 0}
+    assert [one for one in Outcome if commands({**row, "outcome": one.value})] == ["not_committed", "unknown"]
 
 
 def test_in_a_pipe_every_sentence_stays_whole_on_one_line() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.cases import Cases
 from tests.unit.test_fetch import (
@@ -32,7 +34,7 @@ from txnscan.kafka.records import decoded
 from txnscan.kafka.search import Section, searched, undecoded
 from txnscan.sim.encode import batch
 
-COUNT_AT = 57
+COUNT_AT, LEADER_EPOCH_AT = 57, 12
 DELETE_HORIZON = 0x40
 Sections = Callable[[bytes, Sequence[int], Sequence[bool]], Any]
 BY_BATCH_AND_BY_COLUMNS = pytest.mark.parametrize("sections", [search._sections, search_columns.sections])
@@ -262,7 +264,7 @@ def test_of_what_is_passed_over_the_offsets_are_told_and_nothing_else() -> None:
             records_count=6,
             records=None,
         ),
-        Batch(11, 11, -1, -1, -1, False, False, records_count=1, records=((11, b"k", b"wanted"),)),
+        Batch(11, 11, -1, -1, -1, False, False, records_count=1, records=((11, b"k", b"wanted"),), leader_epoch=0),
         Batch(15, 16, -1, -1, -1, False, False, records_count=0),
     ]
 
@@ -301,6 +303,62 @@ def test_reading_goes_on_behind_the_last_batch_and_never_goes_back(
     kinds: list[str], offset: int, expected: int
 ) -> None:
     assert undecoded(laid_out(kinds, 4)).next_offset(offset) == expected
+
+
+# --- where leader epochs end ------------------------------------------------------------------------------------------
+
+
+def led(epochs: Sequence[int], kinds: Sequence[str], first: int) -> bytes:
+    """These batches from an offset on, each appended by the leader of an epoch."""
+    data = laid_out(kinds, first)
+    bounds = undecoded(data).bounds
+    return b"".join(
+        data[at : at + LEADER_EPOCH_AT] + struct.pack(">i", epoch) + data[at + LEADER_EPOCH_AT + 4 : end]
+        for epoch, (at, end) in zip(epochs, itertools.pairwise(bounds), strict=True)
+    )
+
+
+EPOCHS: tuple[tuple[str, list[int], list[str], dict[int, int]], ...] = (
+    ("none", [], [], {}),
+    ("one of one batch", [5], ["three"], {5: 7}),
+    ("one of several batches", [5, 5, 5], ["three", "one", "wanted"], {5: 9}),
+    ("one after the other", [5, 6, 7], ["three", "one", "one"], {5: 7, 6: 8, 7: 9}),
+    ("not every number", [0, 0, 4, 9, 9], ["one"] * 5, {0: 6, 4: 7, 9: 9}),
+    ("a batch without its records", [5, 6, 7], ["one", "emptied", "one"], {5: 5, 6: 7, 7: 8}),
+    ("the last one without its records", [5, 6], ["one", "emptied"], {5: 5, 6: 7}),
+    ("a batch that lost its last records", [5, 6], ["cut at its end", "one"], {5: 8, 6: 9}),
+    ("a gap within", [5, 5, 6], ["one", "behind a gap", "one"], {5: 8, 6: 9}),
+    ("a gap between, which is of neither", [5, 6], ["one", "behind a gap"], {5: 5, 6: 8}),
+    ("of all kinds", [5] * len(KINDS), list(KINDS), {5: 4 + sum(n + gap for _, n, gap in KINDS.values())}),
+)
+
+
+def test_a_leader_epoch_ends_behind_the_last_batch_that_has_it() -> None:
+    with Cases() as cases:
+        for name, epochs, kinds, ends in EPOCHS:
+            with cases.case(name):
+                assert undecoded(led(epochs, kinds, 4)).epoch_ends() == ends
+
+
+def test_a_batch_that_is_cut_off_ends_no_leader_epoch() -> None:
+    data, two = led([5, 5, 6], ["one"] * 3, 4), len(led([5, 5], ["one"] * 2, 4))
+    for end in range(two, len(data)):
+        assert undecoded(data[:end]).epoch_ends() == {5: 6}
+    assert undecoded(data).epoch_ends() == {5: 6, 6: 7}
+
+
+@given(st.lists(st.integers(0, 9), max_size=60))
+def test_of_however_many_batches_each_leader_epoch_is_found(epochs: list[int]) -> None:
+    rising = sorted(epochs)
+    last = {epoch: 4 + number + 1 for number, epoch in enumerate(rising)}
+    assert undecoded(led(rising, ["one"] * len(rising), 4)).epoch_ends() == last
+
+
+@given(st.lists(st.integers(0, 3), max_size=20))
+def test_where_leader_epochs_do_not_rise_each_end_is_behind_some_batch_of_its_epoch(epochs: list[int]) -> None:
+    """No leader writes such a log. What is said of it is not complete, but nothing of it is made up."""
+    behind = {(epoch, 4 + number + 1) for number, epoch in enumerate(epochs)}
+    assert undecoded(led(epochs, ["one"] * len(epochs), 4)).epoch_ends().items() <= behind
 
 
 # --- what is damaged --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tests.builders import NOW_MS
 from tests.fakes import FakeCluster
 from tests.unit.test_fetch import control
 from txnscan.kafka.errors import RequestFailed
-from txnscan.model import Partition, Siblings
+from txnscan.model import Partition, SeenMarker, Siblings
 from txnscan.resolve import siblings as module
 from txnscan.resolve.siblings import commit_seen
 from txnscan.sim.encode import batch
@@ -48,7 +48,7 @@ class Brokers:
         (found,) = self.cluster.planned((topic, index))
         return found
 
-    def seen(self, epochs: tuple[int, ...] = (4,), names: tuple[str, ...] = ("q-0", "r-s-1")) -> str | None:
+    def seen(self, epochs: tuple[int, ...] = (4,), names: tuple[str, ...] = ("q-0", "r-s-1")) -> SeenMarker | None:
         return commit_seen(self.cluster.send, Siblings(names, epochs, NOW_MS), 7, self.partition_of)
 
 
@@ -65,7 +65,9 @@ def test_a_commit_marker_of_this_producer_id_and_epoch_is_found(
     brokers.cluster.fetch_max_bytes = bytes_max
     for one in (data(0), data(1, 8), control(2, 8, 4), control(3, 7, 4, COMMIT), data(4, epoch=4)):
         brokers.cluster.partitions[topic, index].write(one)
-    assert brokers.seen() == wording
+    seen = brokers.seen()
+    assert seen == SeenMarker(topic, index, 3, 7, 4)
+    assert str(seen) == wording
 
 
 @pytest.mark.parametrize(

@@ -491,7 +491,7 @@ class Remembers(NoHistory):
     sightings: dict[TransactionKey, Sighting] = field(default_factory=dict)
 
     def unresolved(self, cluster_id: str) -> Callable[[], dict[TransactionKey, Incident]]:
-        return lambda: {which: Incident(1_600_000_000_000, None) for which in self.incidents}
+        return lambda: {which: Incident(1_600_000_000_000) for which in self.incidents}
 
     def last_seen(self, cluster_id: str) -> Callable[[], dict[TransactionKey, Sighting]]:
         return lambda: self.sightings

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from txnscan.ask import NO_LEADER
 from txnscan.evidence.log_scan import Records, log_failure, names_in, of_ids, of_producers, pieces, start_of
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
-from txnscan.judge.outcome import follows
+from txnscan.judge.chain import follows
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed

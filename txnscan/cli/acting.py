@@ -109,13 +109,14 @@ def abort(
 ) -> None:
     """Abort one open transaction on one partition, after the proof of a sweep: shows verdict and outcome, and asks.
 
-    Partition-scoped: one marker, for this partition alone. A transaction that committed, may have committed, is alive
-    or is not proven to hang is refused without --force. Exit status: 0 done, 1 no such transaction, 2 usage, 5 sent and
-    not known to be done, 6 refused, 7 another apply is under way.
+    Partition-scoped: one marker, for this partition alone. A transaction that committed, committed in part, may have
+    committed, is alive or is not proven to hang is refused without --force. Exit status: 0 done, 1 no such transaction,
+    2 usage, 5 sent and not known to be done, 6 refused, 7 another apply is under way.
     """
     with errors_in_one_line():
         from txnscan.resolve.abort import ReadAnyway, Target
         from txnscan.resolve.brokers import LiveBrokers
+        from txnscan.resolve.run import opened
 
         target = Target(topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
         _check(target)
@@ -129,9 +130,10 @@ def abort(
             partitions=(partition,),
         )
         warn(config)
-        brokers = LiveBrokers(config, ReadAnyway(topic, partition))
         with progress_bar() as progress:
-            result = _abort(config, target, brokers, progress, forced, accept_unknown_outcome, yes, master, format)
+            spark = _spark(config, master, progress)
+            brokers = LiveBrokers(config, ReadAnyway(topic, partition, opened(spark, config)))
+            result = _abort(config, target, brokers, progress, forced, accept_unknown_outcome, yes, spark, format)
     _status(result)
 
 
@@ -169,7 +171,7 @@ def _abort(
     forced: str | None,
     accept_unknown: bool,
     yes: bool,
-    master: str | None,
+    spark: SparkSession | None,
     format: Format,
 ) -> Result:
     from txnscan.clock import wall_clock_ms
@@ -177,7 +179,7 @@ def _abort(
     from txnscan.report.resolution import LiveReport, applied_object
     from txnscan.report.table import print_one
     from txnscan.resolve import abort as expert
-    from txnscan.resolve.run import abort_now, known_before
+    from txnscan.resolve.run import abort_now
 
     progress("prove", 0, 1)
     found = brokers.proven(target.topic, target.partition)
@@ -188,12 +190,9 @@ def _abort(
             raise expert.AbortRefused("abort", expert.unread_needs(unread))
         brokers = expert.Unread(brokers)
         action = expert.unread_action(target, found.cluster_id)
-        spark = _spark(config, master, progress)
         why_not: str | None = unread
     else:
         judged = expert.target_in(target, found)
-        spark = _spark(config, master, progress)
-        judged = expert.with_earlier(judged, known_before(spark, config, expert.action_for(found.cluster_id, judged)))
         action = expert.action_for(found.cluster_id, judged)
         why_not = expert.refusal(judged, accept_unknown)
         if console is not None:

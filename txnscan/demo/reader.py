@@ -16,11 +16,10 @@ _FETCH = 12
 _BYTES_MAX = 8 * 1024 * 1024
 
 
-def read_values(wire: Wire, topic: str, partition: int, *, committed: bool) -> list[bytes]:
-    """The values that a read_committed consumer gets, or else a read_uncommitted one."""
+def read_values(wire: Wire, topic: str, partition: int, *, committed: bool, offset: int = 0) -> list[bytes]:
+    """The values that a read_committed consumer gets from an offset on, or else a read_uncommitted one."""
     values: list[bytes] = []
     leader = wire.partition(topic, partition).leader
-    offset = 0
     while True:
         answer = _fetch(wire, leader, topic, partition, offset, committed)
         end = answer.last_stable_offset if committed else answer.high_watermark

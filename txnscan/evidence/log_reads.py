@@ -8,8 +8,10 @@ more, and the log read on: it may have written more in the meantime (`log_check.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from txnscan.engine import Engine, OnProgress
 from txnscan.evidence.agreement import Agreement, Unagreed
@@ -19,6 +21,7 @@ from txnscan.evidence.log_scan import Records, everything, is_unserved, log_fail
 from txnscan.evidence.probe import of_topic
 from txnscan.evidence.tasks import ReadLog
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
+from txnscan.judge.lineage import adds, bounded, joined, newest_of, not_shown
 from txnscan.judge.log_check import Described, ended_since, orphan_contradiction, owner_contradiction
 from txnscan.judge.outcome import OutcomeEvidence
 from txnscan.kafka.client import Send
@@ -26,14 +29,20 @@ from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import describe_transactions
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.fetch import fetch
+from txnscan.kafka.offset_for_leader_epoch import epoch_ends
 from txnscan.kafka.record_batch import Batch
 from txnscan.model import (
+    NO_FACTS,
     TRANSACTION_STATE_TOPIC,
+    EpochEnd,
+    Facts,
     Failure,
     Judged,
     LoggedTransaction,
+    LogRead,
     LogRow,
     Partition,
+    ProducerFacts,
     RawRecord,
     Say,
 )
@@ -46,11 +55,16 @@ _DESCRIBE_TRIES = 3
 
 
 def read_outcomes(
-    cluster: Cluster, engine: Engine, lanes_per_leader: int, hanging: Sequence[Judged], on_progress: OnProgress
+    cluster: Cluster,
+    engine: Engine,
+    lanes_per_leader: int,
+    hanging: Sequence[Judged],
+    stored: Facts,
+    on_progress: OnProgress,
 ) -> list[OutcomeEvidence]:
     """The evidence for each of these transactions, in order. What could not be read is in it, in words.
 
-    lanes_per_leader: how many logs are read from one broker at once.
+    lanes_per_leader: how many logs are read from one broker at once. stored: what earlier sweeps and applies have seen.
     """
     if not hanging:
         return []
@@ -63,12 +77,15 @@ def read_outcomes(
     logs = _read_logs(cluster, engine, lanes_per_leader, before, wanted, on_progress)
     of_each = [[logs[k] for k in _logs_of(judged, count)] for judged in hanging]
     said = _contradictions(cluster, list(zip(hanging, of_each, strict=True)))
+    known = [stored.get(judged.observation.producer_id, NO_FACTS) for judged in hanging]
+    earlier = [read for facts in known for read in facts.reads]
+    cluster.in_parallel(lambda log: log.ask_epoch_ends(earlier), list(logs.values()))
     after = cluster.agreement(topics)
     for log in logs.values():
         log.confirm(after)
     return [
-        _evidence(judged, batch, logs_of_it, contradiction, cluster.say)
-        for judged, batch, logs_of_it, contradiction in zip(hanging, first, of_each, said, strict=True)
+        _evidence(judged, batch, logs_of_it, facts, contradiction, cluster.say)
+        for judged, batch, logs_of_it, facts, contradiction in zip(hanging, first, of_each, known, said, strict=True)
     ]
 
 
@@ -157,22 +174,93 @@ def _wanted(hanging: Iterable[Judged], count: int) -> Mapping[int, frozenset[int
 
 
 def _evidence(
-    judged: Judged, first: Batch | Failure, logs: Sequence[Log], contradiction: str | None, say: Say
+    judged: Judged,
+    first: Batch | Failure,
+    logs: Sequence[Log],
+    stored: ProducerFacts,
+    contradiction: str | None,
+    say: Say,
 ) -> OutcomeEvidence:
     o = judged.observation
-    logged = [record for log in logs for record in log.logged]
-    names = {record.transactional_id for record in logged if record.producer_id == o.producer_id}
     # A broker that loads this log may find there what the coordinators did not report.
     unserved = next((say(log.failure) for log in logs if log.unserved and log.failure is not None), None)
+    live = [read for log in logs for read in log.reads(o.producer_id, stored.reads)]
+    facts = facts_of(o.producer_id, live, stored.reads)
     return OutcomeEvidence(
         observation=o,
         owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
         first_epoch=first.producer_epoch if isinstance(first, Batch) else None,
         first_sequence=first.base_sequence if isinstance(first, Batch) else None,
         batch_error=say(first) if isinstance(first, Failure) else None,
-        logged=tuple(record for record in logged if record.transactional_id in names),
-        log_error=next((say(log.failure) for log in logs if log.failure is not None), None),
-        contradiction=contradiction or unserved,
+        logged=facts.logged,
+        log_error=next((say(log.failure) for log in logs if log.failure is not None), facts.error),
+        contradiction=contradiction or unserved or facts.lost,
+        vetoes=facts.vetoes,
+        markers=stored.markers,
+        reads=tuple(bounded(read) for read in live if adds(bounded(read), stored.reads)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What reads of the log show of all ids that ever had a producer id (see OutcomeEvidence). error: why a stored
+    record cannot be decoded, or None.
+    """
+
+    logged: tuple[LoggedTransaction, ...] = ()
+    vetoes: tuple[LoggedTransaction, ...] = ()
+    lost: str | None = None
+    error: str | None = None
+
+
+def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead]) -> LogFacts:
+    """What these reads show together. live: of this sweep, one for each id; an id without one was not read now, and
+    what is stored of it only vetoes.
+    """
+    of_id: dict[str, list[LogRead]] = defaultdict(list)
+    for read in (*live, *stored):
+        of_id[read.transactional_id].append(read)
+    logged: list[LoggedTransaction] = []
+    vetoes: list[LoggedTransaction] = []
+    lost = None
+    for name in sorted(of_id):
+        found = joined(next((one for one in live if one.transactional_id == name), None), of_id[name])
+        lost = lost or found.lost
+        try:
+            current = [replace(decoded(one), stored_by=found.stored_by.get(one.offset)) for one in found.current]
+            vetoes += map(decoded, found.others)
+        except UnknownRecord as unknown:
+            return LogFacts(error=f"a stored record of '{name}' cannot be decoded: {unknown}")
+        if any(record.producer_id == producer_id for record in current):
+            logged += current
+    return LogFacts(tuple(logged), tuple(vetoes), lost)
+
+
+def stored_facts(producer_id: int, stored: Sequence[LogRead]) -> LogFacts:
+    """What stored reads show, where no broker is asked: of each id the newest one shows the current log."""
+    of_id: dict[str, list[LogRead]] = defaultdict(list)
+    for read in stored:
+        of_id[read.transactional_id].append(read)
+    newest = [newest_of(reads) for reads in of_id.values()]
+    return facts_of(producer_id, [read for read in newest if read is not None], stored)
+
+
+def signed(evidence: OutcomeEvidence, sweep_id: str, swept_at_ms: int) -> OutcomeEvidence:
+    """The evidence with the sweep that read it."""
+    reads = tuple(replace(read, sweep_id=sweep_id, swept_at_ms=swept_at_ms) for read in evidence.reads)
+    return replace(evidence, reads=reads)
+
+
+def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEvidence:
+    """The evidence of a sweep with its log as stored facts alone show it."""
+    facts = stored_facts(evidence.observation.producer_id, seen.reads)
+    return replace(
+        evidence,
+        logged=facts.logged,
+        log_error=evidence.log_error or facts.error,
+        contradiction=facts.lost,
+        vetoes=facts.vetoes,
+        markers=seen.markers,
     )
 
 
@@ -204,7 +292,12 @@ class Log:
         self._partition = partition
         self._reached = row.reached
         self._further = Records.following(row, producer_ids)
+        self._raw: list[RawRecord] = []
         self._logged: list[LoggedTransaction] = []
+        # Where each leader epoch ends in the log, and of those that earlier reads need by the log and by its leader.
+        self._ends = {end.leader_epoch: end.end_offset for end in row.epoch_ends}
+        self._wanted_ends: dict[int, int] = {}
+        self._answered_ends: dict[int, int] = {}
         self._decode(row.records)
 
     @property
@@ -213,8 +306,10 @@ class Log:
         return tuple(self._logged) if self.failure is None else ()
 
     def _decode(self, records: Iterable[RawRecord]) -> None:
+        raw = list(records)
         try:
-            self._logged += map(decoded, records)
+            self._logged += map(decoded, raw)
+            self._raw += raw
         except UnknownRecord as unknown:
             self._failed(unknown)
 
@@ -232,9 +327,39 @@ class Log:
             for piece in pieces(self._cluster.send, self._partition, self._reached, None, everything):
                 self._further.take_all(piece.batches, piece.offset, None)
                 self._reached = piece.reached
+                self._ends |= piece.undecoded.epoch_ends()
         except (RequestFailed, UnknownRecord) as failed:
             self._failed(failed)
         self._decode(self._further.kept[already:])
+
+    def ask_epoch_ends(self, earlier: Iterable[LogRead]) -> None:
+        """Finds out where the leader epochs end whose records earlier reads show and this one does not."""
+        if self.failure is not None:
+            return
+        wanted = not_shown(self._read_of("", self._raw), earlier)
+        self._wanted_ends = {epoch: self._ends[epoch] for epoch in wanted if epoch in self._ends}
+        asked = [epoch for epoch, offset in wanted.items() if self._ends.get(epoch, -1) <= offset]
+        with contextlib.suppress(RequestFailed):
+            self._answered_ends = epoch_ends(self._cluster.send, self._partition, asked) if asked else {}
+
+    def reads(self, producer_id: int, earlier: Iterable[LogRead]) -> list[LogRead]:
+        """What was read of each id that ever had this producer id, by this read or by earlier ones of this log. None
+        with a failure.
+        """
+        if self.failure is not None:
+            return []
+        k = self._partition.partition
+        names = {record.transactional_id for record in self._logged if record.producer_id == producer_id}
+        names |= {read.transactional_id for read in earlier if read.partition == k}
+        of = {name: [record for record in self._raw if record.transactional_id == name] for name in sorted(names)}
+        return [self._read_of(name, records) for name, records in of.items()]
+
+    def _read_of(self, name: str, records: Iterable[RawRecord]) -> LogRead:
+        p = self._partition
+        seen, answered = (
+            tuple(EpochEnd(*end) for end in sorted(ends.items())) for ends in (self._wanted_ends, self._answered_ends)
+        )
+        return LogRead(p.topic_id, p.partition, p.leader_epoch, self._reached, name, tuple(records), seen, answered)
 
     def describe(self, before: Described) -> Described:
         """The id as its coordinator describes it now, or `before` where that fails."""

@@ -32,7 +32,7 @@ from txnscan.kafka.fetch import fetch_undecoded
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import Undecoded, Wanted, are_many, searched
-from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LogBatch, LogRow, Partition, Permission, RawRecord
+from txnscan.model import TRANSACTION_STATE_TOPIC, EpochEnd, Failure, LogBatch, LogRow, Partition, Permission, RawRecord
 
 # Several threads hold a piece at once, and the copies that are made of it: with 8 MB, 5,000,000 records took 460 MB.
 _PIECE_BYTES = 2 * 1024 * 1024
@@ -47,10 +47,12 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
     try:
         start = start_of(send, partition)
         names: set[str] = set()
+        ends: dict[int, int] = {}
         reached, read_bytes = start, 0
         for piece in pieces(send, partition, start, None, of_producers(wanted)):
             names |= names_in(piece.batches, piece.offset, wanted)
             reached, read_bytes = piece.reached, read_bytes + piece.size_bytes
+            ends |= piece.undecoded.epoch_ends()
             is_whole = piece.offset == start
         records = Records(wanted)
         if names and is_whole:
@@ -70,6 +72,7 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
         records.whole_from,
         records.expected,
         read_bytes=read_bytes,
+        epoch_ends=tuple(EpochEnd(*end) for end in sorted(ends.items())),
     )
 
 
@@ -211,7 +214,7 @@ class Records:
                 continue
             for record in batch.records:
                 if record[0] >= offset:
-                    self._take(record, names)
+                    self._take(record, names, batch.leader_epoch)
 
     def _pass_over(self, batch: Batch) -> None:
         """A batch without anything to keep: its header shows whether it is whole."""
@@ -221,7 +224,9 @@ class Records:
         if batch.records_count != batch.last_offset - batch.base_offset + 1:
             self.whole_from = self.expected
 
-    def _take(self, record: tuple[int, bytes | None, bytes | None], names: Collection[str] | None) -> None:
+    def _take(
+        self, record: tuple[int, bytes | None, bytes | None], names: Collection[str] | None, leader_epoch: int
+    ) -> None:
         offset, key, value = record
         if offset != self.expected:
             self.whole_from = offset
@@ -230,7 +235,7 @@ class Records:
         # Brokers skip keys of another kind.
         if name is None or (names is not None and name not in names):
             return
-        raw = RawRecord(offset, self.whole_from, name, value)
+        raw = RawRecord(offset, self.whole_from, name, value, leader_epoch)
         if value is not None and producer_id(value) in self.producer_ids and name not in self._names:
             self._names.add(name)
             if name in self._last:

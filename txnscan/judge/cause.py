@@ -20,11 +20,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from txnscan.judge.outcome import chain_of, decisions, whole
+from txnscan.judge.chain import chain_of, whole
+from txnscan.judge.outcome import CLOCK_SLACK_MS, decisions
 from txnscan.model import Cause, Judged, LoggedTransaction, Observation, Outcome, Reason, State
 
-# Clocks that are kept by NTP differ by less.
-CLOCK_SLACK_MS = 5_000
 _COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 _HOW_MISSED = (

@@ -14,6 +14,7 @@ API_KEYS: Mapping[str, int] = {
     "Fetch": 1,
     "ListOffsets": 2,
     "Metadata": 3,
+    "OffsetForLeaderEpoch": 23,
     "DescribeAcls": 29,
     "DescribeConfigs": 32,
     "DescribeProducers": 61,

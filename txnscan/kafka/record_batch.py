@@ -34,7 +34,7 @@ class Batch:
     """A record batch: its offsets, what its header says of its producer, and its records as (offset, key, value).
 
     commits: whether it is a COMMIT marker. records_count: how many records it has; fewer than offsets where some were
-    compacted away. records: None where they were not asked for.
+    compacted away. records: None where they were not asked for. leader_epoch: of the leader that appended it.
     """
 
     base_offset: int
@@ -47,6 +47,7 @@ class Batch:
     commits: bool = False
     records_count: int = 0
     records: tuple[tuple[int, bytes | None, bytes | None], ...] | None = None
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,4 +90,5 @@ def _batch(batch: Any, records: bool) -> Batch:
         commits=batch.is_control_batch and _commits(key for _, key, _ in held),
         records_count=batch.records_count,
         records=held if records else None,
+        leader_epoch=batch.leader_epoch,
     )

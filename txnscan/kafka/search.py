@@ -9,7 +9,7 @@ many batches are read as columns, with numpy where that is installed.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -41,6 +41,7 @@ _MANY = 2_000
 _LENGTH_TO_CRC = struct.Struct(">i4xbI")
 # Base offset, magic byte, attributes, last offset delta and count of records: unpacked in half the time of all fields.
 _OFFSETS = struct.Struct(">q8xb4xhi30xi")
+_LEADER_EPOCH = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,25 @@ class Undecoded:
             return offset
         base_offset, _, _, last_delta, _ = _OFFSETS.unpack_from(self.data, self.bounds[-2])
         return int(max(offset, base_offset + last_delta + 1))
+
+    def epoch_ends(self) -> dict[int, int]:
+        """By each leader epoch that a batch has, the offset behind the last such batch. Epochs only rise in a log, so
+        each is found by halving.
+        """
+        found: dict[int, int] = {}
+        at, count = 0, len(self.bounds) - 1
+        while at < count:
+            epoch = self._leader_epoch(self.bounds[at])
+            at = bisect_right(self.bounds, epoch, hi=count, key=self._leader_epoch)
+            last = self.bounds[at - 1]
+            if self._leader_epoch(last) == epoch:
+                base_offset, _, _, last_delta, _ = _OFFSETS.unpack_from(self.data, last)
+                found[epoch] = base_offset + last_delta + 1
+        return found
+
+    def _leader_epoch(self, at: int) -> int:
+        (epoch,) = _LEADER_EPOCH.unpack_from(self.data, at + LENGTH_FROM)
+        return int(epoch)
 
     def before(self, end: int) -> Undecoded:
         """Those that begin before this offset."""

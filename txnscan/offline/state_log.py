@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from txnscan.evidence.log_scan import Records
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone, transactional_id
-from txnscan.judge.outcome import follows
+from txnscan.judge.chain import follows
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.record_batch import Batch

@@ -31,6 +31,7 @@ _OUTCOMES = {
     "committed": "It committed: a COMMIT marker completes it, an abort would delete its data.",
     "not_committed": "It did not commit: an ABORT marker deletes nothing that was committed.",
     "maybe_committed": "It may have committed: no marker may be written.",
+    "mixed": "Some of its data was committed and some was not: no marker is right.",
     "unknown": "Nobody knows whether it committed.",
 }
 

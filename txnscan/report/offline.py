@@ -133,11 +133,11 @@ def _seen(one: OpenInFiles) -> dict[str, Any]:
 
 def commands(row: Mapping[str, Any]) -> list[str]:
     """How Kafka's own tool aborts this transaction: by start offset (brokers from 3.0 on), and for older brokers by
-    producer. None where the log shows that it was committed, or may have been, or where it has an owner.
+    producer. None where the log shows that any of it was committed, or may have been, or where it has an owner.
     """
     if row["partition"] < 0 or row["verdict"] not in ("hanging", "indeterminate"):
         return []
-    if row["reason"] in _NOT_BY_HAND or row["outcome"] in ("committed", "maybe_committed"):
+    if row["reason"] in _NOT_BY_HAND or row["outcome"] in ("committed", "maybe_committed", "mixed"):
         return []
     tool = "kafka-transactions.sh --bootstrap-server $BOOTSTRAP abort"
     where = f"--topic {shlex.quote(row['topic'])} --partition {row['partition']}"

@@ -32,6 +32,7 @@ _OUTCOMES: Mapping[str, str] = {
     "committed": "Outcome committed, proven: {}. A COMMIT marker completes it; an abort would delete data.",
     "not_committed": "Outcome not committed, proven: {}. An ABORT marker deletes nothing committed.",
     "maybe_committed": "Outcome: it may be committed, so that no marker may ever be written: {}.",
+    "mixed": "Outcome mixed, proven: {}. A COMMIT marker shows what was aborted, an abort deletes what was committed.",
     "unknown": "Outcome unknown: {}. An ABORT marker would end it, and needs --accept-unknown-outcome.",
 }
 # A sweep may first see a transaction some time after it began: a difference as small as these is no age.

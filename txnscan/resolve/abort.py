@@ -4,7 +4,7 @@ It asks more of its user than `plan` and `apply` do, and takes less time: it wai
 transaction
 - that is not proven to hang, or is not late yet;
 - whose owner is still at its epoch: that has to be fenced first;
-- that committed, or may have: an abort deletes its data;
+- that committed, or may have, be it a part of its data: an abort deletes what was committed;
 - whose outcome is unknown, without --accept-unknown-outcome.
 
 `--force REASON` overrides all of these, but not this: the partition's leader must be proven to have that very
@@ -16,28 +16,28 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.cluster import ClusterUnreachable
-from txnscan.findings import Incident, Incidents, NoHistory, Scan
-from txnscan.judge.outcome import best_known, with_outcome
+from txnscan.findings import Incident, Incidents, KnowsFacts, NoHistory, Scan
 from txnscan.kafka.acls import explained
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.model import (
     Context,
     Evidence,
+    Facts,
     Judged,
     Judgement,
-    KnownOutcome,
     Observation,
     Outcome,
     Partition,
     Reason,
+    SeenMarker,
     TransactionKey,
     Verdict,
     duration,
@@ -88,15 +88,20 @@ class Target:
 
 class ReadAnyway(NoHistory):
     """A history that has a partition read with proof, even if coordinators hold all that is open there. It does not say
-    when what is open was first seen.
+    when what is open was first seen. tables: what it knows of producer ids comes from there; None without tables.
     """
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, tables: KnowsFacts | None = None) -> None:
         self._key = TransactionKey(topic, "", partition, -1, -1)
+        self._tables = tables
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""
-        return lambda: {self._key: Incident(2**62, None)}
+        return lambda: {self._key: Incident(2**62)}
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """See History."""
+        return self._tables.facts(cluster_id, producer_ids) if self._tables is not None else dict
 
 
 def target_in(target: Target, found: Scan) -> Judged:
@@ -171,6 +176,13 @@ def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
             f"it committed, and an abort would delete its data: {known.why}; complete it with txnscan plan and "
             "txnscan apply --complete-commits"
         )
+    if known.outcome is Outcome.MIXED:
+        o = judged.observation
+        return (
+            "some of its data was committed and some was not, so that no marker is right; read "
+            f"{o.topic}-{o.partition} with read_uncommitted from offset {o.start_offset} on and decide ({FORCE} REASON "
+            f"deletes also what was committed): {known.why}"
+        )
     if known.outcome is Outcome.MAYBE_COMMITTED or (known.owner_committed and known.outcome is Outcome.UNKNOWN):
         return f"its data may be committed, and an abort would delete it: {known.why}"
     if known.outcome is Outcome.UNKNOWN and not accept_unknown:
@@ -181,13 +193,6 @@ def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
 def _owner(judged: Judged) -> str:
     names = [view.transactional_id for view in judged.evidence.coordinators]
     return shlex.quote(printable(names[0])) if names else "ID"
-
-
-def with_earlier(judged: Judged, earlier: KnownOutcome | None) -> Judged:
-    """The same with what any sweep has known of its outcome: a commit that was seen is never forgotten."""
-    if judged.judgement.verdict is not Verdict.HANGING or judged.known is None:
-        return judged
-    return with_outcome(judged, best_known(earlier, judged.known))
 
 
 def action_for(cluster_id: str, judged: Judged) -> Action:
@@ -248,11 +253,7 @@ class NoJournal:
         """See Journal."""
         return ()
 
-    def known(self, action: Action) -> KnownOutcome | None:
-        """See Journal."""
-        return None
-
-    def remember(self, action: Action, known: KnownOutcome) -> None:
+    def remember(self, plan: Plan, marker: SeenMarker) -> None:
         """See Journal."""
 
     def intend(self, plan: Plan, action: Action, forced: str | None) -> str:

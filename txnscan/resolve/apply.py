@@ -33,11 +33,10 @@ from typing import Protocol
 
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.judge.outcome import best_known, with_outcome
 from txnscan.kafka.acls import explained, needing
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, KnownOutcome, Outcome, Permission, Siblings, Verdict
+from txnscan.model import Judged, KnownOutcome, Outcome, Permission, SeenMarker, Siblings, Verdict
 from txnscan.resolve.plan import Action, Plan
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")
@@ -77,20 +76,20 @@ _FENCE_INTERRUPTED = (
 # After these nothing is left to do.
 DONE = (Status.WOULD_SEND, Status.RESOLVED, Status.GONE)
 # After these nothing was sent, and the same plan may try again.
-UNSENT = (Status.REFUSED, Status.GONE, Status.FAILED, Status.RACED)
+UNSENT = (Status.REFUSED, Status.FAILED, Status.RACED)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """What came of an action, in one sentence.
 
-    learned: an outcome that nobody knew before, or None. forbidden: the principal may not write markers at all.
+    learned: a marker that nobody had seen before, or None. forbidden: the principal may not write markers at all.
     """
 
     action: Action
     status: Status
     detail: str
-    learned: Outcome | None = None
+    learned: SeenMarker | None = None
     forbidden: bool = False
 
 
@@ -137,8 +136,8 @@ class Brokers(Protocol):
         """The same without the transaction log, which is quick. Raises RequestFailed."""
         ...
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
-        """Where a sibling partition has a COMMIT marker, in a clause; None where none has. Raises RequestFailed."""
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
+        """A COMMIT marker that a sibling partition has; None where none has. Raises RequestFailed."""
         ...
 
     def ready(self, leader: int) -> AbstractContextManager[Callable[[MarkerToWrite], int]]:
@@ -159,12 +158,8 @@ class Journal(Protocol):
         """Every attempt on this cluster."""
         ...
 
-    def known(self, action: Action) -> KnownOutcome | None:
-        """What any sweep has known of the outcome of what this action is about; None where none has."""
-        ...
-
-    def remember(self, action: Action, known: KnownOutcome) -> None:
-        """Adds to what is known of it, for ever."""
+    def remember(self, plan: Plan, marker: SeenMarker) -> None:
+        """Stores a fact that later outcomes take into account."""
         ...
 
     def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
@@ -234,7 +229,12 @@ def settle_interrupted(
 def _interrupted(action: Action, look: Look) -> Result:
     """What an intent without an outcome can mean, by what its partition shows now."""
     if not look.is_open:
-        return Result(action, Status.RESOLVED, "an earlier apply was interrupted; the transaction is gone")
+        return Result(
+            action,
+            Status.GONE,
+            "an earlier apply was interrupted after it had noted its intent; the transaction is gone, and nobody knows "
+            "whether by its marker",
+        )
     return Result(
         action,
         Status.NOT_RESOLVED,
@@ -298,6 +298,7 @@ def chosen(plan: Plan, only: Collection[str]) -> list[Action]:
 
 def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: Sequence[Attempt]) -> Result | None:
     """Why this action is not to be tried at all, or None."""
+    found_gone = False
     for attempt in attempts:
         if attempt.action.incident_id != action.incident_id:
             continue
@@ -311,9 +312,15 @@ def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: 
             continue
         if attempt.status == Status.RESOLVED:
             return Result(action, Status.GONE, "an earlier apply has resolved it")
+        if attempt.status == Status.GONE:
+            # An apply that was interrupted is settled so, and it may have sent its marker: this plan sends no other.
+            found_gone = True
+            continue
         said = attempt.status.replace("_", " ")
         why = attempt.detail or "sweep and plan again"
         return Result(action, Status.REFUSED, f"an earlier apply has tried it ({said}): {why}")
+    if found_gone:
+        return Result(action, Status.GONE, "an earlier apply has found it gone")
     if action.needs is not None and action.needs not in options:
         outcome = action.outcome.replace("_", " ")
         why = f"its outcome is {outcome}: give {action.needs} to write this {action.marker} marker"
@@ -351,7 +358,8 @@ class _Run:
         proven = self._prove(action)
         if isinstance(proven, Result):
             result = proven
-            self._remember(action, result)
+            if result.learned is not None:
+                self.journal.remember(self.plan, result.learned)
         else:
             self.journal.hold()
             result = self._send(action, proven.observation.leader)
@@ -364,26 +372,20 @@ class _Run:
         """The transaction as it is now, where it still is what the plan has; else the result that ends the action."""
         if self.forced is not None:
             return _still_there(action, self.brokers.prove)
-        earlier = self.journal.known(action)
         judged = _found(action, self.brokers.prove)
         if isinstance(judged, Result):
             return judged
-        if judged.known is not None:
-            judged = with_outcome(judged, best_known(earlier, judged.known))
-        known, why = judged.known, changed(action, judged)
+        why = changed(action, judged)
         if why is not None:
             return Result(action, Status.REFUSED, why)
-        if known is None or known.log_error is not None:
-            why = known.log_error if known is not None else "it was not looked for"
-            return Result(action, Status.REFUSED, f"it could not be checked against the transaction log: {why}")
-        refused = self._committed_elsewhere(action, known)
+        refused = self._committed_elsewhere(action, judged.known)
         return judged if refused is None else refused
 
-    def _committed_elsewhere(self, action: Action, known: KnownOutcome) -> Result | None:
+    def _committed_elsewhere(self, action: Action, known: KnownOutcome | None) -> Result | None:
         """Where the outcome is unknown, the refusal of an ABORT because of a commit that its owner or a sibling
         partition shows, or because siblings cannot be read; else None.
         """
-        if known.outcome is not Outcome.UNKNOWN:
+        if known is None or known.outcome is not Outcome.UNKNOWN:
             return None
         if known.owner_committed:
             return Result(action, Status.REFUSED, "its owner was seen to have committed at this epoch: plan again")
@@ -394,13 +396,7 @@ class _Run:
         except RequestFailed as failed:
             why = f"whether its transaction committed on its other partitions is not known: {failed.error}"
             return Result(action, Status.REFUSED, why)
-        return Result(action, Status.REFUSED, seen, Outcome.MAYBE_COMMITTED) if seen is not None else None
-
-    def _remember(self, action: Action, refused: Result) -> None:
-        if refused.learned is not None:
-            epoch = action.producer_epoch
-            learned = KnownOutcome(refused.learned, refused.detail, settled=True, producer_epoch=epoch)
-            self.journal.remember(action, learned)
+        return Result(action, Status.REFUSED, str(seen), seen) if seen is not None else None
 
     def _send(self, action: Action, leader: int) -> Result:
         """The last look, and right after it the marker."""
@@ -478,10 +474,15 @@ def _is_same(action: Action, judged: Judged) -> bool:
 def changed(action: Action, judged: Judged) -> str | None:
     """How the transaction, or what is known of its outcome, differs from the plan, or None. Pure."""
     why = moved_on(action, judged)
+    if why is not None:
+        return why
+    unread = judged.known.log_error if judged.known is not None else "it was not looked for"
+    if unread is not None:
+        return f"it could not be checked against the transaction log: {unread}"
     now = judged.judgement.outcome
-    if why is None and action.outcome != now:
+    if action.outcome != now:
         return f"it was planned as outcome {action.outcome} and is {now} now: sweep and plan again"
-    return why
+    return None
 
 
 def moved_on(action: Action, judged: Judged) -> str | None:

@@ -27,7 +27,7 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.init_producer_id import Fenced, fence
 from txnscan.kafka.metadata import read_metadata
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Broker, Judged, Siblings
+from txnscan.model import Broker, Judged, SeenMarker, Siblings
 from txnscan.resolve.apply import Look
 from txnscan.resolve.plan import Action
 from txnscan.resolve.siblings import commit_seen
@@ -135,7 +135,7 @@ class LiveBrokers:
         except (ClusterUnreachable, Unagreed):
             return -1
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> str | None:
+    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
         """See Brokers."""
         topics = {name.rpartition("-")[0] for name in siblings.partitions}
         try:

@@ -7,13 +7,15 @@ sure. A marker is allowed
 - never where the id that owned it is still at its epoch: its producer could write to this partition between the proof
   and the marker, which would then end what it wrote. Fence it first (InitProducerId), then sweep again;
 - never where what the coordinators say could not be checked against the transaction log;
-- never an abort where a commit may be of this data, or was ever seen to be.
+- never an abort where a commit may be of this data, or was ever seen to be;
+- no marker at all where some of the data was committed and some was not;
+- never a COMMIT and an ABORT for one producer id at one epoch.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from txnscan.model import Outcome, Reason, Verdict, duration
@@ -23,16 +25,18 @@ SWEEPS_MIN = 2
 ACTIONS_MAX = 20
 COMPLETE_COMMITS = "--complete-commits"
 ACCEPT_UNKNOWN = "--accept-unknown-outcome"
+# The guard that looks at several transactions at once.
+CONTRADICTORY = "contradictory"
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A hanging transaction as the tables have it: the row of its sweep, and its incident's.
 
-    outcome, outcome_reason, owner_committed: the best that any sweep has known. log_error: why this sweep could not
-    read the transaction log. owner_epoch: the epoch of the id that has its producer id, None for an orphan.
-    first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many saw it hanging. late_after_ms, max_timeout_ms:
-    the sweep's threshold and the longest `transaction.max.timeout.ms` of the brokers.
+    outcome, outcome_reason: by all facts that sweeps and applies have seen. owner_committed: see KnownOutcome.
+    log_error: why this sweep could not read the transaction log. owner_epoch: the epoch of the id that has its producer
+    id, None for an orphan. first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many saw it hanging.
+    late_after_ms, max_timeout_ms: the sweep's threshold and the longest `transaction.max.timeout.ms` of the brokers.
     """
 
     incident_id: str
@@ -115,11 +119,10 @@ def guarded(stored: Stored, limits: Limits) -> Allowed | Refused:
 
 
 def guarded_together(stored: Sequence[Stored], limits: Limits) -> list[Allowed | Refused]:
-    """The same for many, in order, and no more than the limit."""
+    """The same for many, in order: none that contradicts another, and no more than the limit."""
     decided: list[Allowed | Refused] = []
     allowed = 0
-    for one in stored:
-        answer = guarded(one, limits)
+    for answer in _without_contradictions([(one, guarded(one, limits)) for one in stored]):
         if isinstance(answer, Allowed):
             allowed += 1
             if allowed > limits.actions_max:
@@ -128,6 +131,27 @@ def guarded_together(stored: Sequence[Stored], limits: Limits) -> list[Allowed |
                 )
         decided.append(answer)
     return decided
+
+
+def _without_contradictions(decided: Sequence[tuple[Stored, Allowed | Refused]]) -> Iterator[Allowed | Refused]:
+    """The answers, with a refusal where another one allows the opposite marker for the same producer id and epoch."""
+    planned: dict[tuple[int, int, bool], Stored] = {}
+    for one, answer in decided:
+        if isinstance(answer, Allowed):
+            planned.setdefault((one.producer_id, one.producer_epoch, answer.commit), one)
+    for one, answer in decided:
+        other = None
+        if isinstance(answer, Allowed):
+            other = planned.get((one.producer_id, one.producer_epoch, not answer.commit))
+        yield answer if other is None else Refused(CONTRADICTORY, _contradictory(one, other))
+
+
+def _contradictory(one: Stored, other: Stored) -> str:
+    return (
+        f"{other.where} of the same producer id {one.producer_id} and epoch {one.producer_epoch} would get the "
+        "opposite marker, and if both are of one transaction, one of the markers is wrong: sweep and plan again, and "
+        f"if that changes nothing, read {one.where} and {other.where} with read_uncommitted and decide"
+    )
 
 
 # --- the guards, in order ---------------------------------------------------------------------------------------------
@@ -163,6 +187,10 @@ def _consumer_offsets(s: Stored, limits: Limits) -> bool:
 
 def _not_listed(s: Stored, limits: Limits) -> bool:
     return bool(limits.topics) and not any(re.fullmatch(pattern, s.topic) for pattern in limits.topics)
+
+
+def _mixed(s: Stored, limits: Limits) -> bool:
+    return s.outcome == Outcome.MIXED
 
 
 def _maybe_committed(s: Stored, limits: Limits) -> bool:
@@ -234,6 +262,15 @@ GUARDS: tuple[Guard, ...] = (
     ),
     Guard("outcome_not_told", _outcome_unfamiliar, lambda s, _: "its sweep did not look for its outcome: sweep again"),
     Guard(
+        "mixed",
+        _mixed,
+        lambda s, _: (
+            "some of its data was committed and some was not, so that no marker is right; read "
+            f"{s.where} with read_uncommitted from offset {s.start_offset} on and decide (txnscan abort --force REASON "
+            f"deletes also what was committed): {s.outcome_reason}"
+        ),
+    ),
+    Guard(
         "maybe_committed",
         _maybe_committed,
         lambda s, _: (
@@ -245,4 +282,4 @@ GUARDS: tuple[Guard, ...] = (
 
 def guard_names() -> Iterable[str]:
     """The names of all guards, for documentation."""
-    return (*(guard.name for guard in GUARDS), "too_many")
+    return (*(guard.name for guard in GUARDS), CONTRADICTORY, "too_many")

@@ -12,14 +12,17 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from txnscan.clock import wall_clock_ms
-from txnscan.model import KnownOutcome, TransactionKey
+from txnscan.engine.rows import from_row
+from txnscan.evidence.log_reads import with_stored
+from txnscan.judge.outcome import OutcomeEvidence, outcome
+from txnscan.model import NO_FACTS, Evidence, ProducerFacts, SeenMarker, TransactionKey
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.store.delta import By, Is, IsNot, Row
-from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
-from txnscan.store.tables import Tables, known_outcome
+from txnscan.store.schema import INCIDENTS, MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
+from txnscan.store.tables import Tables
 from txnscan.version import __version__
 
 
@@ -97,14 +100,10 @@ class TablesJournal:
             if row["step"] == "intent"
         ]
 
-    def known(self, action: Action) -> KnownOutcome | None:
+    def remember(self, plan: Plan, marker: SeenMarker) -> None:
         """See Journal."""
-        incidents = self._tables.rows(INCIDENTS, Is("incident_id", action.incident_id))
-        return known_outcome(incidents[0]) if incidents else None
-
-    def remember(self, action: Action, known: KnownOutcome) -> None:
-        """See Journal."""
-        self._tables.remember(action.incident_id, known)
+        once = f"{plan.cluster_id}-{marker.topic}-{marker.partition}-{marker.offset}"
+        self._tables.append(MARKERS, [(plan.cluster_id, self._now_ms(), marker)], once=once)
 
     def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
         """See Journal."""
@@ -174,23 +173,41 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
     hanging = tables.rows(OPEN_TRANSACTIONS, *of_sweep, columns=_OF_ROW, order=order)
     if not hanging:
         return []
-    columns = (*TransactionKey._fields, *_OF_INCIDENT, "owner_committed")
+    columns = (*TransactionKey._fields, *_OF_INCIDENT)
     rows = tables.rows(INCIDENTS, Is("cluster_id", sweep["cluster_id"]), columns=columns)
     incidents = {TransactionKey.of(row): row for row in rows}
+    facts = tables.facts(sweep["cluster_id"], {row["producer_id"] for row in hanging})()
     keyed = [(row, incidents.get(TransactionKey.of(row))) for row in hanging]
-    return [_stored(row, sweep, incident) for row, incident in keyed if incident is not None]
+    return [
+        _stored(row, sweep, incident, facts.get(row["producer_id"], NO_FACTS))
+        for row, incident in keyed
+        if incident is not None
+    ]
 
 
+# What is computed from facts is not taken from a row: outcome and outcome_reason.
 _OF_ROW = (
     *(column.name for column in OPEN_TRANSACTIONS.columns if column.name in {field.name for field in fields(Stored)}),
-    *("coordinator_producer_epoch", "first_seen_at"),
+    *("coordinator_producer_epoch", "first_seen_at", "first_epoch", "first_sequence", "first_batch_error", "evidence"),
 )
 
 
-_OF_INCIDENT = ("incident_id", "sweeps", "outcome", "outcome_reason")
+_OF_INCIDENT = ("incident_id", "sweeps", "owner_committed")
 
 
-def _stored(row: Row, sweep: Row, incident: Row) -> Stored:
+def _stored(row: Row, sweep: Row, incident: Row, seen: ProducerFacts) -> Stored:
+    observed = from_row(Evidence, row["evidence"]).observation
+    evidence = OutcomeEvidence(
+        observation=observed,
+        owner_epoch=row["coordinator_producer_epoch"],
+        first_epoch=row["first_epoch"],
+        first_sequence=row["first_sequence"],
+        batch_error=row["first_batch_error"],
+        logged=(),
+        log_error=row["log_error"],
+        contradiction=None,
+    )
+    known = outcome(with_stored(evidence, seen))
     found = {
         **row,
         "late_after_ms": sweep["late_after_ms"],
@@ -198,8 +215,11 @@ def _stored(row: Row, sweep: Row, incident: Row) -> Stored:
         "swept_at_ms": epoch_ms(sweep["finished_at"]),
         "first_seen_ms": epoch_ms(row["first_seen_at"]),
         "owner_epoch": row["coordinator_producer_epoch"],
-        # From the incident, which has the best that any sweep has known, whatever this sweep could still see.
+        "outcome": known.outcome.value if row["outcome"] is not None else None,
+        "outcome_reason": known.why,
+        "log_error": known.log_error,
+        "incident_id": incident["incident_id"],
+        "sweeps": incident["sweeps"],
         "owner_committed": bool(incident["owner_committed"]),
-        **{name: incident[name] for name in _OF_INCIDENT},
     }
     return Stored(**{field.name: found[field.name] for field in fields(Stored)})

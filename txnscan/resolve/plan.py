@@ -246,6 +246,8 @@ def _typed(row_type: Any, row: Any, what: str) -> Any:
 def _check(plan: Plan) -> None:
     """Checks for values that no plan has, even with a digest that fits. Raises PlanRefused."""
     seen: set[object] = set()
+    # The first of each producer id and epoch.
+    alike: dict[tuple[int, int], Action] = {}
     for action in plan.actions:
         for name, why in _impossible(action):
             raise PlanRefused(f"{name} of {action.topic!r}: {why}")
@@ -253,6 +255,12 @@ def _check(plan: Plan) -> None:
         if identities & seen:
             raise PlanRefused(f"{action.where} stands in it twice for producer id {action.producer_id}")
         seen |= identities
+        first = alike.setdefault((action.producer_id, action.producer_epoch), action)
+        if first.commit is not action.commit:
+            raise PlanRefused(
+                f"its markers on {first.where} and {action.where} contradict each other, for producer id "
+                f"{action.producer_id} at epoch {action.producer_epoch}"
+            )
 
 
 def _impossible(a: Action) -> list[tuple[str, str]]:

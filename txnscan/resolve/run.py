@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from txnscan.ask.transactions import Transaction
 from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig
+from txnscan.findings import FactsAlone
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
-from txnscan.model import KnownOutcome
 from txnscan.resolve.abort import NoJournal
 from txnscan.resolve.apply import DONE, Journal, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
@@ -114,7 +114,7 @@ def apply_to(
     tables = open_tables(config.tables, spark)
     if execute:
         check_exclusive(tables, config.tables)
-    brokers = LiveBrokers(config)
+    brokers = LiveBrokers(config, FactsAlone(tables))
     cluster_id = brokers.cluster_id()
     check_plan(plan, cluster_id=cluster_id, now_ms=wall_clock_ms(), max_age_ms=max_age_ms)
     TablesJournal(tables).check_planned(plan)
@@ -155,15 +155,13 @@ def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str) -> Iterator[
         yield TablesJournal(tables, lock, principal=principal)
 
 
-def known_before(spark: SparkSession | None, config: ScanConfig, action: Action) -> KnownOutcome | None:
-    """What any sweep in the tables has known of the outcome of what this action is about; None without tables."""
+def opened(spark: SparkSession | None, config: ScanConfig) -> Tables | None:
+    """The tables of `config`, made where they are not there; None where it names none. Raises ConfigError."""
     if config.tables is None:
         return None
-    from txnscan.resolve.journal import TablesJournal
-
     tables = open_tables(config.tables, spark)
     tables.create()
-    return TablesJournal(tables).known(action)
+    return tables
 
 
 def abort_now(

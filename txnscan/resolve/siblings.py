@@ -12,7 +12,7 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets, offset_at
-from txnscan.model import Partition, Siblings
+from txnscan.model import Partition, SeenMarker, Siblings
 
 _PIECE_BYTES = 8_388_608
 # More than this much of one partition is not looked through.
@@ -23,9 +23,9 @@ _CLOCKS_DIFFER_MS = 60_000
 
 def commit_seen(
     send: Send, siblings: Siblings, producer_id: int, partition_of: Callable[[str, int], Partition]
-) -> str | None:
-    """Which sibling partition has a COMMIT marker of this producer id, at an epoch that the transaction's marker can
-    have, in a clause; None where none has.
+) -> SeenMarker | None:
+    """A COMMIT marker of this producer id on a sibling partition, at an epoch that the transaction's marker can have;
+    None where none has one.
 
     partition_of: the partition with the leader that all brokers name. Raises RequestFailed where one of the partitions
     cannot be read: then nothing is known.
@@ -33,13 +33,13 @@ def commit_seen(
     for name in siblings.partitions:
         topic, _, index = name.rpartition("-")
         partition = partition_of(topic, int(index))
-        offset = _commit_offset(send, partition, producer_id, siblings)
-        if offset is not None:
-            return f"{name} has a COMMIT marker of producer id {producer_id} at offset {offset}"
+        found = _commit_marker(send, partition, producer_id, siblings)
+        if found is not None:
+            return found
     return None
 
 
-def _commit_offset(send: Send, partition: Partition, producer_id: int, siblings: Siblings) -> int | None:
+def _commit_marker(send: Send, partition: Partition, producer_id: int, siblings: Siblings) -> SeenMarker | None:
     offset = _first_since(send, partition, siblings.since_ms - _CLOCKS_DIFFER_MS)
     read_bytes = 0
     while offset is not None and read_bytes < BYTES_MAX:
@@ -47,7 +47,7 @@ def _commit_offset(send: Send, partition: Partition, producer_id: int, siblings:
         for batch in fetched.batches:
             ours = (batch.producer_id, batch.producer_epoch in siblings.marker_epochs) == (producer_id, True)
             if batch.commits and ours:
-                return batch.base_offset
+                return SeenMarker(*partition.key, batch.base_offset, producer_id, batch.producer_epoch)
         reached = fetched.next_offset(offset)
         if reached >= fetched.high_watermark:
             return None

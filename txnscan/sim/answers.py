@@ -26,6 +26,7 @@ _LONG_AGO_MS = 1_700_000_000_000
 _TIMEOUT_MS = 60_000
 # org.apache.kafka.common.acl: AclOperation, AclPermissionType, and resource.PatternType.
 _DESCRIBE, _DENY, _LITERAL = 8, 2, 3
+_UNDEFINED_EPOCH = -1
 
 
 def answer(world: World, broker_id: int, request: Any) -> Any:
@@ -139,6 +140,64 @@ def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level:
     )
 
 
+def _offset_for_leader_epoch(world: World, broker_id: int, request: Any) -> Any:
+    return SimpleNamespace(
+        topics=[
+            SimpleNamespace(
+                topic=topic.topic,
+                partitions=[
+                    _epoch_end(world, broker_id, (topic.topic, asked.partition), asked) for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _epoch_end(world: World, broker_id: int, key: Key, asked: Any) -> Any:
+    """Only the leader answers; the leader epoch is looked at first (`Partition.getLocalLog`)."""
+    code, found = ErrorCode.NONE, (_UNDEFINED_EPOCH, -1)
+    if (key, broker_id) not in world.logs:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    else:
+        believed = world.leadership(world.brokers[broker_id].replicas, key)
+        if asked.current_leader_epoch not in (_UNDEFINED_EPOCH, believed.epoch):
+            newer = asked.current_leader_epoch > believed.epoch
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
+        elif believed.leader != broker_id:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            found = _end_offset_for(_epoch_cache(world, broker_id, key), world.logs[key, broker_id], asked.leader_epoch)
+    return SimpleNamespace(partition=key[1], error_code=int(code), leader_epoch=found[0], end_offset=found[1])
+
+
+def _epoch_cache(world: World, broker_id: int, key: Key) -> dict[int, int]:
+    """The first offset of each epoch in the leader's cache (`LeaderEpochFileCache`).
+
+    A replica adds an epoch with the first batch of it that it copies. A leader adds its own epoch when it is elected
+    (`Partition.makeLeader`). A hole adds none, because the replica may have copied a log that was compacted before. A
+    replica that cleaned its own log still knows what it dropped. It is taken for one that copied, which knows less: an
+    epoch may seem to end later than it did.
+    """
+    starts: dict[int, int] = {}
+    for offset, (epoch, record) in enumerate(world.logs[key, broker_id]):
+        if record is not None:
+            starts.setdefault(epoch, offset)
+    own = world.leadership(world.brokers[broker_id].replicas, key).epoch
+    return starts | {own: world.epoch_starts[key, broker_id]}
+
+
+def _end_offset_for(starts: dict[int, int], log: Log, asked: int) -> tuple[int, int]:
+    """The epoch and the end offset that are answered (`LeaderEpochFileCache.endOffsetFor`)."""
+    if asked == max(starts):
+        return asked, len(log)
+    higher = min((epoch for epoch in starts if epoch > asked), default=None)
+    if asked == _UNDEFINED_EPOCH or higher is None:
+        return _UNDEFINED_EPOCH, -1
+    # An epoch below the first seems to end where the first one begins.
+    return max((epoch for epoch in starts if epoch <= asked), default=asked), starts[higher]
+
+
 def _fetch(world: World, broker_id: int, request: Any) -> Any:
     (topic,) = request.topics
     (asked,) = topic.partitions
@@ -161,21 +220,27 @@ def _fetch(world: World, broker_id: int, request: Any) -> Any:
 
 def _stored(log: Log, start: int) -> Iterator[bytes]:
     """The batches of a log from an offset on, without what the cleaner has dropped."""
-    for offset, (_, record) in enumerate(log):
+    for offset, (leader_epoch, record) in enumerate(log):
         if offset < start:
             continue
         if isinstance(record, Data):
             producer_id, epoch = record.producer_id, record.producer_epoch
             written = sum(isinstance(r, Data) and r[:2] == (producer_id, epoch) for _, r in log[:offset])
             yield encode.batch(
-                offset, [(None, b"")], producer_id=producer_id, producer_epoch=epoch, base_sequence=written
+                offset,
+                [(None, b"")],
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=written,
+                leader_epoch=leader_epoch,
             )
         elif isinstance(record, Marker):
-            yield encode.marker(offset, record, _LONG_AGO_MS)
+            yield encode.marker(offset, record, _LONG_AGO_MS, leader_epoch)
         elif isinstance(record, TransactionLogRecord):
             held = record.metadata
             value = encode.transaction_log_value(held, _LONG_AGO_MS) if held is not None else None
-            yield encode.batch(offset, [(transactional_id_key(record.transactional_id), value)])
+            key = transactional_id_key(record.transactional_id)
+            yield encode.batch(offset, [(key, value)], leader_epoch=leader_epoch)
 
 
 def _list_transactions(world: World, broker_id: int, request: Any) -> Any:
@@ -297,6 +362,7 @@ _ANSWERS = {
     "Metadata": _metadata,
     "DescribeProducers": _describe_producers,
     "ListOffsets": _list_offsets,
+    "OffsetForLeaderEpoch": _offset_for_leader_epoch,
     "Fetch": _fetch,
     "ListTransactions": _list_transactions,
     "DescribeTransactions": _describe_transactions,

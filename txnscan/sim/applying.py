@@ -8,25 +8,35 @@ hangs counts as watched for long enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from txnscan.engine import Engine
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
-from txnscan.findings import Incident, Incidents, Scan, Sightings
-from txnscan.judge.outcome import best_known
+from txnscan.evidence.log_reads import with_stored
+from txnscan.findings import FactsAlone, History, Incident, Incidents, Scan, Sightings, together_facts, with_reads
+from txnscan.judge.outcome import outcome
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, Key, KnownOutcome, TransactionKey
+from txnscan.model import (
+    NO_FACTS,
+    TRANSACTION_STATE_TOPIC,
+    Facts,
+    Judged,
+    Key,
+    ProducerFacts,
+    SeenMarker,
+    TransactionKey,
+)
 from txnscan.resolve.apply import Attempt, Result, Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Limits, Stored
 from txnscan.resolve.plan import Action, Plan, make_plan
 from txnscan.sim.answers import CLUSTER_ID
 from txnscan.sim.history import CONFIG, NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, accused, sweep
-from txnscan.sim.records import NOBODY, Data, Marker
+from txnscan.sim.records import NOBODY, Data, Marker, TransactionLogRecord, Txn
 from txnscan.sim.truth import settled
 from txnscan.sim.world import World
 
@@ -35,28 +45,40 @@ _OPTIONS = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
 
 
 class Memory:
-    """What sweeps know of what hangs, kept as the tables keep it."""
+    """What sweeps and applies have seen of what hangs, kept as the tables keep it."""
 
     def __init__(self) -> None:
-        self.known: dict[str, KnownOutcome] = {}
+        self.kept: Facts = {}
         self.identities: dict[str, TransactionKey] = {}
+        self.committed: set[str] = set()
 
     def keep(self, found: Scan) -> None:
         """Adds what a sweep found."""
         for judged in accused(found):
             name = _incident(judged)
             self.identities[name] = judged.observation.transaction_key
-            if judged.known is not None:
-                self.known[name] = best_known(self.known.get(name), judged.known)
+            if judged.known is not None and judged.known.owner_committed:
+                self.committed.add(name)
+        read = {evidence.observation.producer_id for evidence in found.decided.values()}
+        self.kept = with_reads(self.kept, found, {*self.kept, *read})
+
+    def remember(self, marker: SeenMarker) -> None:
+        """Adds what an apply saw."""
+        seen = {marker.producer_id: ProducerFacts(markers=(marker,))}
+        self.kept = together_facts(self.kept, seen)
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
-        """See scan.History."""
-        found = {one: Incident(_LONG_AGO_MS, self.known.get(name)) for name, one in self.identities.items()}
+        """See History."""
+        found = {one: Incident(_LONG_AGO_MS, name in self.committed) for name, one in self.identities.items()}
         return lambda: found
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
-        """See scan.History."""
+        """See History."""
         return dict
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """See History."""
+        return lambda: self.kept
 
 
 @dataclass
@@ -69,13 +91,9 @@ class MemoryJournal:
         """See Journal."""
         return ()
 
-    def known(self, action: Action) -> KnownOutcome | None:
+    def remember(self, plan: Plan, marker: SeenMarker) -> None:
         """See Journal."""
-        return self.memory.known.get(action.incident_id)
-
-    def remember(self, action: Action, known: KnownOutcome) -> None:
-        """See Journal."""
-        self.memory.known[action.incident_id] = best_known(self.known(action), known)
+        self.memory.remember(marker)
 
     def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
         """See Journal."""
@@ -111,8 +129,13 @@ class Written:
 class SimulatedBrokers(LiveBrokers):
     """`LiveBrokers` with its real proofs and looks, on a simulated cluster."""
 
-    def __init__(self, simulation: Simulation, cluster_class: type[SimulatedCluster] = SimulatedCluster) -> None:
-        super().__init__(CONFIG)
+    def __init__(
+        self,
+        simulation: Simulation,
+        cluster_class: type[SimulatedCluster] = SimulatedCluster,
+        history: History | None = None,
+    ) -> None:
+        super().__init__(CONFIG, history)
         simulation.keeps_worlds = True
         self._simulation = simulation
         self._cluster_class = cluster_class
@@ -198,7 +221,7 @@ class Apply:
             hanging = accused(found)
         between(world, "apply")
         done.plan = make_plan(
-            [_stored(judged, memory.known.get(_incident(judged))) for judged in hanging],
+            [_stored(judged, found, memory) for judged in hanging],
             Limits(),
             cluster_id=CLUSTER_ID,
             sweep_id="simulated",
@@ -206,7 +229,7 @@ class Apply:
             planned_at_ms=NOW_MS,
             version="",
         )
-        brokers = self.brokers_class(simulated(world), self.cluster_class)
+        brokers = self.brokers_class(simulated(world), self.cluster_class, FactsAlone(memory))
         done.results = apply_plan(
             done.plan, brokers, MemoryJournal(memory), execute=True, options=_OPTIONS, sleep=lambda seconds: None
         )
@@ -214,8 +237,11 @@ class Apply:
         return done, world
 
 
-def _stored(judged: Judged, known: KnownOutcome | None) -> Stored:
+def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
     """A hanging transaction as the tables would have it, watched for long enough."""
+    seen = memory.kept.get(judged.observation.producer_id, NO_FACTS)
+    evidence = found.evidence_of_outcome(judged)
+    known = outcome(with_stored(evidence, seen)) if evidence is not None else None
     o, judgement, views = judged.observation, judged.judgement, judged.evidence.coordinators
     return Stored(
         incident_id=_incident(judged),
@@ -231,7 +257,7 @@ def _stored(judged: Judged, known: KnownOutcome | None) -> Stored:
         outcome=known.outcome.value if known is not None else None,
         outcome_reason=known.why if known is not None else None,
         log_error=judged.known.log_error if judged.known is not None else None,
-        owner_committed=known is not None and known.owner_committed,
+        owner_committed=_incident(judged) in memory.committed,
         transactional_id=views[0].transactional_id if views else None,
         owner_epoch=views[0].producer_epoch if views else None,
         blocked_records=None,
@@ -249,12 +275,12 @@ def _stored(judged: Judged, known: KnownOutcome | None) -> Stored:
 
 @dataclass(frozen=True)
 class Harm:
-    """What a marker has broken. invisible: a committed record was made invisible, which is what whoever accepts an
-    unknown outcome risks.
+    """What a marker has broken. forgotten: a committed record was made invisible, and the transaction log had no record
+    of its commit any more, which is what whoever accepts an unknown outcome risks.
     """
 
     why: str
-    invisible: bool = False
+    forgotten: bool = False
 
 
 def harm(written: Written, end: World) -> Harm | None:
@@ -276,10 +302,19 @@ def harm(written: Written, end: World) -> Harm | None:
         if isinstance(record, Data) and record.producer_id == written.marker.producer_id:
             committed = future.decided.get(record.txn, False)
             if committed and not written.marker.committed:
-                return Harm(f"a committed record of {record.txn} was made invisible", invisible=True)
+                forgotten = not _has_commit(written.world, record.txn)
+                return Harm(f"a committed record of {record.txn} was made invisible", forgotten)
             if written.marker.committed and not committed:
                 return Harm(f"a record of {record.txn}, which was not committed, was made visible")
     return None
+
+
+def _has_commit(world: World, txn: Txn) -> bool:
+    """Whether the log that coordinators would load has a record of the commit of this transaction."""
+    key = (TRANSACTION_STATE_TOPIC, world.coordinator_of(txn[0]))
+    log = world.logs.get((key, world.leadership(world.image, key).leader), ())
+    logged = [record.metadata for _, record in log if isinstance(record, TransactionLogRecord) and record.metadata]
+    return any(one.txn == txn and one.state in ("PrepareCommit", "CompleteCommit") for one in logged)
 
 
 def _disturbed(written: Written) -> str | None:

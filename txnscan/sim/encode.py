@@ -27,6 +27,7 @@ def batch(
     producer_epoch: int = -1,
     base_sequence: int = 0,
     timestamp_ms: int = 0,
+    leader_epoch: int = 0,
 ) -> bytes:
     """A record batch of keys and values; transactional where a producer id is given."""
     producer = (
@@ -43,8 +44,9 @@ def batch(
     for key, value in records:
         builder.append(timestamp=timestamp_ms, key=key, value=value)
     builder.close()
-    # The base offset is not part of what the checksum covers: a broker writes it over the producer's.
-    return struct.pack(">q", base_offset) + bytes(builder.buffer())[8:]
+    # The checksum does not cover the base offset and the leader epoch: a broker writes its own over the producer's.
+    made = bytes(builder.buffer())
+    return struct.pack(">q", base_offset) + made[8:12] + struct.pack(">i", leader_epoch) + made[16:]
 
 
 # Where a batch's attributes stand, and their bit for a control batch.
@@ -52,7 +54,7 @@ _ATTRIBUTES_AT, _CONTROL = 21, 0x20
 _CRC_AT, _CRC_FROM = 17, 21
 
 
-def marker(offset: int, written: Marker, timestamp_ms: int = 0) -> bytes:
+def marker(offset: int, written: Marker, timestamp_ms: int = 0, leader_epoch: int = 0) -> bytes:
     """A control batch with an EndTxnMarker (`EndTransactionMarker`)."""
     key, value = struct.pack(">hh", 0, int(written.committed)), struct.pack(">hi", 0, written.coordinator_epoch)
     plain = batch(
@@ -62,6 +64,7 @@ def marker(offset: int, written: Marker, timestamp_ms: int = 0) -> bytes:
         producer_epoch=written.producer_epoch,
         base_sequence=0,
         timestamp_ms=timestamp_ms,
+        leader_epoch=leader_epoch,
     )
     data = bytearray(plain)
     (attributes,) = struct.unpack_from(">h", data, _ATTRIBUTES_AT)

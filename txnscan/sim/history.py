@@ -65,7 +65,7 @@ class Simulation:
     turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
     Copies of the world, if they are kept: asked_worlds, when coordinators were asked; holder_worlds, when the sieve
     asked them what they hold, by listing the ids in a transaction and describing these; last_asked, when each
-    coordinator answered last.
+    coordinator last showed the state of an id.
     """
 
     world: World
@@ -88,10 +88,16 @@ class Simulation:
         if self.keeps_worlds and api_name(request) in _COORDINATOR_APIS:
             copy = self.world.copy()
             self.asked_worlds.append(copy)
-            self.last_asked[asked] = copy
+            if self._shows_ids(request):
+                self.last_asked[asked] = copy
             if self._asks_holders(asked, request):
                 self.holder_worlds.append(copy)
         return answer(self.world, asked, request)
+
+    def _shows_ids(self, request: Any) -> bool:
+        """Whether the answer shows the state of an id, and not only that a random one is not there."""
+        names = getattr(request, "transactional_ids", None)
+        return names is None or any(name in self.world.producers for name in names)
 
     def _asks_holders(self, broker_id: int, request: Any) -> bool:
         """Whether this is a question of the sieve: a listing of ids in a transaction, or the description after it."""
@@ -209,7 +215,7 @@ class _Watching(NoHistory):
     """A history with old incidents open on these partitions."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
-        self._incidents = {TransactionKey(topic, "", index, -1, -1): Incident(NOW_MS, None) for topic, index in keys}
+        self._incidents = {TransactionKey(topic, "", index, -1, -1): Incident(NOW_MS) for topic, index in keys}
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""

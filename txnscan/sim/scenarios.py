@@ -67,6 +67,22 @@ def heard(*broker_ids: int) -> tuple[Event, ...]:
     return tuple((step, (b,)) for step in steps for b in broker_ids)
 
 
+# Broker 2 stops, and everybody knows.
+DOWN: tuple[Event, ...] = (("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
+UP: tuple[Event, ...] = (("start broker", (2,)), ("unfence broker", (2,)), *heard(1, 2))
+
+
+def down_again(version: int) -> tuple[Event, ...]:
+    """A transaction is committed while broker 2, the only one with its partition, is down. The next one of the same
+    producer has written to that partition, too, and the broker is down again.
+    """
+    return (
+        *(*begun_and_written(version), *DOWN),
+        *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
+        *(*UP, ("AddPartitionsToTxn", (1, A, P)), ("send data", (A, P, version)), ("append data", (0,)), *DOWN),
+    )
+
+
 # The leader of the partition is cut off from the controller, and another leads.
 _DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3))
 
@@ -74,8 +90,7 @@ _DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)),
 def away(version: int) -> tuple[Event, ...]:
     """A transaction is committed while broker 2, the only one with its partition, is down: its marker is skipped."""
     return (
-        *begun_and_written(version),
-        *(("kill broker", (2,)), ("fence broker", (2,)), *heard(1)),
+        *(*begun_and_written(version), *DOWN),
         *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
         ("InitProducerId", (1, A)),
     )
@@ -303,6 +318,17 @@ _WIDE = (
         )
         for version in (1, 2)
     ),
+    *(
+        Scenario(
+            f"lost-markers-v{version}",
+            topics=((P, (2,)), (Q, (1,))),
+            coordinators=((1,),),
+            versions=(version,),
+            last_epoch=3,
+            faults=_ALL_FAULTS | {"compaction"},
+        )
+        for version in (1, 2)
+    ),
     Scenario(
         "partial-loads",
         topics=((P, (1, 2)), (Q, (2,))),
@@ -313,7 +339,10 @@ _WIDE = (
 )
 WIDE = {scenario.name: scenario for scenario in _WIDE}
 # What happens first in worlds whose purpose would hardly ever come about by chance.
-OPENINGS: dict[str, tuple[Event, ...]] = {f"holes-in-the-log-v{version}": away(version) for version in (1, 2)}
+OPENINGS: dict[str, tuple[Event, ...]] = {
+    **{f"holes-in-the-log-v{version}": away(version) for version in (1, 2)},
+    **{f"lost-markers-v{version}": down_again(version) for version in (1, 2)},
+}
 # What happens by itself while nothing goes wrong and no client asks.
 _OF_ITSELF = ("fetch", "complete transition")
 

@@ -181,7 +181,7 @@ def wander_and_apply(scenario: Scenario, seed: int, apply: Apply = Apply()) -> R
     done, end = apply.resolve(world, between, simulated)
     _go_on(end, chooser, chooser.randint(0, 20), 0.0, path)
     broken = [(written, found) for written in done.written if (found := harm(written, end)) is not None]
-    risked = [written.accepted and found.invisible for written, found in broken]
+    risked = [written.accepted and found.forgotten for written, found in broken]
     return Resolved(
         written=len(done.written),
         refused=len(done.plan.refused) if done.plan is not None else 0,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import stamina
 
 from txnscan.engine.rows import arrow_type, plain
-from txnscan.store.schema import SCHEMA_REVISION, SCHEMA_VERSION, Column, Table
+from txnscan.store.schema import SCHEMA_VERSION, Column, Table
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -28,7 +28,6 @@ CHECKPOINT_INTERVAL = 50
 # As long as Delta keeps files that were removed. Its default for the log is 30 days, and each sweep lists all of it.
 LOG_DAYS = 7
 VERSION_PROPERTY = "txnscan.schemaVersion"
-REVISION_PROPERTY = "txnscan.schemaRevision"
 _CONSTRAINT = "delta.constraints."
 _ARROW = {
     "STRING": pa.string(),
@@ -70,7 +69,7 @@ class OneOf:
     """A column that has one of these values."""
 
     column: str
-    values: frozenset[str]
+    values: frozenset[str] | frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,32 +123,6 @@ class Compacted:
     added: int
 
 
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """What a table that an earlier version made lacks: names of constraints to drop, constraints to add, each by its
-    name with its condition, and properties to set. A constraint that changed is dropped and added.
-    """
-
-    dropped: Sequence[str]
-    constraints: Mapping[str, str]
-    properties: Mapping[str, str]
-
-    @classmethod
-    def of(cls, table: Table, has: Mapping[str, str]) -> Renewal:
-        """What the table lacks. has: its properties."""
-        wanted = properties(table)
-        differs = {key: value for key, value in wanted.items() if has.get(key) != value}
-        changed = [key for key in has if key.startswith(_CONSTRAINT) and has[key] != wanted.get(key)]
-        return cls(
-            [key.removeprefix(_CONSTRAINT) for key in changed],
-            {key.removeprefix(_CONSTRAINT): value for key, value in differs.items() if key.startswith(_CONSTRAINT)},
-            {key: value for key, value in differs.items() if not key.startswith(_CONSTRAINT)},
-        )
-
-    def __bool__(self) -> bool:
-        return bool(self.dropped or self.constraints or self.properties)
-
-
 class Delta(Protocol):
     """The Delta tables of one location. Everything may raise what its library raises; `said` puts it into words."""
 
@@ -172,14 +145,6 @@ class Delta(Protocol):
 
     def create(self, table: Table) -> None:
         """Makes the table where it is not there, with its comments, constraints and properties."""
-        ...
-
-    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
-        """Adds columns at the end."""
-        ...
-
-    def renew(self, table: Table, renewal: Renewal) -> None:
-        """Changes constraints and properties. A new constraint is refused where a row breaks it."""
         ...
 
     def read(
@@ -246,7 +211,6 @@ def properties(table: Table) -> dict[str, str]:
     """The Delta properties of a table, whoever creates it: the version of its schema, and its constraints."""
     return {
         VERSION_PROPERTY: str(SCHEMA_VERSION),
-        REVISION_PROPERTY: str(SCHEMA_REVISION),
         "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
         "delta.logRetentionDuration": f"interval {LOG_DAYS} days",
         **({"delta.enableChangeDataFeed": "true"} if table.change_feed else {}),

@@ -38,7 +38,6 @@ from txnscan.store.delta import (
     NoneOf,
     NotMatched,
     OneOf,
-    Renewal,
     Row,
     StartsWith,
     arrow_of,
@@ -100,20 +99,6 @@ class DeltaRs:
             storage_options=self._options,
             raise_if_key_not_exists=False,
         )
-
-    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
-        """See Delta."""
-        self._table(table).alter.add_columns(list(map(_field, columns)))
-
-    def renew(self, table: Table, renewal: Renewal) -> None:
-        """See Delta."""
-        alter = self._table(table).alter
-        for name in renewal.dropped:
-            alter.drop_constraint(name, raise_if_not_exists=False)
-        for name, condition in renewal.constraints.items():
-            alter.add_constraint({name: condition})
-        if renewal.properties:
-            alter.set_table_properties(dict(renewal.properties), raise_if_not_exists=False)
 
     def read(
         self,
@@ -189,9 +174,9 @@ class DeltaRs:
         return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
     def vacuum(self, table: Table, older_than_hours: int) -> int:
-        """See Delta."""
+        """See Delta. A full vacuum, as Spark's is: the files of the change data feed are in no list of removed ones."""
         found = self._table(table)
-        removed = found.vacuum(older_than_hours, dry_run=False, enforce_retention_duration=False)
+        removed = found.vacuum(older_than_hours, dry_run=False, enforce_retention_duration=False, full=True)
         found.create_checkpoint()
         found.cleanup_metadata()
         return len(removed)
@@ -311,7 +296,8 @@ def _condition(condition: Condition) -> str:
         case StartsWith(_, value):
             return f"starts_with({column}, {_literal(value)})"
         case OneOf(_, values):
-            return f"{column} IN ({', '.join(map(_literal, sorted(values)))})" if values else "FALSE"
+            among: list[str | int] = sorted(values)
+            return f"{column} IN ({', '.join(map(_literal, among))})" if values else "FALSE"
         case NoneOf(_, values):
             return f"{column} NOT IN ({', '.join(map(_literal, sorted(values)))})" if values else "TRUE"
         case Before(_, value):

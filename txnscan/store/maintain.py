@@ -1,8 +1,8 @@
 """Keeping the tables small: old sweeps go, many small files become few, and files that nobody reads any more go too.
 
-A sweep every five minutes makes 105,000 commits a year. Never deleted are the incidents and the journal of apply, which
-are small, and whose outcomes may forbid an ABORT for ever; the last sweep of each cluster and scope; and every sweep
-since the first that saw an incident which is still open, so that its whole life can be shown.
+A sweep every five minutes makes 105,000 commits a year. Some rows are never deleted: the facts, the incidents and the
+journal of apply, which are small, and may forbid an ABORT for ever; the last sweep of each cluster and scope; and every
+sweep since the first that saw an incident which is still open, so that its whole life can be shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txnscan.store.tables import Tables
 
 # The default of Delta's `delta.deletedFileRetentionDuration`: a read that began a week ago still finds its files.
 VACUUM_AFTER_HOURS = 168
-# Each of these has the date of its sweep.
+# What goes with its sweep. `log_reads` has the date of a sweep, too, but outlives it.
 _OF_SWEEPS = (CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS)
 
 

@@ -1,9 +1,7 @@
 """Every stored column once: its name, its Spark SQL type, what it means, and where its value comes from.
 
-Names and types are a contract that dashboards read. `SCHEMA_VERSION` rises when a column changes its meaning or type:
-an older txnscan refuses such tables. `SCHEMA_REVISION` rises when a constraint changes, which it may only do to allow
-more: tables that are there get the new one, and an older txnscan can go on writing them. New columns may be added at
-the end of a table without either.
+Names and types are a contract that dashboards read. `SCHEMA_VERSION` rises when anything here changes, and txnscan
+refuses tables of any other version.
 
 Times are UTC timestamps, except where a name ends in `_ms`: then it is a number of milliseconds, or a record's own
 timestamp as the client wrote it, which need not be a possible date.
@@ -23,16 +21,18 @@ from txnscan.findings import Scan
 from txnscan.model import (
     BlockedGroup,
     CoordinatorView,
+    EpochEnd,
     Evidence,
     HealthyCount,
     Judged,
+    LogRead,
+    RawRecord,
     ScanError,
-    Siblings,
+    SeenMarker,
     Verdict,
 )
 
-SCHEMA_VERSION = 1
-SCHEMA_REVISION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,23 @@ def _judgement(name: str) -> Callable[[Scan, Judged], Any]:
     return lambda scan, judged: getattr(judged.judgement, name)
 
 
+def _of_read(name: str) -> Callable[[Scan, tuple[int, LogRead]], Any]:
+    return lambda scan, item: getattr(item[1], name)
+
+
 def _known(name: str) -> Callable[[Scan, Judged], Any]:
     """What is known of the outcome of what hangs, null for all else."""
     return lambda scan, judged: getattr(judged.known, name) if judged.known is not None else None
+
+
+def _decided(name: str) -> Callable[[Scan, Judged], Any]:
+    """What was read of what hangs to learn its outcome, null for all else."""
+
+    def found(scan: Scan, judged: Judged) -> Any:
+        evidence = scan.evidence_of_outcome(judged)
+        return getattr(evidence, name) if evidence is not None else None
+
+    return found
 
 
 def _impact(path: str) -> Callable[[Scan, Judged], Any]:
@@ -219,7 +233,7 @@ TRANSACTION = (
     Column(
         "outcome",
         "STRING",
-        "What was decided about this data: committed, not_committed, or where it hangs and that is not known "
+        "What was decided about this data: committed, not_committed, mixed, or where it hangs and that is not known "
         "maybe_committed or unknown; null where nothing is decided yet or nothing is known to hang",
         _judgement("outcome"),
     ),
@@ -363,6 +377,19 @@ OPEN_TRANSACTIONS = Table(
             lambda s, j: j.evidence,
         ),
         *IMPACT,
+        Column(
+            "first_epoch",
+            "INT",
+            "Producer epoch of the first batch of what hangs; null where it could not be read",
+            _decided("first_epoch"),
+        ),
+        Column(
+            "first_sequence",
+            "INT",
+            "Base sequence of the first batch of what hangs; null where it could not be read",
+            _decided("first_sequence"),
+        ),
+        Column("first_batch_error", "STRING", "Why that batch could not be read", _decided("batch_error")),
     ),
     (
         ("verdict_known", f"verdict IN ({_VERDICTS})"),
@@ -405,48 +432,6 @@ SCAN_ERRORS = Table(
         Column("topic", "STRING", "Topic, where the error is about one", _error("topic")),
         Column("partition", "INT", "Partition, where the error is about one", _error("partition")),
         Column("error", "STRING", "What went wrong", _error("error"), True),
-    ),
-)
-
-# What is known of an incident's outcome is kept for ever: decisions never change, and logs are compacted.
-KNOWN = (
-    Column(
-        "outcome",
-        "STRING",
-        "What was decided about this data, as far as any sweep has known it: committed, maybe_committed, not_committed "
-        "or unknown",
-        _known("outcome"),
-    ),
-    Column("outcome_reason", "STRING", "How that is known, or why not", _known("why")),
-    Column(
-        "outcome_settled",
-        "BOOLEAN",
-        "Whether __transaction_state was read for it, and reading it again would add nothing",
-        _known("settled"),
-    ),
-    Column(
-        "owner_committed",
-        "BOOLEAN",
-        "Whether its owner was ever seen to have committed at this epoch, whatever the log says",
-        _known("owner_committed"),
-    ),
-    Column(
-        "siblings",
-        Siblings,
-        "Other partitions of transactions that may be this one, where a COMMIT marker is evidence of a commit",
-        _known("siblings"),
-    ),
-    Column(
-        "outcome_evidence",
-        "ARRAY<STRING>",
-        "The records of __transaction_state that the outcome rests on",
-        _known("evidence"),
-    ),
-    Column(
-        "outcome_epoch",
-        "INT",
-        "Producer epoch that the partition showed when the outcome was looked for; at another it is looked for anew",
-        _known("producer_epoch"),
     ),
 )
 
@@ -502,7 +487,7 @@ INCIDENTS = Table(
             True,
         ),
         Column("last_sweep_id", "STRING", "The last sweep that saw it hanging", lambda s, _: s.sweep_id, True),
-        Column("sweeps", "BIGINT", "How many sweeps saw it hanging", lambda s, _: 1, True),
+        Column("sweeps", "BIGINT", "At least so many sweeps saw it hanging", lambda s, _: 1, True),
         Column(
             "resolved_at",
             "TIMESTAMP",
@@ -515,7 +500,40 @@ INCIDENTS = Table(
             "ended (by itself or by somebody), topic_recreated, or abort_marker or commit_marker where apply wrote it",
             lambda s, _: None,
         ),
-        *KNOWN,
+        Column(
+            "outcome",
+            "STRING",
+            "What was decided about this data, by all that was known when it was seen last: committed, "
+            "maybe_committed, mixed, not_committed or unknown",
+            _known("outcome"),
+        ),
+        Column("outcome_reason", "STRING", "How that is known, or why not", _known("why")),
+        Column(
+            "outcome_evidence",
+            "ARRAY<STRING>",
+            "The records of __transaction_state that the outcome rests on",
+            _known("evidence"),
+        ),
+        Column(
+            "owner_committed",
+            "BOOLEAN",
+            "Whether its owner was ever seen to have committed at this epoch, whatever the log says",
+            _known("owner_committed"),
+        ),
+        Column(
+            "leader_epoch",
+            "INT",
+            "Leader epoch of the partition when it was seen last. Of two sweeps the one with the higher epoch is later",
+            _observed("leader_epoch"),
+            True,
+        ),
+        Column(
+            "high_watermark",
+            "BIGINT",
+            "High watermark of the partition when it was seen last. At one leader epoch the sweep with the higher one "
+            "is later",
+            _observed("second_high_watermark"),
+        ),
         Column(
             "last_stable_offset",
             "BIGINT",
@@ -535,7 +553,56 @@ INCIDENTS = Table(
         ),
     ),
     (("seen_in_order", "last_seen_at >= first_seen_at"), ("sweeps_positive", "sweeps >= 1")),
+    partitioned_by=("cluster_id",),
     change_feed=True,
+)
+
+LOG_READS = Table(
+    "log_reads",
+    "Facts: what sweeps read in __transaction_state about each id that ever had the producer id of a hanging "
+    "transaction. A sweep adds a row only for what no earlier row shows. Outcomes are computed from all rows, and a "
+    "missing row proves nothing",
+    (
+        Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
+        Column("sweep_id", "STRING", "The sweep that read it", lambda s, _: s.sweep_id, True),
+        Column(
+            "sweep_date",
+            "DATE",
+            "UTC date on which the sweep started",
+            lambda s, _: timestamp(s.started_at_ms).date(),
+            True,
+        ),
+        Column("swept_at_ms", "BIGINT", "When the sweep started (epoch ms)", lambda s, _: s.started_at_ms, True),
+        Column("producer_id", "BIGINT", "The producer id that hangs", lambda s, item: item[0], True),
+        Column("transactional_id", "STRING", "An id that ever had it", _of_read("transactional_id"), True),
+        Column("topic_id", "STRING", "Topic id of __transaction_state", _of_read("topic_id"), True),
+        Column("partition", "INT", "Partition of __transaction_state", _of_read("partition"), True),
+        Column("leader_epoch", "INT", "Leader epoch at which it was read", _of_read("leader_epoch"), True),
+        Column("end_offset", "BIGINT", "High watermark that the read reached", _of_read("end_offset"), True),
+        Column(
+            "records",
+            tuple[RawRecord, ...],
+            "The records of the id, as they stand in the log. leader_epoch: of the record's batch. whole_from: from "
+            "there to the record this read missed no offset. value: null for a tombstone",
+            _of_read("records"),
+            True,
+        ),
+        Column(
+            "epoch_ends",
+            tuple[EpochEnd, ...],
+            "Where leader epochs of earlier reads end in the log, by the batches that are left in it",
+            _of_read("epoch_ends"),
+            True,
+        ),
+        Column(
+            "answered_ends",
+            tuple[EpochEnd, ...],
+            "Where leader epochs of earlier reads end in the log, by its leader's answer",
+            _of_read("answered_ends"),
+            True,
+        ),
+    ),
+    partitioned_by=("cluster_id",),
 )
 
 SWEEPS = Table(
@@ -675,6 +742,27 @@ FIRST_SEEN = Table(
 )
 
 
+def _of_marker(name: str) -> Callable[[Any, tuple[str, int, SeenMarker]], Any]:
+    return lambda _, item: getattr(item[2], name)
+
+
+MARKERS = Table(
+    "markers",
+    "Facts: COMMIT markers that apply saw on other partitions of a transaction. Each forbids an ABORT for ever",
+    (
+        Column("cluster_id", "STRING", "The cluster's id", lambda _, item: item[0], True),
+        Column("sweep_date", "DATE", "UTC date on which it was seen", lambda _, item: timestamp(item[1]).date(), True),
+        Column("seen_at", "TIMESTAMP", "When it was seen", lambda _, item: timestamp(item[1]), True),
+        Column("topic", "STRING", "Topic", _of_marker("topic"), True),
+        Column("partition", "INT", "Partition number", _of_marker("partition"), True),
+        Column("offset", "BIGINT", "Offset of the marker", _of_marker("offset"), True),
+        Column("producer_id", "BIGINT", "Its producer id", _of_marker("producer_id"), True),
+        Column("producer_epoch", "INT", "Its producer epoch", _of_marker("producer_epoch"), True),
+    ),
+    partitioned_by=("cluster_id",),
+)
+
+
 def _of(path: str) -> Callable[[Any, Any], Any]:
     value = attrgetter(path)
     return lambda _, item: value(item)
@@ -759,4 +847,15 @@ APPLY_LOCKS = Table(
 )
 
 # In the order of writing: the sweeps row last makes the others visible.
-TABLES = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, FIRST_SEEN, INCIDENTS, RESOLUTIONS, APPLY_LOCKS, SWEEPS)
+TABLES = (
+    LOG_READS,
+    MARKERS,
+    OPEN_TRANSACTIONS,
+    CANDIDATES,
+    SCAN_ERRORS,
+    FIRST_SEEN,
+    INCIDENTS,
+    RESOLUTIONS,
+    APPLY_LOCKS,
+    SWEEPS,
+)

@@ -27,7 +27,6 @@ from txnscan.store.delta import (
     NoneOf,
     NotMatched,
     OneOf,
-    Renewal,
     Row,
     StartsWith,
     arrow_rows,
@@ -76,21 +75,6 @@ class SparkDelta:
     def create(self, table: Table) -> None:
         """See Delta."""
         self._spark.sql(_create_statement(self.name(table), table))
-
-    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
-        """See Delta."""
-        added = ", ".join(_column_definition(column) for column in columns)
-        self._spark.sql(f"ALTER TABLE {self.name(table)} ADD COLUMNS ({added})")
-
-    def renew(self, table: Table, renewal: Renewal) -> None:
-        """See Delta."""
-        alter = f"ALTER TABLE {self.name(table)}"
-        for name in renewal.dropped:
-            self._spark.sql(f"{alter} DROP CONSTRAINT IF EXISTS {name}")
-        for name, condition in renewal.constraints.items():
-            self._spark.sql(f"{alter} ADD CONSTRAINT {name} CHECK ({condition})")
-        if renewal.properties:
-            self._spark.sql(f"{alter} SET TBLPROPERTIES ({_listed(renewal.properties)})")
 
     def read(
         self,
@@ -236,6 +220,8 @@ def _literal_sql(condition: Condition) -> str:
     match condition:
         case Is(column, str(value)):
             return f"{column} = {_quoted(value)}"
+        case OneOf(column, values):
+            return f"{column} IN ({', '.join(_quoted(str(value)) for value in sorted(values))})"
         case NoneOf(column, values):
             among = ", ".join(map(_quoted, sorted(values)))
             return f"{column} NOT IN ({among})" if values else "true"

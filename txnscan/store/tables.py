@@ -1,53 +1,49 @@
-"""The Delta tables: create, append, merge, read. Their columns are in `schema.py`, the operations in `delta.py`.
+"""The Delta tables: create, append, fold, read. Their columns are in `schema.py`, the operations in `delta.py`.
 
-A sweep becomes visible when its row in `sweeps` is written, which is last; readers here join with it. Two sweeps may
-write at the same time: appends do not conflict, and the merge of incidents is tried again.
+A sweep becomes visible when its row in `sweeps` is written, which is last; readers here join with it. What was read of
+the transaction log counts at once: it is a fact, whatever became of its sweep. Two sweeps may write at the same time:
+appends do not conflict, and the fold of incidents is tried again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar
 
 from txnscan.config import ConfigError, local_path, printable
 from txnscan.engine.rows import from_row
 from txnscan.findings import Incident, Incidents, KnownImpact, Scan, Sighting, Sightings
-from txnscan.judge.outcome import TOGETHER
-from txnscan.model import Cause, Judged, KnownOutcome, Outcome, Siblings, TransactionKey, Verdict
+from txnscan.model import Cause, Facts, LogRead, ProducerFacts, SeenMarker, TransactionKey, Verdict
 from txnscan.store.damage import cause, damaged_commit
 from txnscan.store.delta import (
-    REVISION_PROPERTY,
     VERSION_PROPERTY,
     By,
     Condition,
     Delta,
     Is,
-    Matched,
-    NotMatched,
     OneOf,
-    Renewal,
     Row,
     arrow_rows,
     tried_again,
 )
+from txnscan.store.incidents import TOPIC_RECREATED, folded
 from txnscan.store.schema import (
     CANDIDATES,
     FIRST_SEEN,
     FIRST_SEEN_MAX,
     INCIDENTS,
-    KNOWN,
+    LOG_READS,
+    MARKERS,
     OPEN_TRANSACTIONS,
     RESOLUTIONS,
     SCAN_ERRORS,
-    SCHEMA_REVISION,
     SCHEMA_VERSION,
     SWEEPS,
     TABLES,
-    Column,
     Table,
     epoch_ms,
     incident_id,
@@ -56,12 +52,13 @@ from txnscan.store.schema import (
 )
 
 Answer = TypeVar("Answer")
+Fact = TypeVar("Fact", LogRead, SeenMarker)
 
 _BEGUN_MAX = 100
 # What a sweep needs to know of an incident's impact.
 _IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id")
 # Last the one that makes a sweep visible.
-OF_SWEEPS = (OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
+OF_SWEEPS = (LOG_READS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
 
 class Tables:
@@ -69,8 +66,6 @@ class Tables:
 
     def __init__(self, delta: Delta) -> None:
         self.delta = delta
-        # Whether an earlier version made the tables.
-        self._is_older = False
         # Open incidents, by cluster, as the sweep under way found them.
         self._unresolved: dict[str, list[Row]] = {}
         # The sweeps that this object began to write, and may have written in part: the last few, in a process that runs
@@ -78,16 +73,15 @@ class Tables:
         self._begun: deque[str] = deque(maxlen=_BEGUN_MAX)
 
     def create(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Creates what is missing, and adds columns and constraints that are new, before anything is asked of the
-        cluster.
+        """Creates what is missing, before anything is asked of the cluster.
 
-        say: called with a sentence for each table that got columns, and one where constraints were renewed. Raises
-        ConfigError when the location cannot be written, when a table is damaged or not of this schema, and when one is
-        gone while the others are in use: if it were silently created again, it would be empty where there were rows.
+        say: called with a sentence where a table is made anew. Raises ConfigError when the location cannot be written,
+        when a table is damaged or not of this schema, and when one is gone while the others are in use: if it were
+        silently created again, it would be empty where there were rows.
         """
         self._check_commits()
         try:
-            absent = [table for table in _at_once(partial(self._absent, table, say) for table in TABLES) if table]
+            absent = [table for table in _at_once(partial(self._absent, table) for table in TABLES) if table]
             if all(table.made_anew for table in absent):
                 for table in absent:
                     name = self.delta.name(table)
@@ -96,31 +90,24 @@ class Tables:
                 self._check_unused(absent)
             if absent:
                 _at_once(partial(self.delta.create, table) for table in absent)
-            if len(absent) < len(TABLES) and (SWEEPS in absent or self._is_older):
-                self._renew(say)
         except ConfigError:
             raise
         except Exception as error:
             # Storage fails in as many ways as there are kinds of it.
             raise ConfigError("--tables", f"{self._shown} cannot be written: {self.why_failed(error)}") from None
 
-    def _absent(self, table: Table, say: Callable[[str], None]) -> Table | None:
-        """The table if it does not exist; else None, and columns that it lacks are added."""
+    def _absent(self, table: Table) -> Table | None:
+        """The table if it does not exist, else None. Raises ConfigError where it is not of this version."""
         columns = self._columns(table)
         if columns is None:
             return table
-        missing = [column for column in table.columns if column.name not in columns]
         if table is SWEEPS:
             self._check_version()
-        if any(column.required for column in missing):
-            name = next(column.name for column in missing if column.required)
+        missing = next((column.name for column in table.columns if column.name not in columns), None)
+        if missing is not None:
             raise ConfigError(
-                "--tables", f"{self.delta.name(table)} has no column {name}; it is not of this version of txnscan"
+                "--tables", f"{self.delta.name(table)} has no column {missing}; it is not of this version of txnscan"
             )
-        if missing:
-            self._add(table, missing)
-            names = ", ".join(column.name for column in missing)
-            say(f"{self.delta.name(table)} is of an earlier version of txnscan: added {names}")
         return None
 
     def _columns(self, table: Table) -> frozenset[str] | None:
@@ -132,47 +119,15 @@ class Tables:
                 "--tables", f"the table {table.name} of {self._shown} cannot be read: {self.why_failed(error)}"
             ) from None
 
-    def _add(self, table: Table, columns: Sequence[Column]) -> None:
-        try:
-            self.delta.add_columns(table, columns)
-        except Exception:
-            # Another sweep may have done so at the same time.
-            if not {column.name for column in columns} <= (self._columns(table) or frozenset()):
-                raise
-
     def _check_version(self) -> None:
-        """Checks that the tables are not of a later schema, and notes whether they are of an earlier revision."""
-        has = self.delta.properties(SWEEPS)
-        version = _number(has, VERSION_PROPERTY)
-        if version > SCHEMA_VERSION:
+        """Checks that the tables are of this schema."""
+        version = self.delta.properties(SWEEPS).get(VERSION_PROPERTY, "")
+        if version != str(SCHEMA_VERSION):
             raise ConfigError(
                 "--tables",
-                f"{self._shown} has tables of schema version {version}, and this txnscan writes {SCHEMA_VERSION}; "
-                "use the version of txnscan that made them, or a newer one",
+                f"{self._shown} has tables of schema version {printable(version) or 0}, and this txnscan writes "
+                f"{SCHEMA_VERSION}; use the version of txnscan that made them, or another location",
             )
-        self._is_older = _number(has, REVISION_PROPERTY) < SCHEMA_REVISION
-
-    def _renew(self, say: Callable[[str], None]) -> None:
-        """Gives the tables the constraints and properties of this version. `sweeps` is last: its revision shows a sweep
-        that all are done.
-        """
-        *others, sweeps = TABLES
-        for table in (*others, sweeps):
-            tried_again(self.delta, partial(self._renew_table, table))
-        say(f"{self._shown} is of an earlier version of txnscan: renewed its constraints and properties")
-
-    def _renew_table(self, table: Table) -> None:
-        renewal = Renewal.of(table, self.delta.properties(table))
-        try:
-            if renewal:
-                self.delta.renew(table, renewal)
-        except Exception as error:
-            # Another sweep may have done so at the same time. That a condition is written otherwise says nothing:
-            # delta-rs does not store it as it was given.
-            left = Renewal.of(table, self.delta.properties(table))
-            absent = left.constraints.keys() - set(left.dropped)
-            if self.delta.is_conflict(error) or left.properties or absent:
-                raise
 
     def _check_unused(self, absent: Sequence[Table]) -> None:
         """Checks that the tables that exist are empty: then their creation was interrupted, or is still going on."""
@@ -216,7 +171,9 @@ class Tables:
         def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
             return {
-                TransactionKey.of(row): Incident(epoch_ms(row["first_seen_at"]), known_outcome(row), _known_impact(row))
+                TransactionKey.of(row): Incident(
+                    epoch_ms(row["first_seen_at"]), bool(row["owner_committed"]), _known_impact(row)
+                )
                 for row in rows
             }
 
@@ -229,9 +186,25 @@ class Tables:
         return _begun(lambda: _sightings(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
-        known = (column.name for column in KNOWN)
-        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", *known, *_IMPACT)
+        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", "owner_committed", *_IMPACT)
         return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("resolved_at", None), columns=columns)
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """See History."""
+        return _begun(partial(self._facts, cluster_id, frozenset(producer_ids)))
+
+    def _facts(self, cluster_id: str, producer_ids: frozenset[int]) -> Facts:
+        if not producer_ids:
+            return {}
+        of = (Is("cluster_id", cluster_id), OneOf("producer_id", producer_ids))
+        reads, markers = _at_once(partial(self.rows, table, *of) for table in (LOG_READS, MARKERS))
+        return {
+            one: ProducerFacts(
+                tuple(_fact(LogRead, row) for row in reads if row["producer_id"] == one),
+                tuple(_fact(SeenMarker, row) for row in markers if row["producer_id"] == one),
+            )
+            for one in producer_ids
+        }
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
         columns = (*TransactionKey._fields, "producer_epoch", "first_seen_at")
@@ -245,16 +218,22 @@ class Tables:
         A sweep's id is made by the process that writes it, so this object knows whether any of it is written already.
         Delta could find out, too (`txnAppId`), but looks through its whole log for it, which takes as long as a write.
         """
+        unwritten = list(OF_SWEEPS)
         if scan.sweep_id in self._begun:
+            of_sweep = Is("sweep_id", scan.sweep_id)
+            # Facts are never deleted: they count already, and this process may end before it has written them again.
+            if self.delta.read(LOG_READS, of_sweep, columns=("sweep_id",), limit=1):
+                unwritten.remove(LOG_READS)
             for table in reversed(OF_SWEEPS):
-                self.delta.delete(table, Is("sweep_id", scan.sweep_id))
+                if table is not LOG_READS:
+                    self.delta.delete(table, of_sweep)
         self._begun.append(scan.sweep_id)
-        *others, sweeps = OF_SWEEPS
+        *others, sweeps = unwritten
         _at_once(
             (
                 *(partial(self._append, scan, table) for table in others),
                 partial(self._hand_on, scan),
-                partial(self._count_incidents, scan),
+                partial(self._fold_incidents, scan),
             )
         )
         self._append(scan, sweeps)
@@ -272,15 +251,26 @@ class Tables:
         part = (Is("cluster_id", scan.cluster_id), Is("scope_key", scope_key(scan.scope)))
         tried_again(self.delta, lambda: self.delta.replace(FIRST_SEEN, rows, *part))
 
-    def _count_incidents(self, scan: Scan) -> None:
+    def _fold_incidents(self, scan: Scan) -> None:
+        """Folds what this sweep saw into the incidents. Where two sweeps do so at the same time, one may take the place
+        of the other, as if that one had not seen the incident.
+        """
         hanging = [judged for judged in scan.transactions if judged.judgement.verdict is Verdict.HANGING]
-        # Not again when the merge is retried: another sweep may have opened incidents since, about which this one
-        # proves nothing.
-        over = self._over(scan)
-        if hanging or over:
-            rows = _of_incidents(scan, hanging, over)
-            on = "t.incident_id = s.incident_id"
-            tried_again(self.delta, lambda: self.delta.merge(INCIDENTS, rows, on, _COUNTED))
+        seen = [*INCIDENTS.rows(scan, hanging), *self._over(scan)]
+        if not seen:
+            return
+        of_cluster = Is("cluster_id", scan.cluster_id)
+        of = (of_cluster, OneOf("incident_id", frozenset(row["incident_id"] for row in seen)))
+
+        def fold() -> None:
+            before = {row["incident_id"]: row for row in self.delta.read(INCIDENTS, *of)}
+            after = ((before.get(one["incident_id"]), one) for one in seen)
+            rows = [row for was, one in after if (row := folded(was, one)) is not None and row != was]
+            if rows:
+                changed = OneOf("incident_id", frozenset(row["incident_id"] for row in rows))
+                self.delta.replace(INCIDENTS, arrow_rows(INCIDENTS.columns, rows), of_cluster, changed)
+
+        tried_again(self.delta, fold)
 
     def _append(self, scan: Scan, table: Table) -> None:
         items = items_of(scan, table)
@@ -295,17 +285,8 @@ class Tables:
         rows = arrow_rows(table.columns, table.rows(None, items))
         tried_again(self.delta, lambda: self.delta.append(table, rows, once=once))
 
-    def remember(self, incident_id: str, known: KnownOutcome) -> None:
-        """Adds to what is known of an incident's outcome."""
-        judged = _Known(known)
-        row = {column.name: column.value(None, judged) for column in KNOWN}
-        columns = [next(column for column in INCIDENTS.columns if column.name == "incident_id"), *KNOWN]
-        rows = arrow_rows(columns, [{"incident_id": incident_id, **row}])
-        on = "t.incident_id = s.incident_id"
-        tried_again(self.delta, lambda: self.delta.merge(INCIDENTS, rows, on, [Matched("true", dict(_best_known()))]))
-
-    def _over(self, scan: Scan) -> list[tuple[str, str]]:
-        """Open incidents of this cluster that this sweep proved to be over, with how.
+    def _over(self, scan: Scan) -> list[Row]:
+        """What this sweep proved to be over, of the open incidents of this cluster: see `incidents.folded`.
 
         A partition whose leader's answer was not proven proves nothing about its incidents, and neither does a
         transaction that is still open in any way.
@@ -327,15 +308,19 @@ class Tables:
             if (row["topic"], row["partition"]) in scan.proven and row["incident_id"] not in still_open
         ]
         ours = self._resolved_by_apply(scan.cluster_id) if over else {}
-        return [
-            (
-                row["incident_id"],
-                _how(row["incident_id"], ours)
-                if scan.proven[row["topic"], row["partition"]] == row["topic_id"]
-                else "topic_recreated",
-            )
-            for row in over
-        ]
+        return [self._closed(scan, row, ours) for row in over]
+
+    def _closed(self, scan: Scan, row: Row, ours: Mapping[str, str]) -> Row:
+        key = (row["topic"], row["partition"])
+        leader_epoch, high_watermark = scan.ends.get(key, (-1, None))
+        same = scan.proven[key] == row["topic_id"]
+        return {
+            "incident_id": row["incident_id"],
+            "resolved_at": timestamp(scan.finished_at_ms),
+            "resolved_how": _how(row["incident_id"], ours) if same else TOPIC_RECREATED,
+            "leader_epoch": leader_epoch,
+            "high_watermark": high_watermark,
+        }
 
     def _resolved_by_apply(self, cluster_id: str) -> Mapping[str, str]:
         """The markers that apply has written, by incident."""
@@ -399,12 +384,6 @@ class Tables:
         return max(self.last_sweeps(cluster_id), key=lambda row: row["started_at"], default=None)
 
 
-def _number(properties: Mapping[str, str], key: str) -> int:
-    """A property that is a number, 0 where it is not there."""
-    value = properties.get(key, "")
-    return int(value) if value.isdecimal() else 0
-
-
 def items_of(scan: Scan, table: Table) -> Sequence[Any]:
     """The items of a sweep that get a row in a table."""
     found: Mapping[str, Sequence[Any]] = {
@@ -412,34 +391,20 @@ def items_of(scan: Scan, table: Table) -> Sequence[Any]:
         CANDIDATES.name: scan.candidates,
         SCAN_ERRORS.name: scan.errors,
         SWEEPS.name: [scan],
+        # Two transactions of one producer id share what was read of it.
+        LOG_READS.name: list(
+            dict.fromkeys((one.observation.producer_id, read) for one in scan.decided.values() for read in one.reads)
+        ),
     }
     return found[table.name]
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Stands in for a Judged: all that the columns of `schema.KNOWN` are taken from."""
-
-    known: KnownOutcome
+def _fact(kind: type[Fact], row: Row) -> Fact:
+    return from_row(kind, {field.name: row[field.name] for field in fields(kind)})
 
 
 def _how(incident: str, written: Mapping[str, str]) -> str:
     return f"{written[incident].lower()}_marker" if incident in written else "ended"
-
-
-def known_outcome(row: Row) -> KnownOutcome | None:
-    """The outcome in an incident's row; None where no sweep has looked for it."""
-    if row["outcome"] is None:
-        return None
-    return KnownOutcome(
-        outcome=Outcome(row["outcome"]),
-        why=row["outcome_reason"] or "",
-        settled=bool(row["outcome_settled"]),
-        siblings=from_row(Siblings, row["siblings"]) if row["siblings"] is not None else None,
-        owner_committed=bool(row["owner_committed"]),
-        evidence=tuple(row["outcome_evidence"] or ()),
-        producer_epoch=row["outcome_epoch"],
-    )
 
 
 def _known_impact(row: Row) -> KnownImpact | None:
@@ -453,65 +418,6 @@ def _known_impact(row: Row) -> KnownImpact | None:
         cause_reason=row["cause_reason"] or "",
         owner_id=row["owner_id"],
     )
-
-
-def _of_incidents(scan: Scan, hanging: Sequence[Judged], over: Sequence[tuple[str, str]]) -> Any:
-    """What a sweep merges into the incidents: what hangs, and what is over, with how."""
-    resolved_at = timestamp(scan.finished_at_ms)
-    resolved = [{"incident_id": one, "resolved_how": how, "resolved_at": resolved_at} for one, how in over]
-    return arrow_rows(INCIDENTS.columns, [*INCIDENTS.rows(scan, hanging), *resolved])
-
-
-def _best_known() -> Iterable[tuple[str, str]]:
-    """The assignments with which a merge keeps what is known of an outcome, as `outcome.best_known` does.
-
-    A sweep has taken what it knew of the incident into account already. But it does not know incidents that were
-    resolved, nor what another sweep has written since.
-    """
-    pairs = (
-        f"WHEN t.outcome = '{earlier}' AND s.outcome = '{found}' THEN '{together}'"
-        for (earlier, found), together in TOGETHER.items()
-    )
-    at_another_epoch = "t.outcome_epoch <> s.outcome_epoch"
-    veto = "t.outcome IN ('committed', 'maybe_committed') AND s.outcome <> 'committed'"
-    outcome = (
-        f"CASE WHEN {at_another_epoch} AND {veto} THEN 'maybe_committed' WHEN {at_another_epoch} THEN s.outcome "
-        f"{' '.join(pairs)} ELSE coalesce(s.outcome, t.outcome) END"
-    )
-    yield "outcome", outcome
-    yield "outcome_epoch", "coalesce(s.outcome_epoch, t.outcome_epoch)"
-    either_settled = "coalesce(t.outcome_settled, false) OR coalesce(s.outcome_settled, false)"
-    yield "outcome_settled", f"CASE WHEN {at_another_epoch} THEN s.outcome_settled ELSE {either_settled} END"
-    for name in ("outcome_reason", "outcome_evidence"):
-        yield name, f"CASE WHEN t.outcome IS NULL OR {outcome} = s.outcome THEN s.{name} ELSE t.{name} END"
-    yield "owner_committed", "coalesce(t.owner_committed, false) OR coalesce(s.owner_committed, false)"
-    yield "siblings", f"CASE WHEN {at_another_epoch} OR t.siblings IS NULL THEN s.siblings ELSE t.siblings END"
-
-
-# The columns of an incident that stay as its first sweep wrote them, or that are set in other ways.
-_KEPT = ("incident_id", "sweeps", "first_seen_at", "sweep_date", "resolved_at", "resolved_how")
-# Counts what hangs, and closes what is over. Merging the same rows twice is the same as once.
-_COUNTED = (
-    Matched(
-        "s.resolved_how IS NOT NULL AND t.resolved_at IS NULL",
-        {"resolved_at": "s.resolved_at", "resolved_how": "s.resolved_how"},
-    ),
-    Matched(
-        "s.resolved_how IS NULL AND t.last_sweep_id <> s.last_sweep_id AND t.last_seen_at < s.last_seen_at",
-        {
-            "sweeps": "t.sweeps + 1",
-            "resolved_at": "NULL",
-            "resolved_how": "NULL",
-            **{
-                column.name: f"s.{column.name}"
-                for column in INCIDENTS.columns
-                if column.name not in _KEPT and column not in KNOWN
-            },
-            **dict(_best_known()),
-        },
-    ),
-    NotMatched("s.resolved_how IS NULL", [column.name for column in INCIDENTS.columns]),
-)
 
 
 def _sightings(rows: Iterable[Row]) -> Sightings:

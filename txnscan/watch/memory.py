@@ -7,13 +7,23 @@ the transaction is a candidate (hanging, and late); its closing is news where th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from txnscan.findings import Details, Incident, Incidents, Kind, KnownImpact, News, Scan, Sighting, Sightings
-from txnscan.judge.outcome import best_known
-from txnscan.model import Judged, Key, KnownOutcome, TransactionKey, Verdict
+from txnscan.findings import (
+    Details,
+    Incident,
+    Incidents,
+    Kind,
+    KnownImpact,
+    News,
+    Scan,
+    Sighting,
+    Sightings,
+    with_reads,
+)
+from txnscan.model import Facts, Judged, Key, TransactionKey, Verdict
 
 Item = TypeVar("Item")
 
@@ -31,7 +41,7 @@ class OpenIncident:
     """
 
     first_seen_ms: int
-    known: KnownOutcome | None = None
+    owner_committed: bool = False
     details: Details | None = None
     notified: bool = False
     closing_is_news: bool = False
@@ -45,6 +55,7 @@ class Memory:
     cluster_id: str | None = None
     sightings: Sightings = field(default_factory=dict)
     incidents: Mapping[TransactionKey, OpenIncident] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
 
 
 class Remembered(NamedTuple):
@@ -65,13 +76,18 @@ class MemoryHistory:
         if cluster_id != self._memory.cluster_id:
             return dict
         found = {
-            which: Incident(one.first_seen_ms, one.known, one.impact) for which, one in self._memory.incidents.items()
+            which: Incident(one.first_seen_ms, one.owner_committed, one.impact)
+            for which, one in self._memory.incidents.items()
         }
         return lambda: found
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         """See History."""
         return lambda: self._memory.sightings if cluster_id == self._memory.cluster_id else {}
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """See History."""
+        return lambda: self._memory.facts if cluster_id == self._memory.cluster_id else {}
 
 
 def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = None) -> Remembered:
@@ -81,7 +97,7 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
     if memory.cluster_id != scan.cluster_id:
         memory = Memory(scan.cluster_id)
     left = {
-        which: OpenIncident(one.first_seen_ms, one.known, closing_is_news=True, impact=one.impact)
+        which: OpenIncident(one.first_seen_ms, one.owner_committed, closing_is_news=True, impact=one.impact)
         for which, one in (stored or {}).items()
     }
     before = {**left, **memory.incidents}
@@ -103,19 +119,20 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
             how = "ended" if scan.proven[_key(which)] == which.topic_id else "topic_recreated"
             news.append(replace(_news(Kind.CLOSED, name, scan, which, one), how=how))
     kept = _oldest(incidents, INCIDENTS_MAX, lambda one: one.first_seen_ms)
-    return Remembered(Memory(scan.cluster_id, _sightings(memory.sightings, scan), kept), tuple(news))
+    facts = with_reads(memory.facts, scan, {which.producer_id for which in kept})
+    return Remembered(Memory(scan.cluster_id, _sightings(memory.sightings, scan), kept, facts), tuple(news))
 
 
 def together(remembered: Incidents, stored: Incidents) -> Incidents:
-    """What two histories know of a cluster's incidents: of each the earlier sighting and the best known outcome."""
+    """What two histories know of a cluster's incidents: of each the earlier sighting, and all that either has seen."""
     found = dict(remembered)
     for which, one in stored.items():
         other = found.get(which)
         if other is None:
             found[which] = one
             continue
-        known = other.known if one.known is None else best_known(other.known, one.known)
-        found[which] = Incident(min(one.first_seen_ms, other.first_seen_ms), known, one.impact or other.impact)
+        committed = one.owner_committed or other.owner_committed
+        found[which] = Incident(min(one.first_seen_ms, other.first_seen_ms), committed, one.impact or other.impact)
     return found
 
 
@@ -126,8 +143,8 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
     notified = judged.candidate or (earlier is not None and earlier.notified)
     return OpenIncident(
         first_seen_ms=o.first_seen_ms if earlier is None else min(o.first_seen_ms, earlier.first_seen_ms),
-        # A sweep takes what was known before into account.
-        known=judged.known if judged.known is not None or earlier is None else earlier.known,
+        owner_committed=(judged.known is not None and judged.known.owner_committed)
+        or (earlier is not None and earlier.owner_committed),
         details=Details(
             producer_epoch=o.producer_epoch,
             reason=judged.judgement.reason.value,

@@ -6,14 +6,15 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from txnscan.config import ScanConfig, printable
 from txnscan.errors import TxnscanError
-from txnscan.findings import History, Incidents, News, Scan, Sightings
+from txnscan.findings import History, Incidents, News, Scan, Sightings, together_facts
+from txnscan.model import Facts
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept
 from txnscan.watch.memory import Memory, MemoryHistory, remember, together
@@ -90,6 +91,14 @@ class _Given:
             return own
         begun = self._caught(partial(self._store.history.last_seen, cluster_id))
         return lambda: (self._caught(begun) if begun is not None else None) or {}
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """See History. What this process has seen, and what the store has."""
+        own = self._own.facts(cluster_id, producer_ids)
+        if self._store is None:
+            return own
+        begun = self._caught(partial(self._store.history.facts, cluster_id, producer_ids))
+        return lambda: together_facts(own(), (self._caught(begun) if begun is not None else None) or {})
 
     def _caught(self, call: Callable[[], Answer]) -> Answer | None:
         try:

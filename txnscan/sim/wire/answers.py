@@ -31,6 +31,7 @@ class Api(IntEnum):
     FindCoordinator = 10
     ListGroups = 16
     ApiVersions = 18
+    OffsetForLeaderEpoch = 23
     WriteTxnMarkers = 27
     DescribeAcls = 29
     DescribeConfigs = 32
@@ -61,6 +62,7 @@ OFFERED: Mapping[Api, Offered] = MappingProxyType(
         Api.FindCoordinator: Offered(4, 6, by_broker=False),
         Api.ListGroups: Offered(3, 5),
         Api.ApiVersions: Offered(0, 4, by_broker=False),
+        Api.OffsetForLeaderEpoch: Offered(4, 4),
         Api.WriteTxnMarkers: Offered(1, 2, kept=False),
         Api.DescribeAcls: Offered(2, 3, by_broker=False),
         Api.DescribeConfigs: Offered(4, 4),
@@ -88,6 +90,9 @@ class Answers:
             Api.FindCoordinator: lambda _, __, request: coordinators.find_coordinator(world, request),
             Api.ListGroups: lambda broker, version, request: groups.list_groups(world, broker, version, request),
             Api.ApiVersions: lambda _, version, __: api_versions(version),
+            Api.OffsetForLeaderEpoch: lambda broker, _, request: partitions.offset_for_leader_epoch(
+                world, broker, request
+            ),
             Api.WriteTxnMarkers: self._write_txn_markers,
             Api.DescribeAcls: lambda _, __, ___: metadata.describe_acls(),
             Api.DescribeConfigs: lambda broker, _, request: metadata.describe_configs(self._topics, broker, request),

@@ -1,4 +1,5 @@
-"""DescribeProducers (61), ListOffsets (2), Fetch (1), WriteTxnMarkers (27): what a partition answers.
+"""DescribeProducers (61), ListOffsets (2), OffsetForLeaderEpoch (23), Fetch (1), WriteTxnMarkers (27): what a partition
+answers.
 
 DescribeProducers is what a sweep consists of. A partition's answer is its number and a block of bytes: one of a few
 for partitions without an open transaction, its own for each of the others.
@@ -20,6 +21,7 @@ _NO_THROTTLE = bytes(4)
 # Producer id, producer epoch, last sequence, last timestamp, coordinator epoch, start offset, no tags: 37 bytes.
 _PRODUCER = struct.Struct(">qiiqiqb")
 _OFFSET = struct.Struct(">ihqqib")
+_EPOCH_END = struct.Struct(">hiiqb")
 _FETCHED = struct.Struct(">ihqqq")
 # Aborted transactions: null where they were not asked for.
 _NONE_ABORTED, _NOT_ASKED = bytes(4), (-1).to_bytes(4, signed=True)
@@ -28,6 +30,7 @@ _NO_TRANSACTION = -1
 # What a partition shows for a coordinator that never wrote a marker on it.
 _NO_COORDINATOR = -1
 _EARLIEST = -2
+_UNDEFINED_EPOCH = -1
 # What a broker answers with at most, of all partitions together (`fetch.max.bytes`).
 _FETCH_BYTES_MAX = 55 * 1024 * 1024
 _HOSTED_NOWHERE = "This server does not host this topic-partition."
@@ -138,6 +141,24 @@ def list_offsets(world: World, broker_id: int, request: Reader) -> bytes:
         else:
             offset = world.high_watermark(held)
         return _OFFSET.pack(index, 0, -1, offset, held.leader_epoch, 0)
+
+    return _NO_THROTTLE + _topics(request, partition)
+
+
+def offset_for_leader_epoch(world: World, broker_id: int, request: Reader) -> bytes:
+    """Version 4. The whole log is of the partition's leader epoch (`LeaderEpochFileCache.endOffsetFor`)."""
+    request.number("i")
+
+    def partition(topic: str) -> bytes:
+        index, leader_epoch, asked = request.number("i"), request.number("i"), request.number("i")
+        request.tags()
+        held = world.held(topic, index)
+        error = _leadership_error(world, broker_id, held, leader_epoch)
+        if held is None or error or asked == _UNDEFINED_EPOCH or asked > held.leader_epoch:
+            return _EPOCH_END.pack(error, index, _UNDEFINED_EPOCH, -1, 0)
+        # An epoch below the first seems to end where the first one begins.
+        end = world.high_watermark(held) if asked == held.leader_epoch else 0
+        return _EPOCH_END.pack(0, index, asked, end, 0)
 
     return _NO_THROTTLE + _topics(request, partition)
 

@@ -1,0 +1,189 @@
+"""Markers that were lost, one after another, or of one transaction on two partitions: no apply harms what they left.
+
+The histories are such as brokers of Kafka 4.3 make by themselves: a partition without a leader misses its marker
+(KAFKA-20734). All are made at once, so that the broker is stopped twice, whatever their number. The first two sweeps
+have earlier clocks, as if what hangs had been watched for long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+from kafka.protocol.admin import DeleteRecordsRequest
+
+from tests.brokers.test_lost_records import RECORDS, by_topic, markers
+from tests.prove.compaction import PROPERTIES, compact_transaction_log, id_served_by
+from tests.prove.moves import reassign
+from txnscan import ScanConfig, sweep
+from txnscan.demo import plant
+from txnscan.demo.admin import create_topic
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.producer import PRODUCE_V1, Producer
+from txnscan.demo.reader import read_values
+from txnscan.demo.requests import Wire
+from txnscan.demo.wait import wait_until
+from txnscan.kafka.errors import ErrorCode
+from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
+from txnscan.resolve.run import apply_to, plan_sweep
+
+KEEPER, AWAY = 1, 3
+# The partitions of `__transaction_state`: one stays as it is, the other is compacted between the sweeps.
+KEPT_LOG, COMPACTED_LOG = 0, 1
+SAME_EPOCH, NEXT_EPOCH, TWO, MOVED, NEVER_ADDED = "same-epoch", "next-epoch", "two", "moved", "never-added"
+LOGS = {SAME_EPOCH: KEPT_LOG, NEXT_EPOCH: KEPT_LOG, TWO: COMPACTED_LOG, MOVED: COMPACTED_LOG, NEVER_ADDED: KEPT_LOG}
+V1 = (SAME_EPOCH, NEVER_ADDED)
+# Partitions that miss markers, by the history. The second of two is not read by the first sweep.
+LATER_SEEN = "two-solo-2"
+SOLOS = {**{name: (f"{name}-solo",) for name in LOGS}, TWO: ("two-solo", LATER_SEEN)}
+EARLIER_MINUTES = (40, 35)
+MORE = [b"more"] * 3
+
+
+@dataclass(frozen=True)
+class World:
+    """Brokers after all the histories, three sweeps, a plan, and an apply of it with every option.
+
+    told: outcomes by topic, of the first sweep and of the last.
+    """
+
+    wire: Wire
+    first: Mapping[str, str | None]
+    last: Mapping[str, str | None]
+    producers: Mapping[str, Producer]
+
+    def fate(self, topic: str, offset: int = 0) -> tuple[list[str], int]:
+        """The markers of a topic, and how many records a read_committed consumer gets from the offset on."""
+        return markers(self.wire, topic), len(read_values(self.wire, topic, 0, committed=True, offset=offset))
+
+
+def swept(config: ScanConfig, minutes_ago: int) -> dict[str, str | None]:
+    """The outcomes that a sweep tells whose clock is so late."""
+    with pytest.MonkeyPatch.context() as patch:
+        late = SimpleNamespace(time_ns=lambda: time.time_ns() - minutes_ago * 60_000_000_000)
+        patch.setattr("txnscan.clock.time", late)
+        return {topic: row["outcome"] for topic, row in by_topic(sweep(None, config)).items()}
+
+
+def without_broker(cluster: KafkaCluster, ends: Callable[[], object]) -> None:
+    """What ends while the partitions of the last broker have no leader."""
+    cluster.stop_broker(AWAY)
+    for topics in SOLOS.values():
+        for topic in topics:
+            cluster.wait_for_leader(topic, 0, -1)
+    ends()
+    cluster.start_broker(AWAY)
+    for topics in SOLOS.values():
+        for topic in topics:
+            cluster.wait_for_leader(topic, 0, AWAY)
+
+
+def ended(wire: Wire, producers: Iterable[Producer], commit: bool) -> None:
+    """Ends the transactions, and waits until their coordinator counts them as complete."""
+    state = "CompleteCommit" if commit else "CompleteAbort"
+    ending = list(producers)
+    for producer in ending:
+        producer.end(commit=commit)
+    names = [str(producer.transactional_id) for producer in ending]
+    wait_until(lambda: {plant.describe_owner(wire, name).state for name in names} == {state}, f"all were {state}")
+
+
+def delete_records(wire: Wire, topic: str, before_offset: int) -> None:
+    """Deletes what stands before this offset."""
+    asked = DeleteRecordsRequest.DeleteRecordsTopic
+    partition = asked.DeleteRecordsPartition(partition_index=0, offset=before_offset)
+    request = DeleteRecordsRequest(topics=[asked(name=topic, partitions=[partition])], timeout_ms=30_000)
+    (answer,) = wire.send(wire.partition(topic, 0).leader, request).topics[0].partitions
+    assert answer.error_code == ErrorCode.NONE
+
+
+def moved_without_its_first_records(cluster: KafkaCluster, wire: Wire, producer_id: int) -> None:
+    """The first records are deleted, and a new replica builds what it knows of producers from those that are left."""
+    topic = SOLOS[MOVED][0]
+    delete_records(wire, topic, len(RECORDS))
+    reassign(wire, {(topic, 0): (KEEPER,)})
+    cluster.wait_for_leader(topic, 0, KEEPER)
+
+    def starts_later() -> bool:
+        found = plant.open_transaction(wire, topic, 0, producer_id)
+        return found is not None and found.start_offset == len(RECORDS)
+
+    wait_until(starts_later, f"{topic} was open from offset {len(RECORDS)}")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("lost-markers")
+    properties = {**PROPERTIES, "transaction.state.log.num.partitions": "2"}
+    with KafkaCluster(directory / "kafka", properties=properties) as cluster, cluster.wire() as wire:
+        create_topic(wire, TRANSACTION_STATE_TOPIC, [[KEEPER], [KEEPER]], {"cleanup.policy": "compact"})
+        producers = {}
+        for name, k in LOGS.items():
+            producers[name] = Producer(wire, id_served_by(f"{name}-service", k, 2), v2=name not in V1)
+            producers[name].init_producer_id()
+            create_topic(wire, f"{name}-fine", [[KEEPER]])
+            for topic in SOLOS[name]:
+                create_topic(wire, topic, [[AWAY]])
+            for topic in (f"{name}-fine", *SOLOS[name]):
+                producers[name].write(topic, 0, RECORDS)
+        producers[MOVED].write(SOLOS[MOVED][0], 0, RECORDS)
+        moved = producers[MOVED].known.producer_id
+        without_broker(cluster, lambda: ended(wire, producers.values(), commit=True))
+
+        seen = tuple(topic for topics in SOLOS.values() for topic in topics if topic != LATER_SEEN)
+        config = ScanConfig(cluster.bootstrap_servers, tables=str(directory / "tables"), engine="threads")
+        early = ScanConfig(cluster.bootstrap_servers, tables=config.tables, engine="threads", topic_names=seen)
+        first = swept(early, EARLIER_MINUTES[0])
+
+        again = (SAME_EPOCH, NEXT_EPOCH)
+        for name in again:
+            producers[name].write(SOLOS[name][0], 0, MORE)
+        producers[NEVER_ADDED].produce(SOLOS[NEVER_ADDED][0], 0, MORE, version=PRODUCE_V1)
+        without_broker(cluster, lambda: ended(wire, [producers[name] for name in again], commit=False))
+        for name in LOGS:
+            producers[name].init_producer_id()
+        compacted = [str(producers[name].transactional_id) for name, k in LOGS.items() if k == COMPACTED_LOG]
+        compact_transaction_log(wire, COMPACTED_LOG, compacted)
+        moved_without_its_first_records(cluster, wire, moved)
+
+        swept(config, EARLIER_MINUTES[1])
+        last = swept(config, 0)
+        plan = plan_sweep(None, str(config.tables))
+        apply_to(None, config, plan, execute=True, options=(COMPLETE_COMMITS, ACCEPT_UNKNOWN))
+        yield World(wire, first, last, producers)
+
+
+def test_two_transactions_of_an_epoch_that_both_missed_their_markers_get_none(world: World) -> None:
+    """The first committed, the second aborted, both of transactions v1: no marker is right for both."""
+    topic = SOLOS[SAME_EPOCH][0]
+    assert (world.first[topic], world.last[topic]) == ("maybe_committed", "maybe_committed")
+    assert world.fate(topic) == ([], 0)
+
+
+def test_two_transactions_of_two_epochs_that_both_missed_their_markers_get_none(world: World) -> None:
+    topic = SOLOS[NEXT_EPOCH][0]
+    assert (world.first[topic], world.last[topic]) == ("committed", "mixed")
+    assert world.fate(topic) == ([], 0)
+
+
+def test_a_commit_counts_for_every_partition_that_it_names_whenever_that_was_seen(world: World) -> None:
+    """The log was compacted before a sweep saw the second partition."""
+    assert [world.last[topic] for topic in SOLOS[TWO]] == ["committed", "committed"]
+    for topic in SOLOS[TWO]:
+        assert world.fate(topic) == (["COMMIT"], len(RECORDS))
+
+
+def test_a_commit_whose_first_records_were_deleted_is_not_aborted_on_the_next_replica(world: World) -> None:
+    topic = SOLOS[MOVED][0]
+    assert (world.first[topic], world.last[topic]) == ("committed", "committed")
+    assert world.fate(topic, offset=len(RECORDS)) == (["COMMIT"], len(RECORDS))
+
+
+def test_records_that_were_never_added_do_not_become_visible_with_a_commit(world: World) -> None:
+    topic = SOLOS[NEVER_ADDED][0]
+    assert world.last[topic] == "maybe_committed"
+    assert world.fate(topic) == ([], 0)

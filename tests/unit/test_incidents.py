@@ -1,0 +1,205 @@
+"""What incidents become of what sweeps saw, in whatever order they are folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import NOW_MS
+from tests.cases import Cases
+from txnscan.store.incidents import TOPIC_RECREATED, Row, folded
+
+START = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+
+
+def hanging(sweep: str, epoch: int, mark: int | None, at_s: int = 0, *, committed: bool | None = False) -> Row:
+    """The row of a sweep that saw it hanging."""
+    at = START + timedelta(seconds=at_s)
+    return {
+        "incident_id": "i",
+        "sweep_date": at.date(),
+        "first_seen_at": at - timedelta(seconds=60),
+        "last_seen_at": at,
+        "last_sweep_id": sweep,
+        "sweeps": 1,
+        "resolved_at": None,
+        "resolved_how": None,
+        "owner_committed": committed,
+        "leader_epoch": epoch,
+        "high_watermark": mark,
+    }
+
+
+def end(epoch: int, mark: int | None, at_s: int = 0, how: str = "ended") -> Row:
+    """The row of a sweep that proved that it is over."""
+    return {
+        "incident_id": "i",
+        "resolved_at": START + timedelta(seconds=at_s),
+        "resolved_how": how,
+        "leader_epoch": epoch,
+        "high_watermark": mark,
+    }
+
+
+def incident(rows: Iterable[Row]) -> Row | None:
+    """What these sweeps make, folded one after the other."""
+    return reduce(folded, rows, None)
+
+
+# Name, the sweeps in the order of folding, and of the incident how it was resolved and how many sweeps it counts.
+TABLE: tuple[tuple[str, list[Row], tuple[str | None, int] | None], ...] = (
+    ("nothing was seen", [], None),
+    ("it hangs", [hanging("a", 5, 105)], (None, 1)),
+    ("an end without an incident", [end(5, 106)], None),
+    ("it hangs on", [hanging("a", 5, 105), hanging("b", 5, 105), hanging("c", 5, 110)], (None, 3)),
+    ("a sweep that is folded again", [hanging("a", 5, 105), hanging("a", 5, 105)], (None, 1)),
+    ("it ended", [hanging("a", 5, 105), end(5, 106)], ("ended", 1)),
+    ("its end is folded again", [hanging("a", 5, 105), end(5, 106), end(5, 106)], ("ended", 1)),
+    ("its sighting is folded again after its end", [hanging("a", 5, 105), end(5, 106), hanging("a", 5, 105)],
+     ("ended", 1)),
+    ("apply ended it", [hanging("a", 5, 105), end(5, 106, how="abort_marker")], ("abort_marker", 1)),
+    ("a sweep that was slow to write saw it before its end", [hanging("a", 5, 105), end(5, 110), hanging("b", 5, 107)],
+     ("ended", 1)),
+    ("one that was slow to write is folded twice", [hanging("a", 5, 109), hanging("b", 5, 107), hanging("b", 5, 107)],
+     (None, 1)),
+    ("an end that was slow to be written, from before it was seen", [hanging("a", 5, 105), end(5, 100)], (None, 1)),
+    ("an end at an earlier leader epoch, which has lost its tail", [hanging("a", 6, 90), end(5, 106)], (None, 1)),
+    ("it hangs again at a later leader epoch", [hanging("a", 5, 105), end(5, 106), hanging("b", 6, 105)], (None, 2)),
+    ("an end where the partition was as it was seen", [hanging("a", 5, 105, 9), end(5, 105, 0)], ("ended", 1)),
+    ("a sighting where the partition was as at its end",
+     [hanging("a", 5, 105, 0), end(5, 105, 0), hanging("b", 5, 105, 9)], ("ended", 1)),
+    ("clocks jump back at its end", [hanging("a", 5, 105, 500), end(5, 106, 0)], ("ended", 1)),
+    ("clocks jump back and it hangs on", [hanging("a", 5, 105, 500), end(5, 106, 500), hanging("b", 5, 107, 0)],
+     (None, 2)),
+    ("its high watermark was not known", [hanging("a", 5, None), hanging("b", 5, 100), hanging("c", 5, None)],
+     (None, 2)),
+    ("nor that of its end", [hanging("a", 5, None), end(5, None)], ("ended", 1)),
+    ("a topic that was made anew begins at leader epoch 0", [hanging("a", 5, 105), end(0, 0, how=TOPIC_RECREATED)],
+     (TOPIC_RECREATED, 1)),
+    ("and the old topic does not come back",
+     [hanging("a", 5, 105), end(0, 0, how=TOPIC_RECREATED), hanging("b", 6, 120)], (TOPIC_RECREATED, 1)),
+)  # fmt: skip
+
+
+def test_an_incident_is_opened_counted_closed_and_opened_again() -> None:
+    with Cases() as cases:
+        for name, rows, expected in TABLE:
+            with cases.case(name):
+                found = incident(rows)
+                assert (None if found is None else (found["resolved_how"], found["sweeps"])) == expected
+
+
+def test_what_the_incident_shows_is_of_the_sweep_that_saw_the_partition_last() -> None:
+    early, late = hanging("a", 5, 105, 500), hanging("b", 5, 107, 0)
+    for rows in ([early, late], [late, early]):
+        found = incident(rows)
+        assert found is not None
+        assert (found["last_sweep_id"], found["high_watermark"]) == ("b", 107)
+        assert (found["first_seen_at"], found["last_seen_at"]) == (late["first_seen_at"], early["last_seen_at"])
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"), [((None, None), False), ((True, None), True), ((False, True), True), ((True, False), True)]
+)
+def test_that_its_owner_committed_is_never_forgotten(seen: tuple[bool | None, bool | None], expected: bool) -> None:
+    first, second = (hanging(name, 5, 105, committed=one) for name, one in zip("ab", seen, strict=True))
+    for rows in ([first, second], [second, first], [first, end(5, 106), second]):
+        found = incident(rows)
+        assert found is not None and found["owner_committed"] is expected
+
+
+# --- every order of the sweeps of a history ---------------------------------------------------------------------------
+
+
+@st.composite
+def sweeps(draw: st.DrawFn) -> list[Row]:
+    """What sweeps saw of one transaction, in the order of the partition.
+
+    At each leader epoch the transaction hangs until it ends, if it does. An unclean leader may have lost that end: then
+    it hangs again at the next epoch. A topic that is made anew ends it for good. Clocks show anything.
+    """
+    clock = st.integers(-1_000, 1_000)
+    rows: list[Row] = []
+    mark = 101
+    for epoch in range(5, 5 + draw(st.integers(1, 3))):
+        mark = draw(st.integers(101, mark))
+        for over in (False, True):
+            for _ in range(draw(st.integers(0, 3))):
+                mark += draw(st.integers(0, 2))
+                if over:
+                    rows.append(end(epoch, mark, draw(clock), draw(st.sampled_from(["ended", "abort_marker"]))))
+                else:
+                    committed = draw(st.booleans())
+                    rows.append(hanging(f"sweep-{len(rows)}", epoch, mark, draw(clock), committed=committed))
+    if draw(st.booleans()):
+        rows.append(end(draw(st.integers(0, 1)), 0, draw(clock), TOPIC_RECREATED))
+    return rows
+
+
+def is_end(row: Row) -> bool:
+    return row["resolved_how"] is not None
+
+
+def facts(found: Row) -> dict[str, Any]:
+    """What does not depend on the order."""
+    names = ("first_seen_at", "last_seen_at", "sweep_date", "resolved_how", "leader_epoch", "high_watermark")
+    return {**{name: found[name] for name in names}, "owner_committed": bool(found["owner_committed"])}
+
+
+@given(rows=sweeps(), data=st.data())
+def test_every_order_and_a_repetition_of_the_last_one_give_the_same(rows: list[Row], data: st.DataObject) -> None:
+    """An end that is folded before any sighting is lost, so each order begins with a sighting here; see below."""
+
+    def sighting_first(order: list[Row]) -> list[Row]:
+        first = next(row for row in order if not is_end(row))
+        return sorted(order, key=lambda row: row is not first)
+
+    if all(map(is_end, rows)):
+        assert incident(rows) is None
+        return
+    order = sighting_first(data.draw(st.permutations(rows)))
+    found, again, expected = incident(order), incident([*order, order[-1]]), incident(sighting_first(rows))
+    assert found is not None and expected is not None
+    assert facts(found) == facts(expected)
+    assert again == found
+
+
+@given(rows=sweeps(), data=st.data())
+def test_whatever_sweeps_are_missing_nothing_is_claimed_that_the_others_do_not_show(
+    rows: list[Row], data: st.DataObject
+) -> None:
+    """In any order. What comes before the first sighting is lost: such an end is missing, too, and a later sighting
+    opens the incident. Only a later sweep closes it then.
+    """
+    order = [row for row in data.draw(st.permutations(rows)) if data.draw(st.booleans())]
+    found = incident(order)
+    sightings = [row for row in order if not is_end(row)]
+    if not sightings:
+        assert found is None
+        return
+    assert found is not None
+    counted = order[order.index(sightings[0]) :]
+    seen_last = max(counted, key=rows.index)
+    assert (found["resolved_how"] is not None) == is_end(seen_last)
+    if is_end(seen_last):
+        ends = [(row["resolved_how"], row["resolved_at"]) for row in counted if is_end(row)]
+        assert (found["resolved_how"], found["resolved_at"]) in ends
+    assert found["first_seen_at"] == min(row["first_seen_at"] for row in sightings)
+    assert found["last_seen_at"] == max(row["last_seen_at"] for row in sightings)
+    assert found["owner_committed"] == any(row["owner_committed"] for row in sightings)
+    assert 1 <= found["sweeps"] <= len(sightings)
+
+
+def test_an_end_that_was_lost_is_made_up_for_by_the_next_sweep() -> None:
+    """It was folded before any sighting. The incident is open until another sweep proves the end."""
+    lost = [end(5, 106), hanging("a", 5, 105)]
+    found = incident(lost)
+    assert found is not None and found["resolved_how"] is None
+    found = incident([*lost, end(5, 107)])
+    assert found is not None and found["resolved_how"] == "ended"

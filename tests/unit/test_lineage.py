@@ -1,0 +1,263 @@
+"""The specification of joining reads: each case is what reads showed of an id, and what of it is the log of today."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cases import Cases
+from txnscan.judge.lineage import RECORDS_STORED_MAX, adds, bounded, joined, newest_of, not_shown
+from txnscan.model import EpochEnd, LogRead, RawRecord
+
+LOG, OLD_LOG = "log-1", "log-0"
+
+
+def rec(offset: int, epoch: int = 0, whole_from: int = 0, value: bytes = b"") -> RawRecord:
+    return RawRecord(offset, whole_from, "X", value or f"{epoch}/{offset}".encode(), epoch)
+
+
+def read(
+    *records: RawRecord,
+    epoch: int = 0,
+    end: int = 100,
+    topic_id: str = LOG,
+    ends: Sequence[tuple[int, int]] = (),
+    answered: Sequence[tuple[int, int]] = (),
+) -> LogRead:
+    seen, said = (tuple(EpochEnd(*one) for one in each) for each in (ends, answered))
+    return LogRead(topic_id, 1, epoch, end, "X", records, seen, said)
+
+
+@dataclass(frozen=True)
+class Case:
+    """current: offsets, each with where it is whole from. others: offsets and leader epochs."""
+
+    why: str
+    newest: LogRead | None
+    earlier: tuple[LogRead, ...]
+    current: tuple[tuple[int, int], ...]
+    others: tuple[tuple[int, int], ...] = ()
+    lost: bool = False
+
+
+CASES = (
+    Case("one read alone", read(rec(1), rec(5, 0, 3)), (), ((1, 0), (5, 3))),
+    Case("one read that missed nothing", read(rec(1), rec(5)), (), ((1, 0), (5, 0))),
+    Case("the same read again", read(rec(1), rec(5)), (read(rec(1), rec(5)),), ((1, 0), (5, 0))),
+    Case(
+        "what was compacted away stands before a record that both have",
+        read(rec(5, 0, 5), epoch=1),
+        (read(rec(1), rec(3), rec(5)),),
+        ((1, 0), (3, 0), (5, 0)),
+    ),
+    Case(
+        "what stands behind the last record that both have is of another lineage, and the tail is lost",
+        read(rec(1), epoch=1, end=2),
+        (read(rec(1), rec(3)),),
+        ((1, 0),),
+        ((3, 0),),
+        lost=True,
+    ),
+    Case(
+        "another record stands at the same offset now",
+        read(rec(1), rec(3, 1), epoch=1),
+        (read(rec(1), rec(3)),),
+        ((1, 0), (3, 0)),
+        ((3, 0),),
+    ),
+    Case(
+        "nothing is shared, and the id has gone on: the old records are of no known lineage",
+        read(rec(9, 1, 9), epoch=1),
+        (read(rec(1), rec(3)),),
+        ((9, 9),),
+        ((1, 0), (3, 0)),
+    ),
+    Case(
+        "nothing is shared, and a batch of their epoch is left in the log behind them",
+        read(rec(9, 1, 9), epoch=1, ends=((0, 4),)),
+        (read(rec(1), rec(3)),),
+        ((1, 0), (3, 0), (9, 9)),
+    ),
+    Case(
+        "the same, behind the first of them alone",
+        read(rec(9, 1, 9), epoch=1, ends=((0, 3),)),
+        (read(rec(1), rec(3)),),
+        ((1, 0), (9, 9)),
+        ((3, 0),),
+    ),
+    Case(
+        "the leader's answer does not prove that they are of its log",
+        read(rec(9, 1, 9), epoch=1, answered=((0, 4),)),
+        (read(rec(1), rec(3)),),
+        ((9, 9),),
+        ((1, 0), (3, 0)),
+    ),
+    Case(
+        "an id that expired: the leader's answer shows that the tail is not lost",
+        read(epoch=1, answered=((0, 4),)),
+        (read(rec(1), rec(3)),),
+        (),
+        ((1, 0), (3, 0)),
+    ),
+    Case(
+        "an id that expired: the answer does not reach so far",
+        read(epoch=1, answered=((0, 3),)),
+        (read(rec(1), rec(3)),),
+        (),
+        ((1, 0), (3, 0)),
+        lost=True,
+    ),
+    Case(
+        "an id that expired: a batch of the epoch is left",
+        read(epoch=1, ends=((0, 4),)),
+        (read(rec(1), rec(3)),),
+        ((1, 0), (3, 0)),
+    ),
+    Case(
+        "three reads are joined one by one",
+        read(rec(9, 2, 9), epoch=2),
+        (read(rec(1), rec(3)), read(rec(3, 0, 3), rec(9, 2, 3), epoch=2, end=50)),
+        ((1, 0), (3, 0), (9, 3)),
+    ),
+    Case(
+        "contiguity belongs to a read: no read has both, though each is whole by itself",
+        read(rec(3, 0, 2), rec(9, 0, 4)),
+        (read(rec(1), rec(9, 0, 8)),),
+        ((1, 0), (3, 3), (9, 4)),
+    ),
+    Case(
+        "two reads that contradict each other",
+        read(rec(3, 0, 0, b"one")),
+        (read(rec(3, 0, 0, b"two"), rec(5)), read(rec(5))),
+        ((3, 0),),
+        ((3, 0), (5, 0)),
+        lost=True,
+    ),
+    Case(
+        "the same where a later record joins them",
+        read(rec(3, 0, 0, b"one"), rec(5)),
+        (read(rec(3, 0, 0, b"two"), rec(5)),),
+        ((3, 0), (5, 0)),
+        ((3, 0),),
+        lost=True,
+    ),
+    Case(
+        "the topic was made anew",
+        read(rec(1)),
+        (read(rec(1), topic_id=OLD_LOG),),
+        ((1, 0),),
+        ((1, 0),),
+        lost=True,
+    ),
+    Case("nothing shows what the log is now", None, (read(rec(1), rec(3)),), (), ((1, 0), (3, 0))),
+)
+
+
+def test_each_case_is_joined_as_specified_in_whatever_order_reads_come() -> None:
+    with Cases() as cases:
+        for case in CASES:
+            for earlier in permutations(case.earlier):
+                with cases.case(case.why):
+                    found = joined(case.newest, earlier)
+                    assert tuple((one.offset, one.whole_from) for one in found.current) == case.current
+                    assert tuple((one.offset, one.leader_epoch) for one in found.others) == case.others
+                    assert (found.lost is not None) is case.lost
+
+
+def test_the_newest_of_stored_reads_has_the_latest_leader_epoch_and_then_the_latest_end() -> None:
+    reads = [read(epoch=1, end=50), read(epoch=2, end=40), read(epoch=2, end=45), read(epoch=0, end=99)]
+    for order in permutations(reads):
+        assert newest_of(order) == reads[2]
+    assert newest_of([*reads, read(topic_id=OLD_LOG)]) is None
+    assert newest_of([]) is None
+
+
+def test_epochs_are_asked_for_that_the_newest_read_does_not_show() -> None:
+    newest = read(rec(5, 1), epoch=1)
+    earlier = [read(rec(1), rec(3), rec(5, 1)), read(rec(2, 0), topic_id=OLD_LOG), read(rec(7, 1))]
+    assert not_shown(newest, earlier) == {0: 3, 1: 7}
+
+
+def test_a_read_adds_what_no_stored_one_shows() -> None:
+    one = read(rec(1), rec(5, 0, 3))
+    with Cases() as cases:
+        for why, other, expected in (
+            ("the same", one, False),
+            ("a later end", replace(one, end_offset=200), False),
+            ("less", read(rec(1)), False),
+            ("nothing", read(), False),
+            ("another record", read(rec(1), rec(6)), True),
+            ("more that is whole", read(rec(1), rec(5)), True),
+            ("less that is whole", read(rec(1, 0, 1), rec(5, 0, 5)), False),
+            ("a later leader epoch", replace(one, leader_epoch=1), True),
+            ("an end of an epoch", replace(one, epoch_ends=(EpochEnd(0, 9),)), True),
+            ("an answer", replace(one, answered_ends=(EpochEnd(0, 9),)), True),
+            ("another topic", replace(one, topic_id=OLD_LOG), True),
+        ):
+            with cases.case(why):
+                assert adds(other, [one]) is expected
+    assert adds(one, []) is True
+
+
+def test_of_very_many_records_the_first_and_the_last_are_stored_and_not_called_whole() -> None:
+    many = read(*(rec(offset) for offset in range(RECORDS_STORED_MAX + 10)))
+    stored = bounded(many)
+    assert len(stored.records) == RECORDS_STORED_MAX
+    half = RECORDS_STORED_MAX // 2
+    assert [one.offset for one in stored.records[half - 1 : half + 1]] == [half - 1, half + 10]
+    assert stored.records[half].whole_from == stored.records[half].offset
+    assert bounded(read(rec(1))) == read(rec(1))
+
+
+# --- any subset of true facts -----------------------------------------------------------------------------------------
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[list[list[tuple[int, int]]], list[LogRead]]:
+    """Logs that one log was, one after another, each with its (offset, leader epoch) in order, and reads of them."""
+    lineages: list[list[tuple[int, int]]] = []
+    reads: list[LogRead] = []
+    log: list[tuple[int, int]] = []
+    for epoch in range(draw(st.integers(1, 4))):
+        if draw(st.booleans()):
+            # An unclean leader election: the tail is lost.
+            log = log[: draw(st.integers(0, len(log)))]
+        log = [*log, *((len(log) + n, epoch) for n in range(draw(st.integers(0, 4))))]
+        lineages.append(log)
+        for _ in range(draw(st.integers(0, 2))):
+            left = [at for at in range(len(log)) if draw(st.booleans()) or at == len(log) - 1]
+            wanted = [at for at in left if draw(st.booleans())]
+            records, whole_from, expected = [], 0, 0
+            for at in left:
+                whole_from = at if at != expected else whole_from
+                expected = at + 1
+                if at in wanted:
+                    records.append(rec(at, log[at][1], whole_from))
+            ends = {log[at][1]: at + 1 for at in left}
+            reads.append(read(*records, epoch=epoch, end=len(log), ends=tuple(ends.items())))
+    return lineages, reads
+
+
+@settings(max_examples=300)
+@given(logs(), st.randoms(use_true_random=False))
+def test_of_any_reads_in_any_order_what_is_current_stands_in_the_log_that_the_newest_shows(
+    made: tuple[list[list[tuple[int, int]]], list[LogRead]], random: object
+) -> None:
+    lineages, reads = made
+    shuffled = list(reads)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    kept = [one for one in shuffled if random.random() < 0.7]  # type: ignore[attr-defined]
+    newest = newest_of(kept)
+    if newest is None:
+        return
+    found = joined(newest, kept)
+    log = dict(lineages[newest.leader_epoch])
+    for one in found.current:
+        # A read by the newest leader may be older than the last of its appends.
+        assert log[one.offset] == one.leader_epoch
+    assert [one.offset for one in found.current] == sorted({one.offset for one in found.current})
+    assert found == joined(newest, sorted(kept, key=repr))

@@ -1,0 +1,183 @@
+"""OffsetForLeaderEpoch: an epoch's end is told only where the leader has the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+
+from tests.cases import Cases
+from tests.fakes import epoch_end, partition
+from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFailed, answered
+from txnscan.kafka.offset_for_leader_epoch import EPOCHS_MAX, epoch_ends
+from txnscan.model import Failure
+
+Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+End = Topic.EpochEndOffset
+LOG_END = 100
+AT_9 = partition(epoch=9)
+
+
+@dataclass
+class Leader:
+    """A leader that answers from its epoch cache.
+
+    starts: the first offset of each epoch. edit: spoils the topics of an answer. meanwhile: what happens after each
+    request.
+    """
+
+    starts: dict[int, int]
+    error: int = 0
+    edit: Callable[[list[Any]], Any] = lambda topics: topics
+    meanwhile: Callable[[Leader], None] = lambda leader: None
+    asked: list[tuple[int, OffsetForLeaderEpochRequest]] = field(default_factory=list)
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        self.asked.append((broker_id, request))
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        epoch, end = (-1, -1) if self.error else epoch_end(self.starts, LOG_END, wanted.leader_epoch)
+        shown = End(partition=wanted.partition, error_code=self.error, leader_epoch=epoch, end_offset=end)
+        self.meanwhile(self)
+        return OffsetForLeaderEpochResponse(topics=self.edit([Topic(topic=topic.topic, partitions=[shown])]))
+
+    @property
+    def epochs(self) -> list[int]:
+        return [request.topics[0].partitions[0].leader_epoch for _, request in self.asked]
+
+
+def ends(starts: dict[int, int], epochs: Collection[int]) -> dict[int, int]:
+    return epoch_ends(Leader(starts).send, AT_9, epochs)
+
+
+def test_the_end_of_an_epoch_is_told_where_the_leader_has_the_epoch() -> None:
+    table: list[tuple[str, dict[int, int], Collection[int], dict[int, int]]] = [
+        ("the latest epoch ends where the log ends", {9: 0}, [9], {9: LOG_END}),
+        ("an earlier one ends where the next one begins", {3: 0, 5: 40, 9: 70}, [3, 5, 9], {3: 40, 5: 70, 9: LOG_END}),
+        ("the first epoch of all", {0: 0, 9: 30}, [0], {0: 30}),
+        ("not one between two: the earlier one is answered", {3: 0, 5: 40, 9: 70}, [4, 6, 8], {}),
+        ("not one above the latest: -1 is answered", {3: 0, 5: 40}, [6, 9], {}),
+        ("not one below the first: it is answered itself", {5: 40, 9: 70}, [0, 3, 4], {}),
+        ("nor where the log begins at 0", {5: 0, 9: 70}, [0, 4], {}),
+        ("of several those that there are", {5: 40, 9: 70}, [3, 5, 7, 9], {5: 70, 9: LOG_END}),
+        ("not one that has no record", {9: LOG_END}, [9], {}),
+        ("no leader epoch", {0: 0, 9: 70}, [-1, -2], {}),
+        ("an empty cache", {}, [0, 9], {}),
+    ]
+    with Cases() as cases:
+        for name, starts, epochs, expected in table:
+            with cases.case(name):
+                assert ends(starts, epochs) == expected
+
+
+def test_each_epoch_is_a_request_to_the_leader_as_a_consumer_at_the_partitions_leader_epoch() -> None:
+    leader = Leader({3: 0, 9: 70})
+    epoch_ends(leader.send, partition("t", 4, leader=2, epoch=9), [9, 3, 3])
+    assert leader.epochs == [3, 9, -2]
+    for broker_id, request in leader.asked:
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        assert (broker_id, topic.topic, wanted.partition, wanted.current_leader_epoch) == (2, "t", 4, 9)
+        assert (request.replica_id, request._min_version) == (-1, 3)
+
+
+def test_no_epoch_that_could_be_in_the_log_is_no_request() -> None:
+    with Cases() as cases:
+        for name, epochs in (("none", []), ("not known", [-1]), ("above the leader's own", [10, 11])):
+            with cases.case(name):
+                leader = Leader({9: 0})
+                assert epoch_ends(leader.send, AT_9, epochs) == {} and leader.asked == []
+
+
+def test_of_many_epochs_the_highest_are_asked_for_and_the_others_are_left_out() -> None:
+    epochs = range(30)
+    leader = Leader({epoch: epoch for epoch in epochs})
+    found = epoch_ends(leader.send, partition(epoch=29), [*epochs, *range(30, 60)])
+    assert found == {**{epoch: epoch + 1 for epoch in epochs[-EPOCHS_MAX:]}, 29: LOG_END}
+    assert len(leader.asked) == EPOCHS_MAX + 1
+
+
+def test_an_epoch_that_retention_removes_between_two_requests_is_not_told() -> None:
+    def delete(leader: Leader) -> None:
+        leader.starts = {9: 80}
+
+    leader = Leader({7: 10, 9: 70}, meanwhile=delete)
+    assert epoch_ends(leader.send, AT_9, [3, 4, 9]) == {9: LOG_END}
+
+
+def other_epoch(epoch: int, end: int) -> Callable[[list[Any]], Any]:
+    """An edit of the answer about what is below every epoch."""
+
+    def edit(topics: list[Any]) -> Any:
+        shown = topics[0].partitions[0]
+        if shown.leader_epoch == -2:
+            shown.leader_epoch, shown.end_offset = epoch, end
+        return topics
+
+    return edit
+
+
+def test_a_broker_that_does_not_say_where_its_first_epoch_begins_confirms_nothing() -> None:
+    with Cases() as cases:
+        for name, edit in (("-1", other_epoch(-1, -1)), ("0", other_epoch(0, 0)), ("no offset", other_epoch(-2, -1))):
+            with cases.case(name):
+                assert epoch_ends(Leader({9: 0}, edit=edit).send, AT_9, [9]) == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        9999,
+    ],
+)
+def test_an_error_is_a_failed_request(code: int) -> None:
+    with pytest.raises(RequestFailed) as failed:
+        epoch_ends(Leader({9: 0}, error=code).send, AT_9, [9])
+    assert failed.value.failure == answered(code)
+
+
+def test_an_answer_without_the_partition_or_with_two_of_it_is_a_failed_request() -> None:
+    def renamed(topics: list[Any]) -> Any:
+        topics[0].topic = "u"
+        return topics
+
+    def renumbered(topics: list[Any]) -> Any:
+        topics[0].partitions[0].partition = 1
+        return topics
+
+    def null_partitions(topics: list[Any]) -> Any:
+        topics[0].partitions = None
+        return topics
+
+    null = Failure("an answer holds null in place of a list")
+    table: list[tuple[str, Callable[[list[Any]], Any], Failure]] = [
+        ("no topic", lambda topics: [], LEFT_OUT),
+        ("another topic", renamed, LEFT_OUT),
+        ("another partition", renumbered, LEFT_OUT),
+        ("twice", lambda topics: [*topics, *topics], ANSWERED_TWICE),
+        ("null topics", lambda topics: None, null),
+        ("null partitions", null_partitions, null),
+    ]
+    with Cases() as cases:
+        for name, edit, failure in table:
+            with cases.case(name):
+                with pytest.raises(RequestFailed) as failed:
+                    epoch_ends(Leader({9: 0}, edit=edit).send, AT_9, [9])
+                assert failed.value.failure == failure
+
+
+def test_an_answer_about_what_nobody_asked_for_is_passed_over() -> None:
+    def more(topics: list[Any]) -> Any:
+        other = End(partition=7, error_code=3, leader_epoch=-1, end_offset=-1)
+        return [Topic(topic="t", partitions=[other]), *topics, Topic(topic="u", partitions=[other])]
+
+    assert epoch_ends(Leader({9: 0}, edit=more).send, AT_9, [9]) == {9: LOG_END}

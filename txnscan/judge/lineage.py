@@ -1,0 +1,185 @@
+"""Joining what several reads showed of one transactional id's log. Pure.
+
+A log may lose its tail (an unclean leader election), and `__transaction_state` may be made anew. So a record that an
+earlier read showed need not be in today's log. Its leader epoch tells: two logs that have a record at the same offset
+with the same leader epoch are the same up to there, but for what was compacted away (KIP-101).
+
+The newest read shows the current lineage. A record of another read is of it where
+- a record at or behind it in that read is known to be of it, too, or
+- a batch of the record's leader epoch is left in the log at or behind it.
+All other records only veto (`outcome.py`).
+
+Contiguity belongs to a read, never to a record: between two records no offset is missing where one read holds both and
+missed nothing between them.
+
+The last record of an id is never compacted away, but for an id that expired. So where an earlier read has a record
+behind the last one of the current lineage, and its leader does not answer that the record's epoch reached so far
+(OffsetForLeaderEpoch), the log has lost its tail. That answer proves no more: a replica that copied a compacted log
+builds its epochs from what is left, and an epoch may then seem to end too late (`LeaderEpochFileCache`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from txnscan.model import TRANSACTION_STATE_TOPIC, EpochEnd, LogRead, RawRecord
+
+# Records of one id that are stored of one read. A log that is compacted has a few of each id.
+RECORDS_STORED_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """An id's records by all reads. current: those of the current lineage, in order, with what is whole between them.
+    others: those that are not known to be of it. lost: how the log has lost what was read earlier, or None. stored_by:
+    by offset, the sweep that stored a record of the current lineage which the newest read does not show.
+    """
+
+    current: tuple[RawRecord, ...]
+    others: tuple[RawRecord, ...]
+    lost: str | None = None
+    stored_by: Mapping[int, str] = field(default_factory=dict)
+
+
+def newest_of(reads: Sequence[LogRead]) -> LogRead | None:
+    """The read that shows the current lineage, of stored ones: leader epochs only rise, and the end of a log only rises
+    within one. None where they are of several topics, whose order nothing shows.
+    """
+    if len({(read.topic_id, read.partition) for read in reads}) != 1:
+        return None
+    return max(reads, key=lambda read: (read.leader_epoch, read.end_offset))
+
+
+def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
+    """By leader epoch, the last offset of a record that other reads of the same log show, and the newest does not."""
+    shown = {(record.offset, record.leader_epoch) for record in newest.records}
+    found: dict[int, int] = {}
+    for read in reads:
+        for record in read.records if _is_of_same_log(newest, read) else ():
+            if (record.offset, record.leader_epoch) not in shown:
+                found[record.leader_epoch] = max(record.offset, found.get(record.leader_epoch, -1))
+    return found
+
+
+def adds(read: LogRead, stored: Iterable[LogRead]) -> bool:
+    """Whether a read shows anything that no stored one does."""
+    return bool(read.records) and not any(_shows_all(one, read) for one in stored)
+
+
+def _shows_all(one: LogRead, read: LogRead) -> bool:
+    shown = {record.offset: record for record in one.records}
+    return (
+        _is_of_same_log(one, read)
+        and one.leader_epoch == read.leader_epoch
+        and _epochs(one.epoch_ends) >= _epochs(read.epoch_ends)
+        and _epochs(one.answered_ends) >= _epochs(read.answered_ends)
+        and all(_shows(shown.get(record.offset), record) for record in read.records)
+    )
+
+
+def _epochs(ends: Iterable[EpochEnd]) -> frozenset[int]:
+    return frozenset(end.leader_epoch for end in ends)
+
+
+def _shows(one: RawRecord | None, record: RawRecord) -> bool:
+    return one is not None and record.is_same(one) and one.whole_from <= record.whole_from
+
+
+def bounded(read: LogRead) -> LogRead:
+    """The read with no more records than are stored of one. What is left out makes no chain whole."""
+    if len(read.records) <= RECORDS_STORED_MAX:
+        return read
+    half = RECORDS_STORED_MAX // 2
+    behind, *last = read.records[-half:]
+    return replace(read, records=(*read.records[:half], replace(behind, whole_from=behind.offset), *last))
+
+
+def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
+    """All that the reads show of the id. newest: the read that shows the current lineage; None where none does."""
+    every = list(dict.fromkeys(reads if newest is None else (newest, *reads)))
+    if newest is None:
+        return Joined((), _distinct(record for read in every for record in read.records))
+    same = [read for read in every if _is_of_same_log(newest, read)]
+    current, bounds, conflict = _confirmed(newest, same)
+    chain = _with_contiguity(current, same, bounds)
+    kept = {record.offset: record for record in chain}
+    others = _distinct(
+        r for read in every for r in read.records if not (r.is_same(kept.get(r.offset)) and read in same)
+    )
+    shown = {record.offset for record in newest.records}
+    stored_by: dict[int, str] = {}
+    for read in same:
+        for record in read.records:
+            if record.offset not in shown and record.is_same(kept.get(record.offset)):
+                stored_by[record.offset] = min(str(read), stored_by.get(record.offset, str(read)))
+    return Joined(chain, others, conflict or _lost(newest, every, chain), stored_by)
+
+
+def _is_of_same_log(one: LogRead, other: LogRead) -> bool:
+    return (one.topic_id, one.partition) == (other.topic_id, other.partition)
+
+
+def _confirmed(newest: LogRead, same: Sequence[LogRead]) -> tuple[dict[int, RawRecord], list[int], str | None]:
+    """The records of the current lineage by offset, for each read the offset up to which it is of it, and how two reads
+    contradict each other, or None.
+    """
+    ends = {end.leader_epoch: end.end_offset for end in newest.epoch_ends}
+    current = {record.offset: record for record in newest.records}
+    bounds = [newest.end_offset if read is newest else -1 for read in same]
+    conflict, grows = None, True
+    while grows:
+        grows = False
+        for number, read in enumerate(same):
+            known = (
+                r.offset
+                for r in read.records
+                if r.is_same(current.get(r.offset)) or ends.get(r.leader_epoch, -1) > r.offset
+            )
+            bound = max(known, default=-1)
+            if bound <= bounds[number]:
+                continue
+            bounds[number], grows = bound, True
+            for record in read.records:
+                if record.offset <= bound and not record.is_same(current.setdefault(record.offset, record)):
+                    conflict = f"two reads contradict each other at offset {record.offset}"
+    return current, bounds, conflict
+
+
+def _with_contiguity(
+    current: dict[int, RawRecord], same: Sequence[LogRead], bounds: Sequence[int]
+) -> tuple[RawRecord, ...]:
+    """The records in order, each with the offset from which on nothing is missing by a read that has the one before."""
+    whole_from: dict[tuple[int, int], int] = {}
+    for read, bound in zip(same, bounds, strict=True):
+        shown = [record for record in read.records if record.offset <= bound]
+        for a, b in pairwise([None, *shown]):
+            if b is not None:
+                which = (a.offset if a is not None else -1, b.offset)
+                whole_from[which] = min(b.whole_from, whole_from.get(which, b.whole_from))
+    ordered = [current[offset] for offset in sorted(current)]
+    return tuple(
+        replace(b, whole_from=whole_from.get((a.offset if a is not None else -1, b.offset), b.offset))
+        for a, b in pairwise([None, *ordered])
+        if b is not None
+    )
+
+
+def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord]) -> str | None:
+    last = chain[-1].offset if chain else -1
+    name = f"'{newest.transactional_id}'"
+    ends = {end.leader_epoch: end.end_offset for end in newest.answered_ends}
+    if any(read.records and not _is_of_same_log(newest, read) for read in every):
+        return f"{TRANSACTION_STATE_TOPIC} was made anew since a sweep read {name} there"
+    tails = [read.records[-1] for read in every if read.records]
+    lost = max((r.offset for r in tails if r.offset > last and ends.get(r.leader_epoch, -1) <= r.offset), default=None)
+    if lost is None:
+        return None
+    return f"a sweep read {name} at offset {lost}, and the log holds nothing of it behind offset {last} now"
+
+
+def _distinct(records: Iterable[RawRecord]) -> tuple[RawRecord, ...]:
+    """Each record once, in the order of offsets."""
+    found = {replace(record, whole_from=record.offset) for record in records}
+    return tuple(sorted(found, key=lambda record: (record.offset, record.leader_epoch, record.value or b"")))

@@ -1,0 +1,49 @@
+"""An incident is folded from what sweeps saw of a hanging transaction. Pure, and the same for every store.
+
+Sweeps may be folded in any order, and any of them may be missing. Which of two saw the partition later shows in the
+partition itself: leader epochs only rise, and its high watermark only rises within one. Clocks decide nothing. Where
+both saw the same, an end counts: no transaction hangs again at a leader epoch that has seen its end. A topic that was
+made anew begins its leader epochs anew, and ends all transactions of the topic before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Row = dict[str, Any]
+
+# The end of a transaction whose topic was deleted and created again.
+TOPIC_RECREATED = "topic_recreated"
+
+
+def folded(before: Row | None, seen: Row) -> Row | None:
+    """An incident's row after one more sweep; None where there is no incident.
+
+    before: its row, None where there is none. seen: the row of a sweep that saw the transaction hanging, or of one that
+    proved that it is over: `resolved_how`, `resolved_at`, `leader_epoch` and `high_watermark`. An end without an
+    incident is forgotten. A sweep that was folded last changes nothing when it is folded again.
+    """
+    over = seen.get("resolved_how") is not None
+    if before is None:
+        return None if over else seen
+    later = _at(before) <= _at(seen)
+    if over:
+        return {**before, **seen} if later else before
+    if before["last_sweep_id"] == seen["last_sweep_id"]:
+        return before
+    return {
+        **before,
+        **(seen if later else {}),
+        "sweep_date": min(before["sweep_date"], seen["sweep_date"]),
+        "first_seen_at": min(before["first_seen_at"], seen["first_seen_at"]),
+        "last_seen_at": max(before["last_seen_at"], seen["last_seen_at"]),
+        # `apply` needs several. The row does not have the ids of all, so one that comes late is not counted.
+        "sweeps": before["sweeps"] + later,
+        "owner_committed": bool(before["owner_committed"] or seen["owner_committed"]),
+    }
+
+
+def _at(row: Row) -> tuple[bool, int, int, str]:
+    """When the partition was like this, by its own order."""
+    how, mark = row["resolved_how"] or "", row["high_watermark"]
+    return (how == TOPIC_RECREATED, row["leader_epoch"], -1 if mark is None else mark, how)
