@@ -132,7 +132,6 @@ def stored(**changes: Any) -> Stored:
         outcome="not_committed",
         outcome_reason="'X' never committed anything at epoch 3",
         log_error=None,
-        owner_committed=False,
         transactional_id="X",
         owner_epoch=9,
         blocked_records=5,

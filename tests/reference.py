@@ -27,15 +27,15 @@ sweeps. It keeps facts, incidents and the journal for ever.
 
 ## Facts and computed rows
 
-- Facts are what brokers answered and what `apply` did: `log_reads`, `markers`, `resolutions`, `scan_errors`, and in
-  `open_transactions` the column `evidence` and the columns from `first_epoch` on.
+- Facts are what brokers answered and what `apply` did: `log_reads`, `markers`, `commits`, `resolutions`, `scan_errors`,
+  and in `open_transactions` the column `evidence` and the columns from `first_epoch` on.
 - Computed are the verdicts, outcomes and impacts in `open_transactions` and `candidates`, and all of `incidents`,
   `first_seen` and the counts in `sweeps`.
-- A row in `log_reads` or `markers` counts at once, even if its sweep was never finished.
+- A row in `log_reads`, `markers` or `commits` counts at once, even if its sweep was never finished.
 - `plan` and `apply` compute each outcome again, from all facts. The stored outcomes are for people.
 - You can compute the verdict of a row again from its `evidence`.
 - `incidents` has one row for each hanging transaction. Leader epoch and high watermark decide which of two sweeps saw
-  the partition later, so sweeps may be stored in any order. `owner_committed` stays true for ever.
+  the partition later, so sweeps may be stored in any order.
 - `sweeps.healthy` counts healthy transactions. They have rows only with `--store-all`.
 
 Anyone who may write to the tables decides what `apply` may send: `apply` takes stored facts, first sightings and counts

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from txnscan.judge.outcome import OutcomeEvidence
 from txnscan.model import (
     NO_FACTS,
     Cause,
@@ -17,8 +16,7 @@ from txnscan.model import (
     Impact,
     Judged,
     Key,
-    LogRead,
-    ProducerFacts,
+    OutcomeEvidence,
     ScanError,
     TransactionKey,
     Verdict,
@@ -55,12 +53,9 @@ class KnownImpact:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What earlier sweeps know of a hanging transaction. owner_committed: see KnownOutcome. impact: None where none of
-    them looked for that.
-    """
+    """What earlier sweeps know of a hanging transaction. impact: None where none of them looked for that."""
 
     first_seen_ms: int
-    owner_committed: bool = False
     impact: KnownImpact | None = None
 
 
@@ -251,22 +246,15 @@ class Scan:
         )
 
 
-def with_reads(before: Facts, scan: Scan, producer_ids: Collection[int]) -> Facts:
-    """The facts about these producer ids, with what a sweep has read."""
-    read: dict[int, tuple[LogRead, ...]] = {}
+def with_news(before: Facts, scan: Scan) -> Facts:
+    """The facts with what a sweep has seen."""
+    found = dict(before)
     for evidence in scan.decided.values():
         one = evidence.observation.producer_id
-        read[one] = tuple(dict.fromkeys((*read.get(one, ()), *evidence.reads)))
-    kept = {one: before.get(one, NO_FACTS) for one in producer_ids if one in before or one in read}
-    return {one: replace(facts, reads=(*facts.reads, *read.get(one, ()))) for one, facts in kept.items()}
+        found[one] = found.get(one, NO_FACTS) + evidence.news
+    return found
 
 
 def together_facts(one: Facts, other: Facts) -> Facts:
     """All that two histories know of producer ids."""
-    return {
-        producer_id: ProducerFacts(
-            tuple(dict.fromkeys((*a.reads, *b.reads))), tuple(dict.fromkeys((*a.markers, *b.markers)))
-        )
-        for producer_id in {*one, *other}
-        for a, b in [(one.get(producer_id, NO_FACTS), other.get(producer_id, NO_FACTS))]
-    }
+    return {which: one.get(which, NO_FACTS) + other.get(which, NO_FACTS) for which in {*one, *other}}

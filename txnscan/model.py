@@ -398,11 +398,34 @@ class SeenMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenCommit:
+    """A fact: a coordinator described an id as CompleteCommit, when it had this producer id and epoch."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+    def __str__(self) -> str:
+        return f"a sweep saw '{self.transactional_id}' in CompleteCommit at epoch {self.producer_epoch}"
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerFacts:
-    """What sweeps and applies have seen of a producer id: reads of ids that have had it, and markers of it."""
+    """What sweeps and applies have seen of a producer id: reads of ids that have had it, markers of it, and completed
+    commits of it.
+    """
 
     reads: tuple[LogRead, ...] = ()
     markers: tuple[SeenMarker, ...] = ()
+    commits: tuple[SeenCommit, ...] = ()
+
+    def __add__(self, other: ProducerFacts) -> ProducerFacts:
+        """All that both show, each fact once."""
+        return ProducerFacts(
+            tuple(dict.fromkeys((*self.reads, *other.reads))),
+            tuple(dict.fromkeys((*self.markers, *other.markers))),
+            tuple(dict.fromkeys((*self.commits, *other.commits))),
+        )
 
 
 # By producer id.
@@ -690,19 +713,43 @@ class Siblings:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomeEvidence:
+    """The facts about one hanging transaction.
+
+    owner_epoch: the epoch of the id that has the producer id now, None where none has. first_epoch, first_sequence: the
+    producer epoch and base sequence of the transaction's first batch, None where it could not be read, which
+    `batch_error` explains. logged: what is left in `__transaction_state`, on the log's current lineage, of every id
+    that has ever had the producer id, in the order of the log. log_error: why some of it could not be read, or None.
+    contradiction: how the log contradicts the coordinators or earlier reads, or None (`log_check.py`, `lineage.py`).
+    vetoes: records of reads that are not known to be of the current lineage. seen: all other facts, those of this sweep
+    included. news: what this sweep has seen that was not stored.
+    """
+
+    observation: Observation
+    owner_epoch: int | None
+    first_epoch: int | None
+    first_sequence: int | None
+    batch_error: str | None
+    logged: tuple[LoggedTransaction, ...]
+    log_error: str | None
+    contradiction: str | None
+    vetoes: tuple[LoggedTransaction, ...] = ()
+    seen: ProducerFacts = NO_FACTS
+    news: ProducerFacts = NO_FACTS
+
+
+@dataclass(frozen=True, slots=True)
 class KnownOutcome:
     """The outcome of a hanging transaction as far as it is known, and why in a clause.
 
     log_error: why the log could not be read, or None. siblings: where else it may show how the transaction ended, None
-    where the log names nothing. owner_committed: its owner was seen to have committed at this epoch, whatever the log
-    says. evidence: the records of the log that it rests on, in words.
+    where the log names nothing. evidence: the records of the log that it rests on, in words.
     """
 
     outcome: Outcome
     why: str
     log_error: str | None = None
     siblings: Siblings | None = None
-    owner_committed: bool = False
     evidence: tuple[str, ...] = ()
 
 

@@ -22,7 +22,7 @@ from txnscan.evidence.log_reads import read_outcomes, signed
 from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
 from txnscan.evidence.reads import Reader, in_scope
 from txnscan.findings import History, Incidents, Progress, Scan, Sightings
-from txnscan.judge.outcome import OutcomeEvidence, outcome, with_outcome
+from txnscan.judge.outcome import outcome, with_outcome
 from txnscan.judge.rules import judge, judge_observation
 from txnscan.judge.undelivered import undelivered_warning
 from txnscan.kafka.errors import API_SINCE
@@ -36,6 +36,7 @@ from txnscan.model import (
     Key,
     NarrowRow,
     Observation,
+    OutcomeEvidence,
     ScanError,
     Snapshot,
     Topic,
@@ -134,7 +135,7 @@ def scan(
             signed(evidence, sweep_id, started_at_ms)
             for evidence in read_outcomes(cluster, engine, config.lanes_per_leader, accused, earlier, in_logs)
         ]
-        judged = with_outcomes(judged, incidents, decided)
+        judged = with_outcomes(judged, decided)
     hanging = [one for one in judged if one.judgement.verdict is Verdict.HANGING]
     impacts, impact_warnings = (
         _impacts(config, cluster, view, hanging, decided, incidents, progress) if reads_impact and hanging else ({}, ())
@@ -234,7 +235,7 @@ def _impacts(
     return found, blockage.warnings(cluster.say)
 
 
-def with_outcomes(judged: Sequence[Judged], incidents: Incidents, decided: Iterable[OutcomeEvidence]) -> list[Judged]:
+def with_outcomes(judged: Sequence[Judged], decided: Iterable[OutcomeEvidence]) -> list[Judged]:
     """The same transactions; those that hang with what was decided about them. Where the log contradicts the
     coordinators, or lacks what earlier sweeps read there, a transaction is judged again, and is not hanging.
 
@@ -251,9 +252,7 @@ def with_outcomes(judged: Sequence[Judged], incidents: Incidents, decided: Itera
             contradicted = replace(one.evidence, log_contradiction=evidence.contradiction)
             concluded.append(Judged(contradicted, judge(contradicted)))
         else:
-            incident = incidents.get(which)
-            committed = incident is not None and incident.owner_committed
-            concluded.append(with_outcome(one, outcome(evidence), committed))
+            concluded.append(with_outcome(one, outcome(evidence)))
     return concluded
 
 

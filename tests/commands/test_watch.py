@@ -29,7 +29,7 @@ from tests.builders import judged, scan, view
 from tests.cases import Cases
 from tests.commands.test_wire_cluster import ask
 from tests.process import ROOT
-from tests.tables.stored import COMMIT, read_for, reads_of, swept
+from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from tests.unit.test_notifications import SECRET, Hook
 from txnscan.cli import app
 from txnscan.config import ConfigError, ScanConfig
@@ -342,14 +342,14 @@ def test_a_store_that_fails_costs_no_sweep_and_is_said_once(broken: str) -> None
 
 @pytest.mark.parametrize("broken", [False, True], ids=["the store is read", "the store cannot be read"])
 def test_the_facts_of_the_next_sweep_are_those_of_the_store_and_of_this_process(broken: bool) -> None:
-    found = swept(HANGING, **read_for(HANGING, COMMIT))
+    found = swept(HANGING, **read_for(HANGING, COMMIT, commits=[SEEN_COMMIT]))
     stored = Stored({}, {})
     marker = SeenMarker("q", 0, 50, 7, 3)
-    stored.kept = {7: ProducerFacts(tuple(reads_of(found)), (marker,))}
+    stored.kept = {7: ProducerFacts(tuple(reads_of(found)), (marker,), (SEEN_COMMIT,))}
     stored.broken = {"read"} if broken else set()
     _, sweeps, _, _ = watching(found, scan(HANGING), store=Store(stored, stored.write))
     assert sweeps.facts[0] == ({} if broken else stored.kept)
-    assert sweeps.facts[1] == {7: ProducerFacts(tuple(reads_of(found)), () if broken else (marker,))}
+    assert sweeps.facts[1] == {7: ProducerFacts(tuple(reads_of(found)), () if broken else (marker,), (SEEN_COMMIT,))}
 
 
 # --- the endpoint

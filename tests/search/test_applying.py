@@ -102,7 +102,6 @@ class Forgetful(Memory):
         """See Memory."""
         self.kept = {}
         self.identities.clear()
-        self.committed.clear()
         super().keep(found)
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:

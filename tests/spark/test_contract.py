@@ -22,6 +22,7 @@ from tests.tables.stored import (
     DOUBTFUL,
     ONGOING,
     ORPHAN,
+    SEEN_COMMIT,
     STALE,
     YOUNG,
     After,
@@ -44,6 +45,7 @@ from txnscan.model import (
     Owner,
     ProducerFacts,
     ScanError,
+    SeenCommit,
     SeenMarker,
     Standing,
 )
@@ -52,6 +54,7 @@ from txnscan.resolve.plan import PlanRefused
 from txnscan.store.open import open_tables
 from txnscan.store.schema import (
     APPLY_LOCKS,
+    COMMITS,
     FIRST_SEEN,
     INCIDENTS,
     LOG_READS,
@@ -174,7 +177,7 @@ def test_tables_without_a_column_are_refused(opens: Opens, location: str) -> Non
         columns = tuple(column for column in table.columns if column.name != "answered_ends")
         lacking.delta.create(replace(table, columns=columns))
     before = versions(location)
-    with pytest.raises(ConfigError, match=r"^--tables: [^\n]*log_reads[^\n]* has no column answered_ends; [^\n]*$"):
+    with pytest.raises(ConfigError, match=r"^--tables: [^\n]*log_reads[^\n]* answered_ends; [^\n]*$"):
         opens(location).create()
     assert versions(location) == before
 
@@ -267,19 +270,26 @@ def test_a_sweep_that_broke_off_before_its_last_row_is_invisible(tables: Tables)
 
 def test_a_sweep_that_is_written_twice_is_stored_once(tables: Tables) -> None:
     for _ in range(2):
-        tables.write(swept(ORPHAN, **read_for(ORPHAN, COMMIT)))
-    counts = [len(tables.rows(table)) for table in (LOG_READS, OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS, SWEEPS)]
-    assert (counts, tables.rows(INCIDENTS)[0]["sweeps"]) == ([1, 1, 1, 1, 1], 1)
+        tables.write(swept(ORPHAN, **read_for(ORPHAN, COMMIT, commits=[SEEN_COMMIT])))
+    once = (LOG_READS, COMMITS, OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS, SWEEPS)
+    counts = {table.name: len(tables.rows(table)) for table in once}
+    assert (set(counts.values()), tables.rows(INCIDENTS)[0]["sweeps"]) == ({1}, 1), counts
 
 
 def test_two_sweeps_may_write_at_the_same_time(after: After, opens: Opens, location: str) -> None:
     """Each in its own process, as far as the store can tell."""
     after()
+    commits = (SEEN_COMMIT, replace(SEEN_COMMIT, producer_epoch=4))
+    sweeps = [
+        replace(sweep, **read_for(ORPHAN, commits=[commit]))
+        for sweep, commit in zip((BOTH, BOTH_AGAIN), commits, strict=True)
+    ]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda sweep: opens(location).write(sweep), [BOTH, BOTH_AGAIN]))
+        list(pool.map(lambda sweep: opens(location).write(sweep), sweeps))
     tables = opens(location)
     counts = [len(tables.rows(table)) for table in (SWEEPS, OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS)]
     assert counts == [2, 4, 2, 2]
+    assert set(tables.facts("cluster-1", {7})()[7].commits) == set(commits)
 
 
 # Bytes that are no text, a tombstone, an empty value, and an id with signs of SQL and JSON in it.
@@ -297,13 +307,16 @@ def test_facts_are_read_back_as_they_were_stored(opens: Opens, tables: Tables, l
     """Also those of a sweep that was never finished. None of another cluster or producer id."""
     from txnscan.resolve.journal import TablesJournal
 
-    finished = next_sweep(1, ORPHAN, **read_for(ORPHAN, COMMIT, ODD))
-    unfinished = next_sweep(2, ORPHAN, **read_for(ORPHAN, log_read(topic_id="")))
+    commits = [SeenCommit(ODD.transactional_id, 7, 0), SeenCommit("X", 7, 32_767), SeenCommit("Y", 2**40, 3)]
+    finished = next_sweep(1, ORPHAN, **read_for(ORPHAN, COMMIT, ODD, commits=commits[:1]))
+    unfinished = next_sweep(2, ORPHAN, **read_for(ORPHAN, log_read(topic_id=""), commits=commits[1:2]))
     other = judged(view("Empty", 9), producer_id=2**40)
+    elsewhere = read_for(ORPHAN, COMMIT, commits=[SEEN_COMMIT])
     tables.write(finished)
-    tables._append(unfinished, LOG_READS)
-    tables._append(next_sweep(3, other, **read_for(other, COMMIT)), LOG_READS)
-    tables._append(next_sweep(4, ORPHAN, cluster_id="cluster-2", **read_for(ORPHAN, COMMIT)), LOG_READS)
+    for table in (LOG_READS, COMMITS):
+        tables._append(unfinished, table)
+        tables._append(next_sweep(3, other, **read_for(other, COMMIT, commits=commits[2:])), table)
+        tables._append(next_sweep(4, ORPHAN, cluster_id="cluster-2", **elsewhere), table)
     markers = [SeenMarker("q", 0, 50, 7, 3), SeenMarker("q", 1, 2**40, 7, 4), SeenMarker("q", 0, 60, 2**40, 0)]
     for journal in (TablesJournal(tables), TablesJournal(opens(location))):
         for marker in markers:
@@ -312,8 +325,9 @@ def test_facts_are_read_back_as_they_were_stored(opens: Opens, tables: Tables, l
     assert set(found) == {7, 9} and found[9] == NO_FACTS
     assert (len(found[7].reads), set(found[7].reads)) == (3, set(reads_of(finished, unfinished)))
     assert (len(found[7].markers), set(found[7].markers)) == (2, set(markers[:2]))
+    assert (len(found[7].commits), set(found[7].commits)) == (2, set(commits[:2]))
     (only,) = opens(location).facts("cluster-1", {2**40})().values()
-    assert (len(only.reads), only.markers) == (1, (markers[2],))
+    assert (len(only.reads), only.markers, only.commits) == (1, (markers[2],), (commits[2],))
     assert opens(location).facts("cluster-3", {7})() == {7: ProducerFacts()}
     assert len(tables.rows(MARKERS)) == 3, "each is stored once"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, plan, scan, stored, view
 from tests.process import ROOT
-from tests.tables.stored import COMMIT, read_for, reads_of, swept
+from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from txnscan.judge.outcome import with_outcome
 from txnscan.model import SeenMarker
 from txnscan.resolve.apply import ApplyRunning
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     from txnscan.findings import Scan
     from txnscan.model import Judged
 
-ORPHAN = with_outcome(judged(), known("committed", evidence=("offset 1",)), owner_committed=True)
+ORPHAN = with_outcome(judged(), known("committed", evidence=("offset 1",)))
 STALE = judged(view("Empty", 5), partition=1)
 
 
 def sweep(number: int, *transactions: Judged) -> Scan:
     at_ms = NOW_MS + number * 10 * MINUTE_MS
-    read = read_for(ORPHAN, COMMIT) if ORPHAN in transactions else {}
+    commit = replace(SEEN_COMMIT, producer_epoch=number)
+    read = read_for(ORPHAN, COMMIT, commits=[commit]) if ORPHAN in transactions else {}
     return swept(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500, **read)
 
 
@@ -72,11 +74,11 @@ def test_spark_and_delta_rs_write_in_turns(spark: SparkSession, location: str) -
         TablesJournal(tables).remember(plan(stored()), marker)
     for tables in (by_spark, by_rust):
         assert [row["sweep_id"] for row in tables.last_sweeps()] == ["sweep-4"]
-        (unresolved,) = tables.unresolved("cluster-1")().values()
-        assert unresolved.owner_committed
+        assert len(tables.unresolved("cluster-1")()) == 1
         facts = tables.facts("cluster-1", {7})()[7]
         assert set(facts.reads) == set(reads_of(*(sweep(number, ORPHAN) for number in range(1, 5))))
         assert facts.markers == (marker,)
+        assert {commit.producer_epoch for commit in facts.commits} == {1, 2, 3, 4}
         counted = {row["incident_id"]: (row["sweeps"], row["resolved_how"]) for row in tables.rows(INCIDENTS)}
         assert counted == {incident_id("cluster-1", ORPHAN): (4, None), incident_id("cluster-1", STALE): (2, "ended")}
         assert [row["sweep_id"] for row in life(tables, incident_id("cluster-1", STALE)).seen] == ["sweep-1", "sweep-2"]

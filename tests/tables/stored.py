@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
 from txnscan.evidence.log_reads import signed
-from txnscan.judge.outcome import OutcomeEvidence, with_outcome
-from txnscan.model import LogRead, RawRecord
+from txnscan.judge.outcome import with_outcome
+from txnscan.model import LogRead, OutcomeEvidence, ProducerFacts, RawRecord, SeenCommit
 from txnscan.sim.encode import transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 from txnscan.store.schema import INCIDENTS, TABLES
@@ -69,16 +69,21 @@ COMMIT = log_read(
 )
 
 
-def read_for(judged: Judged, *reads: LogRead, **changes: Any) -> dict[str, Any]:
-    """What a sweep knows that read this about a transaction which hangs."""
+# What a coordinator said of id X: that it committed at epoch 3.
+SEEN_COMMIT = SeenCommit("X", 7, 3)
+
+
+def read_for(judged: Judged, *reads: LogRead, commits: Sequence[SeenCommit] = (), **changes: Any) -> dict[str, Any]:
+    """What a sweep knows that read and saw this about a transaction which hangs, and nothing of it was stored."""
     o = judged.observation
-    evidence = OutcomeEvidence(o, 4, o.producer_epoch, 0, None, (), None, None, reads=reads)
+    news = ProducerFacts(reads, commits=tuple(commits))
+    evidence = OutcomeEvidence(o, 4, o.producer_epoch, 0, None, (), None, None, seen=news, news=news)
     return {"decided": {o.transaction_key: replace(evidence, **changes)}}
 
 
 def reads_of(*sweeps: Scan) -> list[LogRead]:
     """What these sweeps have read of the log."""
-    return [read for sweep in sweeps for evidence in sweep.decided.values() for read in evidence.reads]
+    return [read for sweep in sweeps for evidence in sweep.decided.values() for read in evidence.news.reads]
 
 
 def incidents(tables: Tables) -> dict[str, Row]:
@@ -90,7 +95,7 @@ def hanging(start_offset: int, outcome: KnownOutcome) -> Judged:
     """A hanging transaction from this offset on, with this outcome."""
     marks = {"first_high_watermark": 300, "second_high_watermark": 300}
     found = judged(start_offset=start_offset, second_start_offset=start_offset, **marks)
-    return with_outcome(found, outcome, outcome.owner_committed)
+    return with_outcome(found, outcome)
 
 
 def versions(location: str) -> list[int]:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.process import run_python
-from tests.tables.stored import COMMIT, ORPHAN, STALE, next_sweep, read_for, reads_of
+from tests.tables.stored import COMMIT, ORPHAN, SEEN_COMMIT, STALE, next_sweep, read_for, reads_of
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, TABLES
 
-SWEEP = next_sweep(1, ORPHAN, STALE, **read_for(ORPHAN, COMMIT))
+SWEEP = next_sweep(1, ORPHAN, STALE, **read_for(ORPHAN, COMMIT, commits=[SEEN_COMMIT]))
 READ = reads_of(SWEEP)
 # Forks a process for each write, before delta-rs starts a thread, and kills it instead of that write.
 KILLED = """
@@ -50,7 +50,7 @@ for number in map(int, sys.argv[2:]):
 print(json.dumps(ended))
 """
 # The sweep has no errors, so that scan_errors is not written.
-WRITTEN = ("log_reads", "open_transactions", "candidates", "first_seen", "incidents", "sweeps")
+WRITTEN = ("log_reads", "commits", "open_transactions", "candidates", "first_seen", "incidents", "sweeps")
 CREATES, WRITES = len(TABLES), len(WRITTEN)
 COMMITS = range(1, CREATES + WRITES + 2)
 
@@ -83,7 +83,9 @@ def test_a_process_that_is_killed_before_a_write_leaves_usable_tables(
     assert (visible is not None) == finished
     assert len(tables.read(OPEN_TRANSACTIONS, "sweep-1")) == (2 if finished else 0)
     # A fact counts, whatever became of its sweep.
-    assert list(tables.facts("cluster-1", {7})()[7].reads) in ([READ] if finished else [[], READ])
+    facts = tables.facts("cluster-1", {7})()[7]
+    assert list(facts.reads) in ([READ] if finished else [[], READ])
+    assert facts.commits in ([(SEEN_COMMIT,)] if finished else [(), (SEEN_COMMIT,)])
     tables.write(next_sweep(2, ORPHAN))
     counted = {row["start_offset"]: row["sweeps"] for row in tables.rows(INCIDENTS)}
     assert counted[ORPHAN.observation.start_offset] in (1, 2)

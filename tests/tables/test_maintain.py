@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.builders import NOW_MS, plan, stored
 from tests.tables.stored import COMMIT, ORPHAN, STALE, read_for, reads_of, swept
 from txnscan.cli import app
-from txnscan.model import SeenMarker
+from txnscan.model import SeenCommit, SeenMarker
 from txnscan.store.open import open_tables
 from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, incident_id
 
@@ -87,7 +87,11 @@ def test_facts_and_incidents_outlive_every_sweep(tables: Tables, location: str) 
     from txnscan.resolve.journal import TablesJournal
     from txnscan.store.maintain import kept, maintain
 
-    sweeps_read = [sweep(DAYS + n, STALE, **read_for(STALE, replace(COMMIT, leader_epoch=n))) for n in range(3)]
+    commits = [SeenCommit("X", 7, epoch) for epoch in (3, 4, 5)]
+    sweeps_read = [
+        sweep(DAYS + n, STALE, **read_for(STALE, replace(COMMIT, leader_epoch=n), commits=[commit]))
+        for n, commit in enumerate(commits)
+    ]
     markers = [SeenMarker("q", 0, offset, 7, 3) for offset in (50, 60, 70)]
     for one, marker in zip(sweeps_read, markers, strict=True):
         tables.write(one)
@@ -99,8 +103,9 @@ def test_facts_and_incidents_outlive_every_sweep(tables: Tables, location: str) 
     assert sweeps(tables) == {f"sweep-{DAYS + 3}"}
     found = tables.facts("cluster-1", {7})()[7]
     assert (set(found.reads), set(found.markers)) == (set(reads_of(*sweeps_read)), set(markers))
+    assert set(found.commits) == set(commits)
     assert tables.rows(INCIDENTS) == before and len(before) == 1
-    for name in ("log_reads", "markers"):
+    for name in ("log_reads", "markers", "commits"):
         assert (done[name].rows_deleted, done[name].files_compacted, done[name].files_made) == (0, 3, 1)
         assert (done[name].files_vacuumed, data_files(location, name)) == (3, 1)
     assert done["incidents"].rows_deleted == 0 and data_files(location, "incidents") == 1

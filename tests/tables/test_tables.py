@@ -18,6 +18,7 @@ from tests.tables.stored import (
     LATER_MS,
     ONGOING,
     ORPHAN,
+    SEEN_COMMIT,
     STALE,
     YOUNG,
     After,
@@ -32,9 +33,10 @@ from tests.tables.stored import (
 from txnscan.config import ConfigError
 from txnscan.findings import Incident, KnownImpact, Sighting
 from txnscan.judge.rules import judge
-from txnscan.model import BlockedGroup, Cause, Evidence, Impact, Owner, ScanError, SeenMarker, Standing
+from txnscan.model import BlockedGroup, Cause, Evidence, Impact, Owner, ProducerFacts, ScanError, SeenMarker, Standing
 from txnscan.store.schema import (
     CANDIDATES,
+    COMMITS,
     INCIDENTS,
     LOG_READS,
     OPEN_TRANSACTIONS,
@@ -223,29 +225,29 @@ def test_what_is_as_it_was_is_not_written_again(after: After, location: str) -> 
 UNDECIDED = hanging(100, known("unknown", "the row of the sweep"))
 
 
-def planned(tables: Tables, sweep_id: str) -> tuple[str | None, str | None, bool]:
-    """What a plan knows of the outcome: the outcome, why the log could not be read, whether the owner committed."""
+def planned(tables: Tables, sweep_id: str) -> tuple[str | None, str | None]:
+    """What a plan knows of the outcome: the outcome, and why the log could not be read."""
     from txnscan.resolve.journal import stored_hanging
 
     (found,) = stored_hanging(tables, sweep_id)
-    return found.outcome, found.log_error, found.owner_committed
+    return found.outcome, found.log_error
 
 
 def test_a_plan_computes_the_outcome_from_what_all_sweeps_have_read(after: After) -> None:
     """The last sweep read nothing that was new, or could not read the log."""
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED, COMMIT)))
     tables.write(next_sweep(2, UNDECIDED, **read_for(UNDECIDED)))
-    assert planned(tables, "sweep-1") == planned(tables, "sweep-2") == ("committed", None, False)
+    assert planned(tables, "sweep-1") == planned(tables, "sweep-2") == ("committed", None)
     lost = hanging(100, known("unknown", "no record", log_error="broker 2 is down"))
     tables.write(next_sweep(3, lost, **read_for(lost)))
-    assert planned(tables, "sweep-3") == ("maybe_committed", "broker 2 is down", False)
+    assert planned(tables, "sweep-3") == ("maybe_committed", "broker 2 is down")
 
 
 def test_a_plan_takes_into_account_what_an_unfinished_sweep_has_read(after: After) -> None:
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
-    assert planned(tables, "sweep-1") == ("unknown", None, False)
+    assert planned(tables, "sweep-1") == ("unknown", None)
     tables._append(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, COMMIT)), LOG_READS)
-    assert planned(tables, "sweep-1") == ("committed", None, False)
+    assert planned(tables, "sweep-1") == ("committed", None)
 
 
 def test_a_plan_takes_into_account_the_marker_that_an_apply_has_seen(after: After) -> None:
@@ -253,33 +255,62 @@ def test_a_plan_takes_into_account_the_marker_that_an_apply_has_seen(after: Afte
 
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
     TablesJournal(tables).remember(plan(stored()), SeenMarker("q", 0, 50, 7, 3))
-    assert planned(tables, "sweep-1") == ("maybe_committed", None, False)
+    assert planned(tables, "sweep-1") == ("maybe_committed", None)
 
 
-def test_a_plan_knows_that_an_earlier_sweep_saw_its_owner_commit(after: After) -> None:
-    tables = after(next_sweep(1, hanging(100, known("unknown", owner_committed=True))))
-    tables.write(next_sweep(2, UNDECIDED, **read_for(UNDECIDED)))
-    assert planned(tables, "sweep-2") == ("unknown", None, True)
+def test_a_plan_takes_into_account_that_a_sweep_saw_its_owner_commit(after: After) -> None:
+    """Also one that was never finished, and though later sweeps cannot tell."""
+    tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
+    assert planned(tables, "sweep-1") == ("unknown", None)
+    tables._append(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, commits=[SEEN_COMMIT])), COMMITS)
+    tables.write(next_sweep(3, UNDECIDED, **read_for(UNDECIDED)))
+    assert planned(tables, "sweep-1") == planned(tables, "sweep-3") == ("maybe_committed", None)
 
 
-def test_two_transactions_of_a_producer_id_store_what_was_read_of_it_once(tables: Tables) -> None:
+def test_a_commit_that_a_sweep_saw_counts_for_its_producer_id_and_where_the_log_proves_nothing(after: After) -> None:
+    tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED, commits=[replace(SEEN_COMMIT, producer_id=8)])))
+    assert planned(tables, "sweep-1") == ("unknown", None)
+    tables.write(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, COMMIT, commits=[SEEN_COMMIT])))
+    assert planned(tables, "sweep-1") == planned(tables, "sweep-2") == ("committed", None)
+
+
+@pytest.mark.parametrize("last", ["the one that saw it", "the other one"])
+def test_a_commit_that_one_of_two_sweeps_saw_is_kept_whichever_writes_last(
+    after: After, opens: Opens, location: str, last: str
+) -> None:
+    """Each has read the tables before the other wrote."""
+    after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
+    saw = next_sweep(2, UNDECIDED, **read_for(UNDECIDED, commits=[SEEN_COMMIT]))
+    other = next_sweep(3, UNDECIDED, **read_for(UNDECIDED))
+    sweeps = [other, saw] if last == "the one that saw it" else [saw, other]
+    writers = [opens(location), opens(location)]
+    for tables in writers:
+        tables.unresolved("cluster-1")()
+        assert tables.facts("cluster-1", {7})()[7].commits == ()
+    for tables, sweep in zip(writers, sweeps, strict=True):
+        tables.write(sweep)
+    for sweep_id in ("sweep-1", "sweep-2", "sweep-3"):
+        assert planned(opens(location), sweep_id) == ("maybe_committed", None)
+
+
+def test_two_transactions_of_a_producer_id_store_what_was_seen_of_it_once(tables: Tables) -> None:
     one, other = hanging(100, known("unknown")), hanging(200, known("unknown"))
-    decided = {**read_for(one, COMMIT)["decided"], **read_for(other, COMMIT)["decided"]}
-    tables.write(next_sweep(1, one, other, decided=decided))
-    assert len(tables.rows(LOG_READS)) == 1
+    of_each = [read_for(each, COMMIT, commits=[SEEN_COMMIT])["decided"] for each in (one, other)]
+    tables.write(next_sweep(1, one, other, decided={**of_each[0], **of_each[1]}))
+    assert [len(tables.rows(table)) for table in (LOG_READS, COMMITS)] == [1, 1]
 
 
 def test_a_sweep_that_is_written_again_deletes_no_fact(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process may end, or the storage fail, before it has written everything again."""
-    sweep = next_sweep(1, UNDECIDED, **read_for(UNDECIDED, COMMIT))
+    sweep = next_sweep(1, UNDECIDED, **read_for(UNDECIDED, COMMIT, commits=[SEEN_COMMIT]))
     tables.write(sweep)
     with monkeypatch.context() as broken:
         broken.setattr(tables.delta, "append", lambda *_: (_ for _ in ()).throw(OSError("no space")))
         with pytest.raises(OSError, match="no space"):
             tables.write(sweep)
-    assert list(tables.facts("cluster-1", {7})()[7].reads) == reads_of(sweep)
+    assert tables.facts("cluster-1", {7})()[7] == ProducerFacts(tuple(reads_of(sweep)), commits=(SEEN_COMMIT,))
     tables.write(sweep)
-    assert [len(tables.rows(table)) for table in (LOG_READS, OPEN_TRANSACTIONS, SWEEPS)] == [1, 1, 1]
+    assert [len(tables.rows(table)) for table in (LOG_READS, COMMITS, OPEN_TRANSACTIONS, SWEEPS)] == [1, 1, 1, 1]
 
 
 def test_facts_are_read_while_the_cluster_is_read_and_only_where_something_is_asked(tables: Tables) -> None:
@@ -385,4 +416,4 @@ def test_a_change_of_the_schema_raises_its_version() -> None:
         for table in TABLES
     ]
     digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:12]
-    assert (SCHEMA_VERSION, digest) == (2, "54ee5633a44c")
+    assert (SCHEMA_VERSION, digest) == (3, "fda943d983c7")

@@ -72,8 +72,8 @@ REFUSED = [
         "it could not be checked against the transaction log: away",
     ),
     (
-        "an owner that was seen to have committed",
-        with_outcome(judged(*STALE), known("unknown"), owner_committed=True),
+        "an owner that stands in CompleteCommit",
+        with_outcome(judged(view("CompleteCommit", 4)), known("unknown")),
         "its data may be committed",
     ),
 ]
@@ -106,7 +106,7 @@ def test_the_proof_knows_the_facts_of_the_tables_and_nothing_else_of_them() -> N
     assert ReadAnyway("p", 0).facts("c", [7])() == {}
     ((which, incident),) = history.unresolved("c")().items()
     assert (which.topic, which.partition) == ("p", 0)
-    assert incident.first_seen_ms > NOW_MS and not incident.owner_committed
+    assert incident.first_seen_ms > NOW_MS
     assert history.last_seen("c")() == {}
 
 

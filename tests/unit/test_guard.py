@@ -89,10 +89,10 @@ MORE = (
     row("outcome_not_told", {"outcome": ""}),
     row("outcome_not_told", {"outcome": "aborted"}),
     row("outcome_not_told", {"reason": "maybe_committed", "outcome": None}),
-    row("mixed", {"reason": "maybe_committed", "outcome": "mixed", "owner_committed": True}),
+    row("mixed", {"reason": "maybe_committed", "outcome": "mixed"}),
     row("maybe_committed", {"outcome": "maybe_committed", "outcome_reason": "but v1"}),
     row("log_unread", {"log_error": "it moved", "outcome": "committed"}),
-    row("maybe_committed", {"outcome": "unknown", "owner_committed": True}),
+    row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}),
     row("maybe_committed", {"reason": "orphan", "outcome": "maybe_committed", "owner_epoch": None}),
     row("maybe_committed", {"reason": "maybe_committed", "outcome": "maybe_committed"}),
 )
@@ -249,7 +249,6 @@ _ODD: dict[str, st.SearchStrategy[Any]] = {
     "reason": st.sampled_from([*Reason, ""]),
     "outcome": st.sampled_from([*Outcome, "", None]),
     "log_error": st.none() | st.none() | st.just("it moved"),
-    "owner_committed": st.booleans(),
     "transactional_id": st.none() | st.text(),
     "owner_epoch": st.none() | _EPOCHS,
     "first_seen_ms": _TIMES,
@@ -287,7 +286,7 @@ def test_whatever_is_stored_nothing_is_allowed_that_could_tear_data(s: Stored, l
         assert (s.outcome, answer.needs) == ("committed", "--complete-commits")
     else:
         assert (s.outcome, answer.needs) in (("not_committed", None), ("unknown", "--accept-unknown-outcome"))
-        assert not (s.reason == "maybe_committed" or s.owner_committed) or s.outcome == "not_committed"
+        assert s.reason != "maybe_committed" or s.outcome == "not_committed"
     assert s.log_error is None
 
 

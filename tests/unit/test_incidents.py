@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +17,7 @@ from txnscan.store.incidents import TOPIC_RECREATED, Row, folded
 START = datetime.fromtimestamp(NOW_MS / 1000, UTC)
 
 
-def hanging(sweep: str, epoch: int, mark: int | None, at_s: int = 0, *, committed: bool | None = False) -> Row:
+def hanging(sweep: str, epoch: int, mark: int | None, at_s: int = 0) -> Row:
     """The row of a sweep that saw it hanging."""
     at = START + timedelta(seconds=at_s)
     return {
@@ -30,7 +29,6 @@ def hanging(sweep: str, epoch: int, mark: int | None, at_s: int = 0, *, committe
         "sweeps": 1,
         "resolved_at": None,
         "resolved_how": None,
-        "owner_committed": committed,
         "leader_epoch": epoch,
         "high_watermark": mark,
     }
@@ -104,16 +102,6 @@ def test_what_the_incident_shows_is_of_the_sweep_that_saw_the_partition_last() -
         assert (found["first_seen_at"], found["last_seen_at"]) == (late["first_seen_at"], early["last_seen_at"])
 
 
-@pytest.mark.parametrize(
-    ("seen", "expected"), [((None, None), False), ((True, None), True), ((False, True), True), ((True, False), True)]
-)
-def test_that_its_owner_committed_is_never_forgotten(seen: tuple[bool | None, bool | None], expected: bool) -> None:
-    first, second = (hanging(name, 5, 105, committed=one) for name, one in zip("ab", seen, strict=True))
-    for rows in ([first, second], [second, first], [first, end(5, 106), second]):
-        found = incident(rows)
-        assert found is not None and found["owner_committed"] is expected
-
-
 # --- every order of the sweeps of a history ---------------------------------------------------------------------------
 
 
@@ -135,8 +123,7 @@ def sweeps(draw: st.DrawFn) -> list[Row]:
                 if over:
                     rows.append(end(epoch, mark, draw(clock), draw(st.sampled_from(["ended", "abort_marker"]))))
                 else:
-                    committed = draw(st.booleans())
-                    rows.append(hanging(f"sweep-{len(rows)}", epoch, mark, draw(clock), committed=committed))
+                    rows.append(hanging(f"sweep-{len(rows)}", epoch, mark, draw(clock)))
     if draw(st.booleans()):
         rows.append(end(draw(st.integers(0, 1)), 0, draw(clock), TOPIC_RECREATED))
     return rows
@@ -149,7 +136,7 @@ def is_end(row: Row) -> bool:
 def facts(found: Row) -> dict[str, Any]:
     """What does not depend on the order."""
     names = ("first_seen_at", "last_seen_at", "sweep_date", "resolved_how", "leader_epoch", "high_watermark")
-    return {**{name: found[name] for name in names}, "owner_committed": bool(found["owner_committed"])}
+    return {name: found[name] for name in names}
 
 
 @given(rows=sweeps(), data=st.data())
@@ -192,7 +179,6 @@ def test_whatever_sweeps_are_missing_nothing_is_claimed_that_the_others_do_not_s
         assert (found["resolved_how"], found["resolved_at"]) in ends
     assert found["first_seen_at"] == min(row["first_seen_at"] for row in sightings)
     assert found["last_seen_at"] == max(row["last_seen_at"] for row in sightings)
-    assert found["owner_committed"] == any(row["owner_committed"] for row in sightings)
     assert 1 <= found["sweeps"] <= len(sightings)
 
 

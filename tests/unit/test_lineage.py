@@ -41,7 +41,7 @@ class Case:
     earlier: tuple[LogRead, ...]
     current: tuple[tuple[int, int], ...]
     others: tuple[tuple[int, int], ...] = ()
-    lost: bool = False
+    lost: tuple[str, ...] = ()
 
 
 CASES = (
@@ -60,7 +60,7 @@ CASES = (
         (read(rec(1), rec(3)),),
         ((1, 0),),
         ((3, 0),),
-        lost=True,
+        lost=("'X' at offset 3", "behind offset 1 now"),
     ),
     Case(
         "another record stands at the same offset now",
@@ -109,7 +109,7 @@ CASES = (
         (read(rec(1), rec(3)),),
         (),
         ((1, 0), (3, 0)),
-        lost=True,
+        lost=("'X' at offset 3", "nothing of it now"),
     ),
     Case(
         "an id that expired: a batch of the epoch is left",
@@ -135,7 +135,7 @@ CASES = (
         (read(rec(3, 0, 0, b"two"), rec(5)), read(rec(5))),
         ((3, 0),),
         ((3, 0), (5, 0)),
-        lost=True,
+        lost=("offset 5",),
     ),
     Case(
         "the same where a later record joins them",
@@ -143,7 +143,7 @@ CASES = (
         (read(rec(3, 0, 0, b"two"), rec(5)),),
         ((3, 0), (5, 0)),
         ((3, 0),),
-        lost=True,
+        lost=("contradict each other at offset 3",),
     ),
     Case(
         "the topic was made anew",
@@ -151,7 +151,34 @@ CASES = (
         (read(rec(1), topic_id=OLD_LOG),),
         ((1, 0),),
         ((1, 0),),
-        lost=True,
+        lost=("made anew", "'X'"),
+    ),
+    Case(
+        "the first offset of a log",
+        read(rec(0), rec(2, 1, 2), epoch=1),
+        (read(rec(0), rec(1), rec(2)),),
+        ((0, 0), (2, 2)),
+        ((1, 0), (2, 0)),
+    ),
+    Case(
+        "what is whole in another lineage is not whole in this one",
+        read(rec(1), rec(3, 1, 3), epoch=1),
+        (read(rec(1), rec(3)),),
+        ((1, 0), (3, 3)),
+        ((3, 0),),
+    ),
+    Case(
+        "two reads of which the earlier one missed less",
+        read(rec(1), rec(3, 0, 3)),
+        (read(rec(1), rec(3, 0, 2)), read(rec(1), rec(3, 0, 1))),
+        ((1, 0), (3, 1)),
+    ),
+    Case(
+        "what two reads show of another lineage counts once",
+        read(rec(9, 1, 9), epoch=1),
+        (read(rec(1, 0, 1)), read(rec(1), rec(3))),
+        ((9, 9),),
+        ((1, 0), (3, 0)),
     ),
     Case("nothing shows what the log is now", None, (read(rec(1), rec(3)),), (), ((1, 0), (3, 0))),
 )
@@ -165,7 +192,26 @@ def test_each_case_is_joined_as_specified_in_whatever_order_reads_come() -> None
                     found = joined(case.newest, earlier)
                     assert tuple((one.offset, one.whole_from) for one in found.current) == case.current
                     assert tuple((one.offset, one.leader_epoch) for one in found.others) == case.others
-                    assert (found.lost is not None) is case.lost
+                    assert (found.lost is not None) is bool(case.lost)
+                    assert all(part in str(found.lost) for part in case.lost), found.lost
+
+
+def test_two_records_that_contradict_each_other_stand_in_one_order() -> None:
+    one, two = read(rec(3, 0, 0, b"one")), read(rec(3, 0, 0, b"two"))
+    assert [record.value for record in joined(None, [two, one]).others] == [b"one", b"two"]
+    assert joined(None, [two, one]) == joined(None, [one, two])
+    late, early = read(rec(3, 1)), read(rec(3, 0, 0, b"z"))
+    assert [record.leader_epoch for record in joined(None, [late, early]).others] == [0, 1]
+
+
+def test_a_record_that_the_newest_read_does_not_show_names_the_sweep_that_stored_it() -> None:
+    one = replace(read(rec(1), rec(3), rec(5)), sweep_id="s1", swept_at_ms=0)
+    two = replace(one, sweep_id="s2", swept_at_ms=60_000)
+    newest = read(rec(5, 0, 5), epoch=1)
+    found = joined(newest, [two, one])
+    assert found.stored_by == dict.fromkeys((1, 3), str(one))
+    assert joined(newest, [two]).stored_by[3] == str(two)
+    assert joined(read(rec(1), rec(3), rec(5)), [one]).stored_by == {}
 
 
 def test_the_newest_of_stored_reads_has_the_latest_leader_epoch_and_then_the_latest_end() -> None:
@@ -173,6 +219,7 @@ def test_the_newest_of_stored_reads_has_the_latest_leader_epoch_and_then_the_lat
     for order in permutations(reads):
         assert newest_of(order) == reads[2]
     assert newest_of([*reads, read(topic_id=OLD_LOG)]) is None
+    assert newest_of([*reads, replace(reads[0], partition=2)]) is None
     assert newest_of([]) is None
 
 
@@ -180,6 +227,8 @@ def test_epochs_are_asked_for_that_the_newest_read_does_not_show() -> None:
     newest = read(rec(5, 1), epoch=1)
     earlier = [read(rec(1), rec(3), rec(5, 1)), read(rec(2, 0), topic_id=OLD_LOG), read(rec(7, 1))]
     assert not_shown(newest, earlier) == {0: 3, 1: 7}
+    assert not_shown(newest, [read(rec(4, 1)), read(rec(5, 2)), read(rec(0, 3))]) == {1: 4, 2: 5, 3: 0}
+    assert not_shown(newest, [read(rec(5, 1)), read(rec(9, 4), topic_id=OLD_LOG)]) == {}
 
 
 def test_a_read_adds_what_no_stored_one_shows() -> None:
@@ -197,6 +246,8 @@ def test_a_read_adds_what_no_stored_one_shows() -> None:
             ("an end of an epoch", replace(one, epoch_ends=(EpochEnd(0, 9),)), True),
             ("an answer", replace(one, answered_ends=(EpochEnd(0, 9),)), True),
             ("another topic", replace(one, topic_id=OLD_LOG), True),
+            ("another record at the same offset", read(rec(1), rec(5, 0, 3, b"other")), True),
+            ("nothing of another topic", read(topic_id=OLD_LOG), False),
         ):
             with cases.case(why):
                 assert adds(other, [one]) is expected
@@ -210,7 +261,8 @@ def test_of_very_many_records_the_first_and_the_last_are_stored_and_not_called_w
     half = RECORDS_STORED_MAX // 2
     assert [one.offset for one in stored.records[half - 1 : half + 1]] == [half - 1, half + 10]
     assert stored.records[half].whole_from == stored.records[half].offset
-    assert bounded(read(rec(1))) == read(rec(1))
+    just = read(*(rec(offset) for offset in range(RECORDS_STORED_MAX)))
+    assert bounded(just) == just
 
 
 # --- any subset of true facts -----------------------------------------------------------------------------------------

@@ -19,15 +19,27 @@ from txnscan.evidence.log_reads import read_outcomes
 from txnscan.evidence.log_scan import is_unserved
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.evidence.transaction_log import DamagedRecord, UnknownRecord, transactional_id_key
-from txnscan.findings import Incident, Incidents
-from txnscan.judge.outcome import OutcomeEvidence
 from txnscan.judge.rules import judge
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import Broker, EpochEnd, Facts, Judged, Key, LogRead, Outcome, ProducerFacts, Reason, State, Verdict
+from txnscan.model import (
+    Broker,
+    EpochEnd,
+    Facts,
+    Judged,
+    Key,
+    LogRead,
+    Outcome,
+    OutcomeEvidence,
+    ProducerFacts,
+    Reason,
+    SeenCommit,
+    State,
+    Verdict,
+)
 from txnscan.scan import with_outcomes
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
@@ -702,7 +714,7 @@ def compact(fake: FakeLogs, *kept: int) -> None:
 
 def test_what_was_read_of_an_id_is_a_fact(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)), *history("other", producer_id=8))
-    (fact,) = read(cluster).reads
+    (fact,) = read(cluster).news.reads
     assert (fact.transactional_id, fact.partition, fact.end_offset) == (id_for(1), 1, 8)
     assert [(one.offset, one.value is not None, one.whole_from) for one in fact.records] == [
         (offset, True, 0) for offset in range(4)
@@ -712,19 +724,19 @@ def test_what_was_read_of_an_id_is_a_fact(cluster: FakeLogs) -> None:
 
 def test_a_read_that_shows_nothing_new_is_no_further_fact(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
-    facts = read(cluster).reads
-    assert read(cluster, None, *facts).reads == ()
+    facts = read(cluster).news.reads
+    assert read(cluster, None, *facts).news.reads == ()
     compact(cluster, 3)
-    ends = read(cluster, None, *facts).reads
+    ends = read(cluster, None, *facts).news.reads
     assert [one.epoch_ends for one in ends] == [(EpochEnd(0, 4),)], "what was compacted away is of the same log"
-    assert read(cluster, None, *facts, *ends).reads == ()
+    assert read(cluster, None, *facts, *ends).news.reads == ()
     cluster.write(1, record(id_for(1), State.EMPTY, 9))
-    assert len(read(cluster, owned(1, "Empty", 9), *facts).reads) == 1
+    assert len(read(cluster, owned(1, "Empty", 9), *facts).news.reads) == 1
 
 
 def test_what_was_compacted_away_since_is_still_known(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
-    facts = read(cluster).reads
+    facts = read(cluster).news.reads
     compact(cluster, 3)
     assert states(read(cluster)) == [(3, State.COMPLETE_COMMIT)]
     found = read(cluster, None, *facts)
@@ -734,7 +746,7 @@ def test_what_was_compacted_away_since_is_still_known(cluster: FakeLogs) -> None
 
 def test_a_log_that_lost_what_an_earlier_sweep_read_contradicts(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
-    facts = read(cluster).reads
+    facts = read(cluster).news.reads
     log = cluster.log(1)
     log.log, log.high_watermark, log.epoch = log.log[:2], 2, log.epoch + 1
     cluster.write(1, record(id_for(1), State.EMPTY, 4))
@@ -747,7 +759,7 @@ def test_a_log_that_lost_what_an_earlier_sweep_read_contradicts(cluster: FakeLog
 
 def test_of_an_id_that_expired_what_was_read_is_known_while_its_leader_epoch_is_in_the_log(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
-    facts = read(cluster).reads
+    facts = read(cluster).news.reads
     cluster.write(1, record(id_for(1, "other"), State.EMPTY, producer_id=8))
     compact(cluster, 4)
     found = read(cluster, judged(), *facts)
@@ -756,7 +768,7 @@ def test_of_an_id_that_expired_what_was_read_is_known_while_its_leader_epoch_is_
 
 def test_a_log_that_cannot_be_read_leaves_vetoes(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
-    facts = read(cluster).reads
+    facts = read(cluster).news.reads
     cluster.log(1).errors["fetch"] = 29
     found = read(cluster, None, *facts)
     assert found.log_error is not None and found.logged == ()
@@ -765,7 +777,7 @@ def test_a_log_that_cannot_be_read_leaves_vetoes(cluster: FakeLogs) -> None:
 
 def test_a_stored_record_that_cannot_be_decoded_leaves_nothing_known(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
-    (fact,) = read(cluster).reads
+    (fact,) = read(cluster).news.reads
     strange = replace(fact, records=(replace(fact.records[0], value=b"\x00\x09"), *fact.records[1:]))
     found = read(cluster, None, strange)
     assert (found.logged, found.vetoes) == ((), ())
@@ -775,10 +787,10 @@ def test_a_stored_record_that_cannot_be_decoded_leaves_nothing_known(cluster: Fa
 # --- a sweep --------------------------------------------------------------------------------------------------------
 
 
-def swept(fake: FakeLogs, *transactions: Judged, incidents: Incidents = MappingProxyType({})) -> list[Judged]:
+def swept(fake: FakeLogs, *transactions: Judged) -> list[Judged]:
     """What a sweep makes of what it has judged."""
     hanging = [one for one in transactions if one.judgement.verdict is Verdict.HANGING]
-    return with_outcomes(transactions, incidents, read_all(fake, *hanging))
+    return with_outcomes(transactions, read_all(fake, *hanging))
 
 
 def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLogs) -> None:
@@ -788,15 +800,18 @@ def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLo
     assert same is healthy
     assert hanging.known is not None
     assert (hanging.judgement.outcome, hanging.known.outcome) == ("maybe_committed", Outcome.MAYBE_COMMITTED)
-    assert hanging.known.owner_committed, "its owner is in CompleteCommit at this epoch"
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_that_an_earlier_sweep_saw_the_owner_commit_is_kept(cluster: FakeLogs, seen: bool) -> None:
-    cluster.write(1, *history(id_for(1)), record(id_for(1), State.EMPTY, 9))
-    one = owned(1, "Empty", 9)
-    (found,) = swept(cluster, one, incidents={one.observation.transaction_key: Incident(0, seen)})
-    assert found.known is not None and found.known.owner_committed is seen
+def test_that_its_owner_was_in_complete_commit_is_a_fact(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    commit = SeenCommit(id_for(1), 7, 3)
+    found = read(cluster)
+    assert (found.seen.commits, found.news.commits) == ((commit,), (commit,))
+    (again,) = read_all(cluster, owned(1), stored={7: ProducerFacts(commits=(commit,))})
+    assert (again.seen.commits, again.news.commits) == ((commit,), ())
+    assert read(cluster, owned(1, "Empty", 9)).news.commits == ()
+    assert read(cluster, owned(1, epoch=4)).news.commits == (replace(commit, producer_epoch=4),)
+    assert read(cluster, owned(1, epoch=5)).news.commits == (), "a later commit is not of what hangs"
 
 
 def test_what_the_log_contradicts_does_not_hang(cluster: FakeLogs) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
-from tests.tables.stored import COMMIT, read_for, reads_of, swept
+from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
+from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from txnscan.findings import Incident, Kind, News, Scan, Sighting
 from txnscan.model import Judged, LogRead, ProducerFacts, ScanError
 from txnscan.store.schema import incident_id as stored_id
@@ -96,15 +96,6 @@ def test_the_next_sweep_gets_ages_and_incidents_of_this_cluster_and_no_other() -
     assert history.unresolved("another")() == {}
 
 
-def test_that_its_owner_committed_is_kept_though_a_later_sweep_cannot_tell() -> None:
-    committed = replace(LATE, known=known(owner_committed=True))
-    memory, _ = remember(Memory(), "c", scan(LATE))
-    assert not MemoryHistory(memory).unresolved("cluster-1")()[WHERE].owner_committed
-    for one in (committed, LATE, replace(LATE, known=known())):
-        memory, _ = remember(memory, "c", scan(one))
-        assert MemoryHistory(memory).unresolved("cluster-1")()[WHERE].owner_committed
-
-
 def read_by(number: int, producer_id: int = 7, read: LogRead = COMMIT) -> Scan:
     """A sweep that saw a transaction of this producer id hanging, and read this of the log for it."""
     one = judged(STALE, producer_id=producer_id, partition=producer_id % 2)
@@ -128,6 +119,18 @@ def test_what_sweeps_read_of_the_log_is_kept_as_long_as_something_of_its_produce
     assert facts(memory) == [] != facts(memory, producer_id=8), "it is over"
     memory, _ = remember(memory, "c", scan(cluster_id="cluster-2"))
     assert facts(memory, producer_id=8) == facts(memory, "cluster-2", 8) == []
+
+
+def test_a_commit_that_a_sweep_saw_is_kept_once_though_a_later_one_cannot_tell() -> None:
+    """As long as something of its producer id hangs."""
+    saw = scan(LATE, **read_for(LATE, commits=[SEEN_COMMIT]))
+    memory, _ = remember(Memory(), "c", scan(LATE, **read_for(LATE)))
+    assert MemoryHistory(memory).facts("cluster-1", {7})()[7].commits == ()
+    for sweep in (saw, scan(LATE, **read_for(LATE)), scan(LATE), saw, scan(proven={})):
+        memory, _ = remember(memory, "c", sweep)
+        assert MemoryHistory(memory).facts("cluster-1", {7})()[7].commits == (SEEN_COMMIT,)
+    memory, _ = remember(memory, "c", scan())
+    assert MemoryHistory(memory).facts("cluster-1", {7})() == {}
 
 
 @pytest.mark.parametrize(
@@ -161,11 +164,11 @@ def test_of_what_an_earlier_process_left_the_end_is_told_and_the_opening_again()
     assert [one.kind for one in news] == [Kind.CLOSED]
 
 
-def test_two_histories_together_know_the_earlier_time_and_whether_the_owner_committed() -> None:
+def test_two_histories_together_know_the_earlier_time() -> None:
     one = {WHERE: Incident(5)}
-    other = {WHERE: Incident(3, owner_committed=True), WHERE._replace(partition=1): Incident(9)}
+    other = {WHERE: Incident(3), WHERE._replace(partition=1): Incident(9)}
     for two in (together(one, other), together(other, one)):
-        assert two[WHERE] == Incident(3, owner_committed=True)
+        assert two[WHERE] == Incident(3)
         assert set(two) == set(other)
     assert together(one, {WHERE: Incident(7)}) == one
 

@@ -16,9 +16,9 @@ from tests.builders import context, observation, view
 from tests.fakes import FakeCluster
 from tests.unit.test_snapshot import take
 from txnscan.check import Level, _coordinators
-from txnscan.judge.outcome import OutcomeEvidence, outcome
+from txnscan.judge.outcome import outcome
 from txnscan.judge.rules import judge_observation
-from txnscan.model import Outcome, Verdict
+from txnscan.model import Outcome, OutcomeEvidence, Verdict
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

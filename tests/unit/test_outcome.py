@@ -19,14 +19,16 @@ from tests.builders import NOW_MS, judged, observation, view
 from tests.cases import Cases
 from txnscan.evidence.transaction_log import tombstone
 from txnscan.judge.chain import follows, whole
-from txnscan.judge.outcome import OutcomeEvidence, decisions, outcome, with_outcome
+from txnscan.judge.outcome import decisions, outcome, with_outcome
 from txnscan.model import (
-    CoordinatorView,
     Key,
     KnownOutcome,
     LoggedTransaction,
     Observation,
     Outcome,
+    OutcomeEvidence,
+    ProducerFacts,
+    SeenCommit,
     SeenMarker,
     Siblings,
     State,
@@ -87,6 +89,16 @@ def numbered(logged: Iterable[LoggedTransaction | None]) -> tuple[LoggedTransact
         else:
             found.append(replace(one, offset=offset, whole_from=whole_from))
     return tuple(found)
+
+
+def seen_at(epoch: int) -> dict[str, Any]:
+    """That a sweep saw the id in CompleteCommit at this epoch."""
+    return {"seen": ProducerFacts(commits=(SeenCommit("X", 7, epoch),))}
+
+
+def marker_on(topic: str, epoch: int) -> dict[str, Any]:
+    """That an apply saw a COMMIT marker there."""
+    return {"seen": ProducerFacts(markers=(SeenMarker(topic, 0, 9, 7, epoch),))}
 
 
 def told(logged: Iterable[LoggedTransaction | None], o: dict[str, Any] | None = None, **changes: Any) -> KnownOutcome:
@@ -712,13 +724,40 @@ CASES = (
     Case("an abort in another lineage", COMMITTED_V2, MAYBE, changes={"vetoes": (complete(ABORT, 4, V2),)}),
     Case("one of an earlier epoch", COMMITTED_V2, COMMITTED, changes={"vetoes": (complete(ABORT, 2, V2),)}),
     Case("a commit in another lineage, and nothing in this one", [], MAYBE, changes={"vetoes": (OTHER_COMMIT,)}),
-    Case("a COMMIT marker elsewhere", ABORTED_V2, MAYBE, changes={"markers": (SeenMarker("q", 0, 9, 7, 4),)}),
-    Case("one of an earlier epoch", ABORTED_V2, NOT, changes={"markers": (SeenMarker("q", 0, 9, 7, 2),)}),
-    Case("one of the same partition", ABORTED_V2, NOT, changes={"markers": (SeenMarker("p", 0, 9, 7, 4),)}),
+    Case(
+        "a COMMIT marker elsewhere",
+        ABORTED_V2,
+        MAYBE,
+        changes=marker_on("q", 4),
+    ),
+    Case(
+        "one of an earlier epoch",
+        ABORTED_V2,
+        NOT,
+        changes=marker_on("q", 2),
+    ),
+    Case(
+        "one of the same partition",
+        ABORTED_V2,
+        NOT,
+        changes=marker_on("p", 4),
+    ),
     Case(
         "v2: a commit that was not acknowledged, and the abort of the same transaction after it",
         [*BEFORE, ongoing(3, P, client=V2), prepare(COMMIT, 4, P, client=V2), *v2(ABORT, P)[1:]],
         MAYBE,
+    ),
+    Case("its owner was seen in CompleteCommit at its epoch, and the log is empty", [], MAYBE, changes=seen_at(3)),
+    Case("its owner was seen there at the next epoch", [], MAYBE, changes=seen_at(4)),
+    Case("its owner was seen there at the epoch before", [], UNKNOWN, changes=seen_at(2)),
+    Case("its owner was seen there at a later epoch", [], UNKNOWN, changes=seen_at(5)),
+    Case("its owner was seen there, and the log proves an abort", ABORTED_V2, NOT, changes=seen_at(4)),
+    Case("its owner was seen there, and the log proves a commit", COMMITTED_V2, COMMITTED, changes=seen_at(4)),
+    Case(
+        "its owner was seen there at an earlier epoch, and the first record is gone",
+        [],
+        MAYBE,
+        changes={"first_epoch": None, "batch_error": "it is deleted", **seen_at(2)},
     ),
     Case(
         "transaction.version was lowered between a decision, which is missing, and its completion",
@@ -1360,22 +1399,16 @@ def test_of_a_long_chain_the_last_50_records_are_kept_as_evidence() -> None:
     assert [line.split()[1] for line in found.evidence] == [f"{offset}:" for offset in range(13, 63)]
 
 
-@pytest.mark.parametrize(
-    ("coordinator", "seen", "committed"),
-    [
-        (view("CompleteCommit", 4), False, True),
-        (view("Empty", 9), False, False),
-        (view("Empty", 9), True, True),
-    ],
-    ids=["its owner stands in CompleteCommit", "it has gone on", "it did when an earlier sweep saw it"],
-)
-def test_a_judgement_has_what_is_known_and_that_keeps_what_was_seen_of_the_owner(
-    coordinator: CoordinatorView, seen: bool, committed: bool
-) -> None:
-    before = judged(coordinator)
-    found = KnownOutcome(NOT, "it never committed")
-    after = with_outcome(before, found, owner_committed=seen)
-    assert after.known == replace(found, owner_committed=committed)
-    assert after.judgement == replace(
-        before.judgement, outcome="not_committed", outcome_reason="it never committed"
-    ) and (after.evidence is before.evidence)
+def test_a_judgement_has_what_is_known() -> None:
+    before, found = judged(view("Empty", 9)), KnownOutcome(NOT, "it never committed")
+    after = with_outcome(before, found)
+    assert (after.known, after.evidence) == (found, before.evidence)
+    assert after.judgement == replace(before.judgement, outcome="not_committed", outcome_reason="it never committed")
+
+
+def test_an_outcome_that_rests_on_the_tables_names_the_sweep(wording: SnapshotAssertion) -> None:
+    stored = [replace(one, stored_by="sweep s1 of 2026-01-01 10:00 UTC") for one in v2(COMMIT, P)]
+    found = told([*BEFORE, *stored])
+    assert found.outcome is COMMITTED
+    assert [found.why, *found.evidence] == wording
+    assert "s1" not in told([*BEFORE, *stored], {"last_timestamp_ms": 2 * NOW_MS}).why

@@ -59,10 +59,12 @@ def _reason(force: str | None) -> str | None:
 
 def _spark(config: ScanConfig, master: str | None, progress: TerminalProgress) -> SparkSession | None:
     """A session where the tables need one."""
+    return spark_for(config.tables, master, progress) if config.tables is not None else None
+
+
+def _note_journal(config: ScanConfig) -> None:
     if config.tables is None:
         note(_NOT_JOURNALED)
-        return None
-    return spark_for(config.tables, master, progress)
 
 
 def _status(result: Result) -> None:
@@ -190,9 +192,11 @@ def _abort(
             raise expert.AbortRefused("abort", expert.unread_needs(unread))
         brokers = expert.Unread(brokers)
         action = expert.unread_action(target, found.cluster_id)
+        _note_journal(config)
         why_not: str | None = unread
     else:
         judged = expert.target_in(target, found)
+        _note_journal(config)
         action = expert.action_for(found.cluster_id, judged)
         why_not = expert.refusal(judged, accept_unknown)
         if console is not None:
@@ -320,6 +324,7 @@ def _force_terminate(
                 if why_not is not None:
                     note(f"forced ({forced}): {why_not}")
                 _agreed(f"Fence '{printable(transactional_id)}'?", yes)
+            _note_journal(config)
             spark = _spark(config, master, progress)
             action = fencing.action_for(before, epoch)
             plan = fencing.plan_of(action, cluster_id, wall_clock_ms())

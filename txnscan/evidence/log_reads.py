@@ -23,7 +23,6 @@ from txnscan.evidence.tasks import ReadLog
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.lineage import adds, bounded, joined, newest_of, not_shown
 from txnscan.judge.log_check import Described, ended_since, orphan_contradiction, owner_contradiction
-from txnscan.judge.outcome import OutcomeEvidence
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import describe_transactions
@@ -41,10 +40,13 @@ from txnscan.model import (
     LoggedTransaction,
     LogRead,
     LogRow,
+    OutcomeEvidence,
     Partition,
     ProducerFacts,
     RawRecord,
     Say,
+    SeenCommit,
+    State,
 )
 
 # Fetch returns the first batch whole, however large it is.
@@ -186,6 +188,14 @@ def _evidence(
     unserved = next((say(log.failure) for log in logs if log.unserved and log.failure is not None), None)
     live = [read for log in logs for read in log.reads(o.producer_id, stored.reads)]
     facts = facts_of(o.producer_id, live, stored.reads)
+    commits = tuple(
+        SeenCommit(view.transactional_id, view.producer_id, view.producer_epoch)
+        for view in judged.evidence.coordinators
+        if view.describe_error is None
+        and view.state == State.COMPLETE_COMMIT
+        # A later commit is of a later transaction, of which a busy owner makes many.
+        and view.producer_epoch <= o.producer_epoch + 1
+    )
     return OutcomeEvidence(
         observation=o,
         owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
@@ -196,8 +206,11 @@ def _evidence(
         log_error=next((say(log.failure) for log in logs if log.failure is not None), facts.error),
         contradiction=contradiction or unserved or facts.lost,
         vetoes=facts.vetoes,
-        markers=stored.markers,
-        reads=tuple(bounded(read) for read in live if adds(bounded(read), stored.reads)),
+        seen=stored + ProducerFacts(commits=commits),
+        news=ProducerFacts(
+            reads=tuple(bounded(read) for read in live if adds(bounded(read), stored.reads)),
+            commits=tuple(commit for commit in commits if commit not in stored.commits),
+        ),
     )
 
 
@@ -247,8 +260,8 @@ def stored_facts(producer_id: int, stored: Sequence[LogRead]) -> LogFacts:
 
 def signed(evidence: OutcomeEvidence, sweep_id: str, swept_at_ms: int) -> OutcomeEvidence:
     """The evidence with the sweep that read it."""
-    reads = tuple(replace(read, sweep_id=sweep_id, swept_at_ms=swept_at_ms) for read in evidence.reads)
-    return replace(evidence, reads=reads)
+    reads = tuple(replace(read, sweep_id=sweep_id, swept_at_ms=swept_at_ms) for read in evidence.news.reads)
+    return replace(evidence, news=replace(evidence.news, reads=reads))
 
 
 def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEvidence:
@@ -260,7 +273,7 @@ def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEviden
         log_error=evidence.log_error or facts.error,
         contradiction=facts.lost,
         vetoes=facts.vetoes,
-        markers=seen.markers,
+        seen=seen,
     )
 
 

@@ -20,9 +20,8 @@ builds its epochs from what is left, and an epoch may then seem to end too late 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from txnscan.model import TRANSACTION_STATE_TOPIC, EpochEnd, LogRead, RawRecord
 
@@ -108,12 +107,12 @@ def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
     others = _distinct(
         r for read in every for r in read.records if not (r.is_same(kept.get(r.offset)) and read in same)
     )
-    shown = {record.offset for record in newest.records}
     stored_by: dict[int, str] = {}
-    for read in same:
-        for record in read.records:
-            if record.offset not in shown and record.is_same(kept.get(record.offset)):
-                stored_by[record.offset] = min(str(read), stored_by.get(record.offset, str(read)))
+    for read in sorted(same, key=str, reverse=True):
+        known = (record.offset for record in read.records if record.is_same(kept.get(record.offset)))
+        stored_by |= dict.fromkeys(known, str(read))
+    for record in newest.records:
+        del stored_by[record.offset]
     return Joined(chain, others, conflict or _lost(newest, every, chain), stored_by)
 
 
@@ -127,7 +126,7 @@ def _confirmed(newest: LogRead, same: Sequence[LogRead]) -> tuple[dict[int, RawR
     """
     ends = {end.leader_epoch: end.end_offset for end in newest.epoch_ends}
     current = {record.offset: record for record in newest.records}
-    bounds = [newest.end_offset if read is newest else -1 for read in same]
+    bounds = [-1] * len(same)
     conflict, grows = None, True
     while grows:
         grows = False
@@ -135,7 +134,7 @@ def _confirmed(newest: LogRead, same: Sequence[LogRead]) -> tuple[dict[int, RawR
             known = (
                 r.offset
                 for r in read.records
-                if r.is_same(current.get(r.offset)) or ends.get(r.leader_epoch, -1) > r.offset
+                if r.is_same(current.get(r.offset)) or ends.get(r.leader_epoch, 0) > r.offset
             )
             bound = max(known, default=-1)
             if bound <= bounds[number]:
@@ -153,30 +152,33 @@ def _with_contiguity(
     """The records in order, each with the offset from which on nothing is missing by a read that has the one before."""
     whole_from: dict[tuple[int, int], int] = {}
     for read, bound in zip(same, bounds, strict=True):
-        shown = [record for record in read.records if record.offset <= bound]
-        for a, b in pairwise([None, *shown]):
-            if b is not None:
-                which = (a.offset if a is not None else -1, b.offset)
-                whole_from[which] = min(b.whole_from, whole_from.get(which, b.whole_from))
-    ordered = [current[offset] for offset in sorted(current)]
+        for before, record in _after(record for record in read.records if record.offset <= bound):
+            which = (before, record.offset)
+            whole_from[which] = min(record.whole_from, whole_from.get(which, record.whole_from))
     return tuple(
-        replace(b, whole_from=whole_from.get((a.offset if a is not None else -1, b.offset), b.offset))
-        for a, b in pairwise([None, *ordered])
-        if b is not None
+        replace(record, whole_from=whole_from.get((before, record.offset), record.offset))
+        for before, record in _after(current[offset] for offset in sorted(current))
     )
+
+
+def _after(records: Iterable[RawRecord]) -> Iterator[tuple[int, RawRecord]]:
+    """Each record with the offset of the one before, -1 for the first."""
+    before = -1
+    for record in records:
+        yield before, record
+        before = record.offset
 
 
 def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord]) -> str | None:
     last = chain[-1].offset if chain else -1
     name = f"'{newest.transactional_id}'"
     ends = {end.leader_epoch: end.end_offset for end in newest.answered_ends}
-    if any(read.records and not _is_of_same_log(newest, read) for read in every):
+    if any(read.records for read in every if not _is_of_same_log(newest, read)):
         return f"{TRANSACTION_STATE_TOPIC} was made anew since a sweep read {name} there"
     tails = [read.records[-1] for read in every if read.records]
-    lost = max((r.offset for r in tails if r.offset > last and ends.get(r.leader_epoch, -1) <= r.offset), default=None)
-    if lost is None:
-        return None
-    return f"a sweep read {name} at offset {lost}, and the log holds nothing of it behind offset {last} now"
+    lost = [tail.offset for tail in tails if tail.offset > last and ends.get(tail.leader_epoch, 0) <= tail.offset]
+    left = f"nothing of it behind offset {last}" if chain else "nothing of it"
+    return f"a sweep read {name} at offset {max(lost)}, and the log has {left} now" if lost else None
 
 
 def _distinct(records: Iterable[RawRecord]) -> tuple[RawRecord, ...]:

@@ -35,7 +35,7 @@ missed its commit, within the same millisecond and without adding it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -44,11 +44,9 @@ from txnscan.model import (
     Judged,
     KnownOutcome,
     LoggedTransaction,
-    LogRead,
     Observation,
     Outcome,
-    Reason,
-    SeenMarker,
+    OutcomeEvidence,
     Siblings,
     State,
     plural,
@@ -63,32 +61,6 @@ _EPOCHS_MAX = 64
 _EVIDENCE_MAX = 50
 _CERTAIN = (Outcome.COMMITTED, Outcome.NOT_COMMITTED, Outcome.MIXED)
 _C, _M, _N, _U = Outcome.COMMITTED, Outcome.MAYBE_COMMITTED, Outcome.NOT_COMMITTED, Outcome.UNKNOWN
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeEvidence:
-    """The facts about one hanging transaction.
-
-    owner_epoch: the epoch of the id that has the producer id now, None where none has. first_epoch, first_sequence: the
-    producer epoch and base sequence of the transaction's first batch, None where it could not be read, which
-    `batch_error` explains. logged: what is left in `__transaction_state`, on the log's current lineage, of every id
-    that has ever had the producer id, in the order of the log. log_error: why some of it could not be read, or None.
-    contradiction: how the log contradicts the coordinators or earlier reads, or None (`log_check.py`, `lineage.py`).
-    vetoes: records of reads that are not known to be of the current lineage. markers: COMMIT markers of the producer id
-    that were seen on other partitions. reads: what this sweep read, to be stored.
-    """
-
-    observation: Observation
-    owner_epoch: int | None
-    first_epoch: int | None
-    first_sequence: int | None
-    batch_error: str | None
-    logged: tuple[LoggedTransaction, ...]
-    log_error: str | None
-    contradiction: str | None
-    vetoes: tuple[LoggedTransaction, ...] = ()
-    markers: tuple[SeenMarker, ...] = ()
-    reads: tuple[LogRead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +107,8 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
     o, epochs = evidence.observation, _epochs(evidence)
     each = [_at_epoch(evidence, epoch) for epoch in epochs or _seen_epochs(evidence)]
     found = _together(each) if epochs else _of_unknown_epochs(evidence, each)
+    if found.outcome is _U:
+        found = _unless_seen(evidence, found, epochs)
     at_each = [replace(o, producer_epoch=epoch) for epoch in epochs] or [o]
     shown = list(dict.fromkeys(one for at in at_each for one in _shown(evidence.logged, at)))
     return KnownOutcome(
@@ -345,7 +319,7 @@ def _veto(
         if _may_commit(record, o, logged) and not _is_lifted(record, aborted):
             why = f"'{record.transactional_id}' committed at epoch {record.producer_epoch}"
             return f"{why}, as an earlier read of the transaction log shows at offset {record.offset}"
-    for marker in evidence.markers:
+    for marker in evidence.seen.markers:
         other = (marker.topic, marker.partition) != (o.topic, o.partition)
         if other and marker.producer_epoch in (o.producer_epoch, o.producer_epoch + 1):
             return str(marker)
@@ -354,6 +328,18 @@ def _veto(
         why = f"'{later.transactional_id}' committed at the later epoch {later.producer_epoch}"
         return f"{why}, which may be of this data, since {doubt}"
     return None
+
+
+def _unless_seen(evidence: OutcomeEvidence, found: _Found, epochs: Collection[int]) -> _Found:
+    """What is known where nothing else is: a coordinator that was seen to have committed may have done so with this
+    data. epochs: of the open data, none where they are not known.
+    """
+    last = evidence.observation.producer_epoch
+    for commit in evidence.seen.commits:
+        at = (commit.producer_epoch - 1, commit.producer_epoch)
+        if any(epoch in epochs for epoch in at) or (not epochs and min(at) <= last):
+            return replace(found, outcome=_M, why=f"{commit}, and {found.why}")
+    return found
 
 
 def _aborted(logged: Sequence[LoggedTransaction], o: Observation) -> LoggedTransaction | None:
@@ -474,10 +460,7 @@ def _stored_alone(shown: Iterable[LoggedTransaction]) -> str:
     return f", by {plural(len(stored), 'record')} that {sweeps} stored and the log does not have any more"
 
 
-def with_outcome(judged: Judged, known: KnownOutcome, owner_committed: bool = False) -> Judged:
-    """The hanging transaction with what is known of its outcome. owner_committed: an earlier sweep saw that its owner
-    had committed at this epoch.
-    """
-    committed = owner_committed or judged.judgement.reason is Reason.MAYBE_COMMITTED
+def with_outcome(judged: Judged, known: KnownOutcome) -> Judged:
+    """The hanging transaction with what is known of its outcome."""
     judgement = replace(judged.judgement, outcome=known.outcome.value, outcome_reason=known.why)
-    return replace(judged, judgement=judgement, known=replace(known, owner_committed=committed))
+    return replace(judged, judgement=judgement, known=known)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
-from txnscan.judge.outcome import OutcomeEvidence, outcome, with_outcome
+from txnscan.judge.outcome import outcome, with_outcome
 from txnscan.judge.rules import judge_observation
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
@@ -33,6 +33,7 @@ from txnscan.model import (
     KnownOutcome,
     LoggedTransaction,
     Observation,
+    OutcomeEvidence,
     State,
     Verdict,
     duration,

@@ -183,7 +183,8 @@ def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
             f"{o.topic}-{o.partition} with read_uncommitted from offset {o.start_offset} on and decide ({FORCE} REASON "
             f"deletes also what was committed): {known.why}"
         )
-    if known.outcome is Outcome.MAYBE_COMMITTED or (known.owner_committed and known.outcome is Outcome.UNKNOWN):
+    owner_committed = judged.judgement.reason is Reason.MAYBE_COMMITTED
+    if known.outcome is Outcome.MAYBE_COMMITTED or (owner_committed and known.outcome is Outcome.UNKNOWN):
         return f"its data may be committed, and an abort would delete it: {known.why}"
     if known.outcome is Outcome.UNKNOWN and not accept_unknown:
         return f"nobody knows whether it committed: {known.why}; give {ACCEPT_UNKNOWN} to abort it all the same"

@@ -387,8 +387,6 @@ class _Run:
         """
         if known is None or known.outcome is not Outcome.UNKNOWN:
             return None
-        if known.owner_committed:
-            return Result(action, Status.REFUSED, "its owner was seen to have committed at this epoch: plan again")
         if known.siblings is None:
             return None
         try:

@@ -33,7 +33,7 @@ CONTRADICTORY = "contradictory"
 class Stored:
     """A hanging transaction as the tables have it: the row of its sweep, and its incident's.
 
-    outcome, outcome_reason: by all facts that sweeps and applies have seen. owner_committed: see KnownOutcome.
+    outcome, outcome_reason: by all facts that sweeps and applies have seen.
     log_error: why this sweep could not read the transaction log. owner_epoch: the epoch of the id that has its producer
     id, None for an orphan. first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many saw it hanging.
     late_after_ms, max_timeout_ms: the sweep's threshold and the longest `transaction.max.timeout.ms` of the brokers.
@@ -52,7 +52,6 @@ class Stored:
     outcome: str | None
     outcome_reason: str | None
     log_error: str | None
-    owner_committed: bool
     transactional_id: str | None
     owner_epoch: int | None
     blocked_records: int | None
@@ -195,8 +194,7 @@ def _mixed(s: Stored, limits: Limits) -> bool:
 
 def _maybe_committed(s: Stored, limits: Limits) -> bool:
     unknown = s.outcome not in (Outcome.COMMITTED, Outcome.NOT_COMMITTED)
-    owner_committed = s.owner_committed or s.reason == Reason.MAYBE_COMMITTED
-    return s.outcome == Outcome.MAYBE_COMMITTED or (owner_committed and unknown)
+    return s.outcome == Outcome.MAYBE_COMMITTED or (s.reason == Reason.MAYBE_COMMITTED and unknown)
 
 
 def _log_unread(s: Stored, limits: Limits) -> bool:

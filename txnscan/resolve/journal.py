@@ -14,8 +14,8 @@ from typing import Any
 from txnscan.clock import wall_clock_ms
 from txnscan.engine.rows import from_row
 from txnscan.evidence.log_reads import with_stored
-from txnscan.judge.outcome import OutcomeEvidence, outcome
-from txnscan.model import NO_FACTS, Evidence, ProducerFacts, SeenMarker, TransactionKey
+from txnscan.judge.outcome import outcome
+from txnscan.model import NO_FACTS, Evidence, OutcomeEvidence, ProducerFacts, SeenMarker, TransactionKey
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
@@ -192,7 +192,7 @@ _OF_ROW = (
 )
 
 
-_OF_INCIDENT = ("incident_id", "sweeps", "owner_committed")
+_OF_INCIDENT = ("incident_id", "sweeps")
 
 
 def _stored(row: Row, sweep: Row, incident: Row, seen: ProducerFacts) -> Stored:
@@ -220,6 +220,5 @@ def _stored(row: Row, sweep: Row, incident: Row, seen: ProducerFacts) -> Stored:
         "log_error": known.log_error,
         "incident_id": incident["incident_id"],
         "sweeps": incident["sweeps"],
-        "owner_committed": bool(incident["owner_committed"]),
     }
     return Stored(**{field.name: found[field.name] for field in fields(Stored)})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from txnscan.engine import Engine
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.log_reads import with_stored
-from txnscan.findings import FactsAlone, History, Incident, Incidents, Scan, Sightings, together_facts, with_reads
+from txnscan.findings import FactsAlone, History, Incident, Incidents, Scan, Sightings, together_facts, with_news
 from txnscan.judge.outcome import outcome
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
@@ -50,17 +50,13 @@ class Memory:
     def __init__(self) -> None:
         self.kept: Facts = {}
         self.identities: dict[str, TransactionKey] = {}
-        self.committed: set[str] = set()
 
     def keep(self, found: Scan) -> None:
         """Adds what a sweep found."""
         for judged in accused(found):
             name = _incident(judged)
             self.identities[name] = judged.observation.transaction_key
-            if judged.known is not None and judged.known.owner_committed:
-                self.committed.add(name)
-        read = {evidence.observation.producer_id for evidence in found.decided.values()}
-        self.kept = with_reads(self.kept, found, {*self.kept, *read})
+        self.kept = with_news(self.kept, found)
 
     def remember(self, marker: SeenMarker) -> None:
         """Adds what an apply saw."""
@@ -69,7 +65,7 @@ class Memory:
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""
-        found = {one: Incident(_LONG_AGO_MS, name in self.committed) for name, one in self.identities.items()}
+        found = {one: Incident(_LONG_AGO_MS) for one in self.identities.values()}
         return lambda: found
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
@@ -257,7 +253,6 @@ def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
         outcome=known.outcome.value if known is not None else None,
         outcome_reason=known.why if known is not None else None,
         log_error=judged.known.log_error if judged.known is not None else None,
-        owner_committed=_incident(judged) in memory.committed,
         transactional_id=views[0].transactional_id if views else None,
         owner_epoch=views[0].producer_epoch if views else None,
         blocked_records=None,

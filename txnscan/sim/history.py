@@ -295,14 +295,16 @@ def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) ->
 
 def torn(found: Scan, end: World) -> list[Wrong]:
     """Outcomes that the truth contradicts."""
-    decided = [judged for judged in found.transactions if judged.judgement.outcome in ("committed", "not_committed")]
+    certain = ("committed", "not_committed", "mixed")
+    decided = [judged for judged in found.transactions if judged.judgement.outcome in certain]
     future = settled(end) if decided else end
     wrong = [judged for judged in decided if not _right(judged, future)]
     return [replace(_wrong(judged, "its transaction was decided otherwise"), torn=True) for judged in wrong]
 
 
 def _right(judged: Judged, future: World) -> bool:
-    """A COMMIT marker must show nothing that was not committed, an ABORT marker must drop nothing that was.
+    """A COMMIT marker must show nothing that was not committed, an ABORT marker must drop nothing that was. Of what is
+    mixed there must be both.
 
     Of what stood there when the partition was read last. What comes late, after that, is of another epoch, at which a
     partition takes no marker of this one any more (ProducerAppendInfo.checkProducerEpoch); and apply reads it again
@@ -310,7 +312,8 @@ def _right(judged: Judged, future: World) -> bool:
     """
     read_up_to = judged.observation.second_high_watermark
     known = {future.decided.get(txn, False) for txn in _begun_at(future, *_identity(judged), read_up_to)}
-    return known <= {True} if judged.judgement.outcome == "committed" else True not in known
+    right = {"committed": known <= {True}, "not_committed": True not in known, "mixed": known == {True, False}}
+    return right[str(judged.judgement.outcome)]
 
 
 def _begun_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None) -> set[Txn]:

@@ -39,7 +39,6 @@ def folded(before: Row | None, seen: Row) -> Row | None:
         "last_seen_at": max(before["last_seen_at"], seen["last_seen_at"]),
         # `apply` needs several. The row does not have the ids of all, so one that comes late is not counted.
         "sweeps": before["sweeps"] + later,
-        "owner_committed": bool(before["owner_committed"] or seen["owner_committed"]),
     }
 
 

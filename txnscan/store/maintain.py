@@ -17,7 +17,7 @@ from txnscan.store.tables import Tables
 
 # The default of Delta's `delta.deletedFileRetentionDuration`: a read that began a week ago still finds its files.
 VACUUM_AFTER_HOURS = 168
-# What goes with its sweep. `log_reads` has the date of a sweep, too, but outlives it.
+# What goes with its sweep. `log_reads` and `commits` have the date of a sweep, too, but outlive it.
 _OF_SWEEPS = (CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS)
 
 

@@ -28,11 +28,12 @@ from txnscan.model import (
     LogRead,
     RawRecord,
     ScanError,
+    SeenCommit,
     SeenMarker,
     Verdict,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,12 +516,6 @@ INCIDENTS = Table(
             _known("evidence"),
         ),
         Column(
-            "owner_committed",
-            "BOOLEAN",
-            "Whether its owner was ever seen to have committed at this epoch, whatever the log says",
-            _known("owner_committed"),
-        ),
-        Column(
             "leader_epoch",
             "INT",
             "Leader epoch of the partition when it was seen last. Of two sweeps the one with the higher epoch is later",
@@ -763,6 +758,32 @@ MARKERS = Table(
 )
 
 
+def _of_commit(name: str) -> Callable[[Scan, SeenCommit], Any]:
+    return lambda _, commit: getattr(commit, name)
+
+
+COMMITS = Table(
+    "commits",
+    "Facts: ids that a coordinator described as CompleteCommit while something of their producer id hung; each forbids "
+    "an ABORT of what may be of that commit, where nothing proves its outcome",
+    (
+        Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
+        Column("sweep_id", "STRING", "The sweep that saw it", lambda s, _: s.sweep_id, True),
+        Column(
+            "sweep_date",
+            "DATE",
+            "UTC date on which the sweep started",
+            lambda s, _: timestamp(s.started_at_ms).date(),
+            True,
+        ),
+        Column("transactional_id", "STRING", "The id", _of_commit("transactional_id"), True),
+        Column("producer_id", "BIGINT", "Its producer id", _of_commit("producer_id"), True),
+        Column("producer_epoch", "INT", "Its producer epoch", _of_commit("producer_epoch"), True),
+    ),
+    partitioned_by=("cluster_id",),
+)
+
+
 def _of(path: str) -> Callable[[Any, Any], Any]:
     value = attrgetter(path)
     return lambda _, item: value(item)
@@ -850,6 +871,7 @@ APPLY_LOCKS = Table(
 TABLES = (
     LOG_READS,
     MARKERS,
+    COMMITS,
     OPEN_TRANSACTIONS,
     CANDIDATES,
     SCAN_ERRORS,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from txnscan.config import ConfigError, local_path, printable
 from txnscan.engine.rows import from_row
 from txnscan.findings import Incident, Incidents, KnownImpact, Scan, Sighting, Sightings
-from txnscan.model import Cause, Facts, LogRead, ProducerFacts, SeenMarker, TransactionKey, Verdict
+from txnscan.model import Cause, Facts, LogRead, ProducerFacts, SeenCommit, SeenMarker, TransactionKey, Verdict
 from txnscan.store.damage import cause, damaged_commit
 from txnscan.store.delta import (
     VERSION_PROPERTY,
@@ -33,6 +33,7 @@ from txnscan.store.delta import (
 from txnscan.store.incidents import TOPIC_RECREATED, folded
 from txnscan.store.schema import (
     CANDIDATES,
+    COMMITS,
     FIRST_SEEN,
     FIRST_SEEN_MAX,
     INCIDENTS,
@@ -52,13 +53,15 @@ from txnscan.store.schema import (
 )
 
 Answer = TypeVar("Answer")
-Fact = TypeVar("Fact", LogRead, SeenMarker)
+Fact = TypeVar("Fact", LogRead, SeenMarker, SeenCommit)
 
 _BEGUN_MAX = 100
+# What counts at once, whatever becomes of its sweep.
+FACTS = (LOG_READS, COMMITS)
 # What a sweep needs to know of an incident's impact.
 _IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id")
 # Last the one that makes a sweep visible.
-OF_SWEEPS = (LOG_READS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
+OF_SWEEPS = (LOG_READS, COMMITS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
 
 class Tables:
@@ -171,10 +174,7 @@ class Tables:
         def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
             return {
-                TransactionKey.of(row): Incident(
-                    epoch_ms(row["first_seen_at"]), bool(row["owner_committed"]), _known_impact(row)
-                )
-                for row in rows
+                TransactionKey.of(row): Incident(epoch_ms(row["first_seen_at"]), _known_impact(row)) for row in rows
             }
 
         return _begun(read)
@@ -186,7 +186,7 @@ class Tables:
         return _begun(lambda: _sightings(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
-        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", "owner_committed", *_IMPACT)
+        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", *_IMPACT)
         return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("resolved_at", None), columns=columns)
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
@@ -197,11 +197,12 @@ class Tables:
         if not producer_ids:
             return {}
         of = (Is("cluster_id", cluster_id), OneOf("producer_id", producer_ids))
-        reads, markers = _at_once(partial(self.rows, table, *of) for table in (LOG_READS, MARKERS))
+        reads, markers, commits = _at_once(partial(self.rows, table, *of) for table in (LOG_READS, MARKERS, COMMITS))
         return {
             one: ProducerFacts(
                 tuple(_fact(LogRead, row) for row in reads if row["producer_id"] == one),
                 tuple(_fact(SeenMarker, row) for row in markers if row["producer_id"] == one),
+                tuple(_fact(SeenCommit, row) for row in commits if row["producer_id"] == one),
             )
             for one in producer_ids
         }
@@ -221,12 +222,12 @@ class Tables:
         unwritten = list(OF_SWEEPS)
         if scan.sweep_id in self._begun:
             of_sweep = Is("sweep_id", scan.sweep_id)
-            # Facts are never deleted: they count already, and this process may end before it has written them again.
-            if self.delta.read(LOG_READS, of_sweep, columns=("sweep_id",), limit=1):
-                unwritten.remove(LOG_READS)
             for table in reversed(OF_SWEEPS):
-                if table is not LOG_READS:
+                if table not in FACTS:
                     self.delta.delete(table, of_sweep)
+                # Facts count already, and this process may end before it has written them again.
+                elif self.delta.read(table, of_sweep, columns=("sweep_id",), limit=1):
+                    unwritten.remove(table)
         self._begun.append(scan.sweep_id)
         *others, sweeps = unwritten
         _at_once(
@@ -386,15 +387,17 @@ class Tables:
 
 def items_of(scan: Scan, table: Table) -> Sequence[Any]:
     """The items of a sweep that get a row in a table."""
+    decided = scan.decided.values()
     found: Mapping[str, Sequence[Any]] = {
         OPEN_TRANSACTIONS.name: scan.stored,
         CANDIDATES.name: scan.candidates,
         SCAN_ERRORS.name: scan.errors,
         SWEEPS.name: [scan],
-        # Two transactions of one producer id share what was read of it.
+        # Two transactions of one producer id share what was seen of it.
         LOG_READS.name: list(
-            dict.fromkeys((one.observation.producer_id, read) for one in scan.decided.values() for read in one.reads)
+            dict.fromkeys((one.observation.producer_id, read) for one in decided for read in one.news.reads)
         ),
+        COMMITS.name: list(dict.fromkeys(commit for one in decided for commit in one.news.commits)),
     }
     return found[table.name]
 

@@ -21,7 +21,7 @@ from txnscan.findings import (
     Scan,
     Sighting,
     Sightings,
-    with_reads,
+    with_news,
 )
 from txnscan.model import Facts, Judged, Key, TransactionKey, Verdict
 
@@ -41,7 +41,6 @@ class OpenIncident:
     """
 
     first_seen_ms: int
-    owner_committed: bool = False
     details: Details | None = None
     notified: bool = False
     closing_is_news: bool = False
@@ -75,10 +74,7 @@ class MemoryHistory:
         """See History."""
         if cluster_id != self._memory.cluster_id:
             return dict
-        found = {
-            which: Incident(one.first_seen_ms, one.owner_committed, one.impact)
-            for which, one in self._memory.incidents.items()
-        }
+        found = {which: Incident(one.first_seen_ms, one.impact) for which, one in self._memory.incidents.items()}
         return lambda: found
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
@@ -97,7 +93,7 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
     if memory.cluster_id != scan.cluster_id:
         memory = Memory(scan.cluster_id)
     left = {
-        which: OpenIncident(one.first_seen_ms, one.owner_committed, closing_is_news=True, impact=one.impact)
+        which: OpenIncident(one.first_seen_ms, closing_is_news=True, impact=one.impact)
         for which, one in (stored or {}).items()
     }
     before = {**left, **memory.incidents}
@@ -119,7 +115,8 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
             how = "ended" if scan.proven[_key(which)] == which.topic_id else "topic_recreated"
             news.append(replace(_news(Kind.CLOSED, name, scan, which, one), how=how))
     kept = _oldest(incidents, INCIDENTS_MAX, lambda one: one.first_seen_ms)
-    facts = with_reads(memory.facts, scan, {which.producer_id for which in kept})
+    known = {which.producer_id for which in kept}
+    facts = {one: seen for one, seen in with_news(memory.facts, scan).items() if one in known}
     return Remembered(Memory(scan.cluster_id, _sightings(memory.sightings, scan), kept, facts), tuple(news))
 
 
@@ -131,8 +128,7 @@ def together(remembered: Incidents, stored: Incidents) -> Incidents:
         if other is None:
             found[which] = one
             continue
-        committed = one.owner_committed or other.owner_committed
-        found[which] = Incident(min(one.first_seen_ms, other.first_seen_ms), committed, one.impact or other.impact)
+        found[which] = Incident(min(one.first_seen_ms, other.first_seen_ms), one.impact or other.impact)
     return found
 
 
@@ -143,8 +139,6 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
     notified = judged.candidate or (earlier is not None and earlier.notified)
     return OpenIncident(
         first_seen_ms=o.first_seen_ms if earlier is None else min(o.first_seen_ms, earlier.first_seen_ms),
-        owner_committed=(judged.known is not None and judged.known.owner_committed)
-        or (earlier is not None and earlier.owner_committed),
         details=Details(
             producer_epoch=o.producer_epoch,
             reason=judged.judgement.reason.value,
