@@ -53,10 +53,14 @@ class KnownImpact:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What earlier sweeps know of a hanging transaction. impact: None where none of them looked for that."""
+    """What earlier sweeps know of a hanging transaction. impact: None where none of them looked for that.
+    producer_epoch, last_sequence: what the partition showed when it was seen last, -1 where that is not known.
+    """
 
     first_seen_ms: int
     impact: KnownImpact | None = None
+    producer_epoch: int = -1
+    last_sequence: int = -1
 
 
 Incidents = Mapping[TransactionKey, Incident]

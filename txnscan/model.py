@@ -608,7 +608,8 @@ class Reason(StrEnum):
 class Observation:
     """An open transaction on a partition: what the two proven reads of its leader showed.
 
-    first_error, second_error: why obligation L does not hold for that read, or None when it does.
+    first_error, second_error: why obligation L does not hold for that read, or None when it does. incident_offset: the
+    start offset that its incident has, where its first records are gone since (`identity.py`); else None.
     The second_* fields are None when the transaction was no longer open at the second read, or could not be read.
     """
 
@@ -634,6 +635,7 @@ class Observation:
     second_last_sequence: int | None
     second_error: str | None
     first_seen_ms: int
+    incident_offset: int | None = None
 
     @property
     def topic_partition(self) -> str:
@@ -642,7 +644,8 @@ class Observation:
     @property
     def transaction_key(self) -> TransactionKey:
         """What identifies it in other sweeps."""
-        return TransactionKey(self.topic, self.topic_id, self.partition, self.producer_id, self.start_offset)
+        start_offset = self.start_offset if self.incident_offset is None else self.incident_offset
+        return TransactionKey(self.topic, self.topic_id, self.partition, self.producer_id, start_offset)
 
 
 @dataclass(frozen=True, slots=True)

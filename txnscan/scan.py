@@ -17,6 +17,7 @@ from functools import partial
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_owner_pattern, printable
 from txnscan.engine import Engine
 from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.identity import continued, first_records_are_gone
 from txnscan.evidence.impact import impact_of, read_blockage
 from txnscan.evidence.log_reads import read_outcomes, signed
 from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
@@ -115,7 +116,9 @@ def scan(
 
     progress("judge", 0, 1)
     seen = _earliest(incidents, last_seen() if last_seen is not None else {})
-    observations = with_history(observe(topic_ids, sieve.left, first, second, say), seen)
+    same = partial(first_records_are_gone, cluster.send, agreed, incidents)
+    observed = continued(observe(topic_ids, sieve.left, first, second, say), incidents, same)
+    observations = with_history(observed, seen)
     context = _context(snapshot, now_ms(), late_after_ms)
     of_held = zip(with_history(unproven, seen), sieve.held, strict=True)
     held = [judge_observation(o, (h.holder,), context) for o, h in of_held]

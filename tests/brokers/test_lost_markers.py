@@ -30,6 +30,9 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.run import apply_to, plan_sweep
+from txnscan.store.delta import Is, Row
+from txnscan.store.open import open_tables
+from txnscan.store.schema import INCIDENTS
 
 KEEPER, AWAY = 1, 3
 # The partitions of `__transaction_state`: one stays as it is, the other is compacted between the sweeps.
@@ -48,13 +51,13 @@ MORE = [b"more"] * 3
 class World:
     """Brokers after all the histories, three sweeps, a plan, and an apply of it with every option.
 
-    told: outcomes by topic, of the first sweep and of the last.
+    first, last: outcomes by topic, of these sweeps. incidents: by topic, before the apply.
     """
 
     wire: Wire
     first: Mapping[str, str | None]
     last: Mapping[str, str | None]
-    producers: Mapping[str, Producer]
+    incidents: Mapping[str, list[Row]]
 
     def fate(self, topic: str, offset: int = 0) -> tuple[list[str], int]:
         """The markers of a topic, and how many records a read_committed consumer gets from the offset on."""
@@ -67,6 +70,11 @@ def swept(config: ScanConfig, minutes_ago: int) -> dict[str, str | None]:
         late = SimpleNamespace(time_ns=lambda: time.time_ns() - minutes_ago * 60_000_000_000)
         patch.setattr("txnscan.clock.time", late)
         return {topic: row["outcome"] for topic, row in by_topic(sweep(None, config)).items()}
+
+
+def incidents_of(config: ScanConfig, topic: str) -> list[Row]:
+    """All incidents of a topic."""
+    return open_tables(str(config.tables), None).rows(INCIDENTS, Is("topic", topic))
 
 
 def without_broker(cluster: KafkaCluster, ends: Callable[[], object]) -> None:
@@ -152,9 +160,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
         swept(config, EARLIER_MINUTES[1])
         last = swept(config, 0)
+        incidents = {topic: incidents_of(config, topic) for topics in SOLOS.values() for topic in topics}
         plan = plan_sweep(None, str(config.tables))
         apply_to(None, config, plan, execute=True, options=(COMPLETE_COMMITS, ACCEPT_UNKNOWN))
-        yield World(wire, first, last, producers)
+        yield World(wire, first, last, incidents)
 
 
 def test_two_transactions_of_an_epoch_that_both_missed_their_markers_get_none(world: World) -> None:
@@ -180,6 +189,8 @@ def test_a_commit_counts_for_every_partition_that_it_names_whenever_that_was_see
 def test_a_commit_whose_first_records_were_deleted_is_not_aborted_on_the_next_replica(world: World) -> None:
     topic = SOLOS[MOVED][0]
     assert (world.first[topic], world.last[topic]) == ("committed", "committed")
+    (incident,) = world.incidents[topic]
+    assert (incident["start_offset"], incident["sweeps"], incident["resolved_at"]) == (0, 3, None)
     assert world.fate(topic, offset=len(RECORDS)) == (["COMMIT"], len(RECORDS))
 
 

@@ -109,7 +109,7 @@ def test_healthy_transactions_are_counted_by_topic_and_verdict_and_have_no_row(t
 def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(after: After) -> None:
     tables = after(scan(YOUNG))
     assert tables.last_seen("cluster-1")() == {YOUNG.observation.transaction_key: Sighting(NOW_MS, 3)}
-    assert tables.unresolved("cluster-1")() == {YOUNG.observation.transaction_key: Incident(NOW_MS)}
+    assert tables.unresolved("cluster-1")() == {YOUNG.observation.transaction_key: Incident(NOW_MS, None, 3, 4)}
     assert tables.last_seen("another cluster")() == {}
     assert tables.unresolved("another cluster")() == {}
 
@@ -416,4 +416,4 @@ def test_a_change_of_the_schema_raises_its_version() -> None:
         for table in TABLES
     ]
     digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:12]
-    assert (SCHEMA_VERSION, digest) == (3, "fda943d983c7")
+    assert (SCHEMA_VERSION, digest) == (4, "b6c851307845")

@@ -91,7 +91,7 @@ def test_the_next_sweep_gets_ages_and_incidents_of_this_cluster_and_no_other() -
     memory, _ = remember(Memory(), "c", scan(EARLY, judged(partition=1)))
     history = MemoryHistory(memory)
     assert history.last_seen("cluster-1")()[WHERE] == Sighting(NOW_MS, 3)
-    assert history.unresolved("cluster-1")()[WHERE] == Incident(NOW_MS)
+    assert history.unresolved("cluster-1")()[WHERE] == Incident(NOW_MS, None, 3, 4)
     assert history.last_seen("another")() == {}
     assert history.unresolved("another")() == {}
 

@@ -15,12 +15,12 @@ from txnscan.clock import wall_clock_ms
 from txnscan.engine.rows import from_row
 from txnscan.evidence.log_reads import with_stored
 from txnscan.judge.outcome import outcome
-from txnscan.model import NO_FACTS, Evidence, OutcomeEvidence, ProducerFacts, SeenMarker, TransactionKey
+from txnscan.model import NO_FACTS, Evidence, OutcomeEvidence, ProducerFacts, SeenMarker
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
-from txnscan.store.delta import By, Is, IsNot, Row
+from txnscan.store.delta import By, Is, IsNot, OneOf, Row
 from txnscan.store.schema import INCIDENTS, MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
 from txnscan.store.tables import Tables
 from txnscan.version import __version__
@@ -173,11 +173,11 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
     hanging = tables.rows(OPEN_TRANSACTIONS, *of_sweep, columns=_OF_ROW, order=order)
     if not hanging:
         return []
-    columns = (*TransactionKey._fields, *_OF_INCIDENT)
-    rows = tables.rows(INCIDENTS, Is("cluster_id", sweep["cluster_id"]), columns=columns)
-    incidents = {TransactionKey.of(row): row for row in rows}
+    ids = frozenset(row["incident_id"] for row in hanging)
+    of_cluster = (Is("cluster_id", sweep["cluster_id"]), OneOf("incident_id", ids))
+    incidents = {row["incident_id"]: row for row in tables.rows(INCIDENTS, *of_cluster, columns=_OF_INCIDENT)}
     facts = tables.facts(sweep["cluster_id"], {row["producer_id"] for row in hanging})()
-    keyed = [(row, incidents.get(TransactionKey.of(row))) for row in hanging]
+    keyed = [(row, incidents.get(row["incident_id"])) for row in hanging]
     return [
         _stored(row, sweep, incident, facts.get(row["producer_id"], NO_FACTS))
         for row, incident in keyed

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnscan.config import ConfigError, printable
-from txnscan.model import TransactionKey
 from txnscan.store.delta import By, Is, Row, StartsWith
 from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
 from txnscan.store.tables import Tables
@@ -71,9 +70,8 @@ def life(tables: Tables, incident_id: str) -> Life:
         why = "is the beginning of several; give more of it" if found else "is none; `txnscan history` lists them"
         raise ConfigError("--incident", f"'{printable(incident_id)}' {why}")
     (incident,) = found
-    same = (Is(name, incident[name]) for name in ("cluster_id", *TransactionKey._fields))
-    seen = tables.rows(OPEN_TRANSACTIONS, *same, columns=_SEEN, order=(By("started_at"),))
     of_incident = Is("incident_id", incident["incident_id"])
+    seen = tables.rows(OPEN_TRANSACTIONS, of_incident, columns=_SEEN, order=(By("started_at"),))
     return Life(
         incident={name: incident.get(name) for name in _INCIDENT},
         seen=tables.of_finished_sweeps(seen),

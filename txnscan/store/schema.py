@@ -33,7 +33,7 @@ from txnscan.model import (
     Verdict,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +391,12 @@ OPEN_TRANSACTIONS = Table(
             _decided("first_sequence"),
         ),
         Column("first_batch_error", "STRING", "Why that batch could not be read", _decided("batch_error")),
+        Column(
+            "incident_id",
+            "STRING",
+            "The incident that this belongs to, where it hangs",
+            lambda s, j: incident_id(s.cluster_id, j) if j.judgement.verdict is Verdict.HANGING else None,
+        ),
     ),
     (
         ("verdict_known", f"verdict IN ({_VERDICTS})"),
@@ -455,6 +461,13 @@ INCIDENTS = Table(
             lambda s, _: timestamp(s.started_at_ms).date(),
             True,
         ),
+        Column(
+            "start_offset",
+            "BIGINT",
+            "Offset of the transaction's first record when it was first seen",
+            lambda s, j: j.observation.transaction_key.start_offset,
+            True,
+        ),
         *(
             column
             for column in TRANSACTION
@@ -465,7 +478,6 @@ INCIDENTS = Table(
                 "partition",
                 "producer_id",
                 "producer_epoch",
-                "start_offset",
                 "reason",
                 "late",
                 "transactional_id",
@@ -514,6 +526,13 @@ INCIDENTS = Table(
             "ARRAY<STRING>",
             "The records of __transaction_state that the outcome rests on",
             _known("evidence"),
+        ),
+        Column(
+            "last_sequence",
+            "INT",
+            "Sequence number of its last record when it was seen last",
+            _observed("last_sequence"),
+            True,
         ),
         Column(
             "leader_epoch",

@@ -174,7 +174,10 @@ class Tables:
         def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
             return {
-                TransactionKey.of(row): Incident(epoch_ms(row["first_seen_at"]), _known_impact(row)) for row in rows
+                TransactionKey.of(row): Incident(
+                    epoch_ms(row["first_seen_at"]), _known_impact(row), row["producer_epoch"], row["last_sequence"]
+                )
+                for row in rows
             }
 
         return _begun(read)
@@ -186,7 +189,7 @@ class Tables:
         return _begun(lambda: _sightings(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
-        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", *_IMPACT)
+        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", "producer_epoch", "last_sequence", *_IMPACT)
         return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("resolved_at", None), columns=columns)
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:

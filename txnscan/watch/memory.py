@@ -45,6 +45,8 @@ class OpenIncident:
     notified: bool = False
     closing_is_news: bool = False
     impact: KnownImpact | None = None
+    producer_epoch: int = -1
+    last_sequence: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,10 @@ class MemoryHistory:
         """See History."""
         if cluster_id != self._memory.cluster_id:
             return dict
-        found = {which: Incident(one.first_seen_ms, one.impact) for which, one in self._memory.incidents.items()}
+        found = {
+            which: Incident(one.first_seen_ms, one.impact, one.producer_epoch, one.last_sequence)
+            for which, one in self._memory.incidents.items()
+        }
         return lambda: found
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
@@ -93,7 +98,13 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
     if memory.cluster_id != scan.cluster_id:
         memory = Memory(scan.cluster_id)
     left = {
-        which: OpenIncident(one.first_seen_ms, closing_is_news=True, impact=one.impact)
+        which: OpenIncident(
+            one.first_seen_ms,
+            closing_is_news=True,
+            impact=one.impact,
+            producer_epoch=one.producer_epoch,
+            last_sequence=one.last_sequence,
+        )
         for which, one in (stored or {}).items()
     }
     before = {**left, **memory.incidents}
@@ -128,7 +139,10 @@ def together(remembered: Incidents, stored: Incidents) -> Incidents:
         if other is None:
             found[which] = one
             continue
-        found[which] = Incident(min(one.first_seen_ms, other.first_seen_ms), one.impact or other.impact)
+        # What this process remembers is newer than what the store has.
+        found[which] = replace(
+            other, first_seen_ms=min(one.first_seen_ms, other.first_seen_ms), impact=one.impact or other.impact
+        )
     return found
 
 
@@ -153,6 +167,8 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
         notified=notified,
         closing_is_news=notified or (earlier is not None and earlier.closing_is_news),
         impact=scan.left_of_impact(judged),
+        producer_epoch=o.producer_epoch,
+        last_sequence=o.last_sequence,
     )
 
 
