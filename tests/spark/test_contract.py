@@ -461,10 +461,10 @@ def test_rows_are_deleted_files_compacted_and_a_lock_s_file_is_kept(tables: Tabl
     assert {row["sweep_id"] for row in tables.rows(SWEEPS)} == {"it's", "c", "d"}
     lock = Path(location, "sweeps", "_cluster.lock")
     lock.write_text("host process 1")
-    files = set(Path(location, "sweeps").glob("*.parquet"))
+    files = set(Path(location, "sweeps").rglob("part-*.parquet"))
     assert tables.delta.compact(SWEEPS) == Compacted(3, 1)
     assert tables.delta.compact(SWEEPS) == Compacted(0, 0)
     tables.delta.vacuum(SWEEPS, 168)
     # A process may still be reading the files of a moment ago.
-    assert lock.exists() and files <= set(Path(location, "sweeps").glob("*.parquet"))
+    assert lock.exists() and files <= set(Path(location, "sweeps").rglob("part-*.parquet"))
     assert len(tables.rows(SWEEPS)) == 3

@@ -57,7 +57,7 @@ def sweeps(tables: Tables) -> set[str]:
 
 
 def files(location: str) -> int:
-    return len(list(Path(location, "sweeps").glob("*.parquet")))
+    return len(list(Path(location, "sweeps").rglob("part-*.parquet")))
 
 
 def data_files(location: str, table: str) -> int:

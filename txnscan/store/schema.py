@@ -33,7 +33,7 @@ from txnscan.model import (
     Verdict,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by, if any.
+    """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by: many clusters
+    are written to one table at once, and each write names its cluster.
 
     made_anew: it is created again where it is missing, as only ages are lost with it, which begin anew. change_feed:
     Delta keeps what each commit changed (its change data feed).
@@ -61,7 +62,7 @@ class Table:
     meaning: str
     columns: tuple[Column, ...]
     checks: tuple[tuple[str, str], ...] = ()
-    partitioned_by: tuple[str, ...] = ()
+    partitioned_by: tuple[str, ...] = ("cluster_id",)
     made_anew: bool = False
     change_feed: bool = False
 
@@ -567,7 +568,6 @@ INCIDENTS = Table(
         ),
     ),
     (("seen_in_order", "last_seen_at >= first_seen_at"), ("sweeps_positive", "sweeps >= 1")),
-    partitioned_by=("cluster_id",),
     change_feed=True,
 )
 
@@ -616,7 +616,6 @@ LOG_READS = Table(
             True,
         ),
     ),
-    partitioned_by=("cluster_id",),
 )
 
 SWEEPS = Table(
@@ -773,7 +772,6 @@ MARKERS = Table(
         Column("producer_id", "BIGINT", "Its producer id", _of_marker("producer_id"), True),
         Column("producer_epoch", "INT", "Its producer epoch", _of_marker("producer_epoch"), True),
     ),
-    partitioned_by=("cluster_id",),
 )
 
 
@@ -799,7 +797,6 @@ COMMITS = Table(
         Column("producer_id", "BIGINT", "Its producer id", _of_commit("producer_id"), True),
         Column("producer_epoch", "INT", "Its producer epoch", _of_commit("producer_epoch"), True),
     ),
-    partitioned_by=("cluster_id",),
 )
 
 

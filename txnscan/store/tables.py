@@ -227,7 +227,7 @@ class Tables:
             of_sweep = Is("sweep_id", scan.sweep_id)
             for table in reversed(OF_SWEEPS):
                 if table not in FACTS:
-                    self.delta.delete(table, of_sweep)
+                    self.delta.delete(table, Is("cluster_id", scan.cluster_id), of_sweep)
                 # Facts count already, and this process may end before it has written them again.
                 elif self.delta.read(table, of_sweep, columns=("sweep_id",), limit=1):
                     unwritten.remove(table)
