@@ -237,7 +237,7 @@ def test_a_duration_is_told_in_its_two_largest_units(age_ms: int, said: str) -> 
     [
         ("committed", "an abort would delete data", "ever be written"),
         ("not_committed", "An ABORT marker deletes nothing committed", "COMMIT"),
-        ("maybe_committed", "no marker may ever be written", "--"),
+        ("maybe_committed", "no marker is written", "--"),
         ("mixed", "an abort deletes what was committed", "--"),
         ("unknown", "--accept-unknown-outcome", "COMMIT"),
     ],

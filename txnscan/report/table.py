@@ -31,7 +31,7 @@ _SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
 _OUTCOMES: Mapping[str, str] = {
     "committed": "Outcome committed, proven: {}. A COMMIT marker completes it; an abort would delete data.",
     "not_committed": "Outcome not committed, proven: {}. An ABORT marker deletes nothing committed.",
-    "maybe_committed": "Outcome: it may be committed, so that no marker may ever be written: {}.",
+    "maybe_committed": "Outcome: it may be committed, so that no marker is written: {}.",
     "mixed": "Outcome mixed, proven: {}. A COMMIT marker shows what was aborted, an abort deletes what was committed.",
     "unknown": "Outcome unknown: {}. An ABORT marker would end it, and needs --accept-unknown-outcome.",
 }
