@@ -46,6 +46,7 @@ from txnscan.store.schema import (
     TABLES,
     Table,
     incident_id,
+    timestamp,
 )
 
 if TYPE_CHECKING:
@@ -258,6 +259,29 @@ def test_a_plan_takes_into_account_the_marker_that_an_apply_has_seen(after: Afte
     assert planned(tables, "sweep-1") == ("maybe_committed", None)
 
 
+def test_a_plan_takes_nothing_from_a_row_that_was_computed(after: After) -> None:
+    """Whoever writes to `incidents`, or to verdicts and outcomes, changes no plan."""
+    from txnscan.resolve.journal import stored_hanging
+    from txnscan.store.delta import Is, arrow_rows
+
+    tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
+    before = stored_hanging(tables, "sweep-1")
+    forged = {
+        "sweeps": 99,
+        "outcome": "not_committed",
+        "first_seen_at": timestamp(0),
+        "last_seen_at": timestamp(NOW_MS),
+    }
+    for table, changes in (
+        (INCIDENTS, forged),
+        (OPEN_TRANSACTIONS, {"reason": "stale_epoch", "outcome": "not_committed", "first_seen_at": timestamp(0)}),
+    ):
+        rows = [{**row, **changes} for row in tables.rows(table)]
+        tables.delta.replace(table, arrow_rows(table.columns, rows), Is("cluster_id", "cluster-1"))
+    assert stored_hanging(tables, "sweep-1") == before
+    assert (before[0].sweeps, before[0].outcome, before[0].first_seen_ms) == (1, "unknown", NOW_MS - 2_000)
+
+
 def test_a_plan_takes_into_account_that_a_sweep_saw_its_owner_commit(after: After) -> None:
     """Also one that was never finished, and though later sweeps cannot tell."""
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
@@ -416,4 +440,4 @@ def test_a_change_of_the_schema_raises_its_version() -> None:
         for table in TABLES
     ]
     digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:12]
-    assert (SCHEMA_VERSION, digest) == (5, "aaeaeeee6cda")
+    assert (SCHEMA_VERSION, digest) == (6, "19f10cbae8fa")

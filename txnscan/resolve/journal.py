@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,13 +16,14 @@ from txnscan.clock import wall_clock_ms
 from txnscan.engine.rows import from_row
 from txnscan.evidence.log_reads import with_stored
 from txnscan.judge.outcome import outcome
-from txnscan.model import NO_FACTS, Evidence, OutcomeEvidence, ProducerFacts, SeenMarker
+from txnscan.judge.rules import judge
+from txnscan.model import NO_FACTS, Evidence, OutcomeEvidence, ProducerFacts, SeenMarker, Verdict
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.store.delta import By, Is, IsNot, OneOf, Row
-from txnscan.store.schema import INCIDENTS, MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
+from txnscan.store.schema import MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
 from txnscan.store.tables import Tables
 from txnscan.version import __version__
 
@@ -175,30 +177,27 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
         return []
     ids = frozenset(row["incident_id"] for row in hanging)
     of_cluster = (Is("cluster_id", sweep["cluster_id"]), OneOf("incident_id", ids))
-    incidents = {row["incident_id"]: row for row in tables.rows(INCIDENTS, *of_cluster, columns=_OF_INCIDENT)}
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for row in tables.of_finished_sweeps(tables.rows(OPEN_TRANSACTIONS, *of_cluster, columns=_OF_SIGHTING)):
+        rows[row["incident_id"]].append(row)
     facts = tables.facts(sweep["cluster_id"], {row["producer_id"] for row in hanging})()
-    keyed = [(row, incidents.get(row["incident_id"])) for row in hanging]
-    return [
-        _stored(row, sweep, incident, facts.get(row["producer_id"], NO_FACTS))
-        for row, incident in keyed
-        if incident is not None
-    ]
+    return [_stored(row, sweep, rows[row["incident_id"]], facts.get(row["producer_id"], NO_FACTS)) for row in hanging]
 
 
-# What is computed from facts is not taken from a row: outcome and outcome_reason.
+# The verdict is judged again from the evidence. The outcome, the first sighting and the count of sweeps are computed.
 _OF_ROW = (
     *(column.name for column in OPEN_TRANSACTIONS.columns if column.name in {field.name for field in fields(Stored)}),
-    *("coordinator_producer_epoch", "first_seen_at", "first_epoch", "first_sequence", "first_batch_error", "evidence"),
+    *("coordinator_producer_epoch", "first_epoch", "first_sequence", "first_batch_error", "evidence"),
 )
+_OF_SIGHTING = ("incident_id", "sweep_id", "verdict", "read_at")
 
 
-_OF_INCIDENT = ("incident_id", "sweeps")
-
-
-def _stored(row: Row, sweep: Row, incident: Row, seen: ProducerFacts) -> Stored:
-    observed = from_row(Evidence, row["evidence"]).observation
+def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> Stored:
+    """rows: of all finished sweeps that saw it."""
+    proof = from_row(Evidence, row["evidence"])
+    judgement = judge(proof)
     evidence = OutcomeEvidence(
-        observation=observed,
+        observation=proof.observation,
         owner_epoch=row["coordinator_producer_epoch"],
         first_epoch=row["first_epoch"],
         first_sequence=row["first_sequence"],
@@ -210,15 +209,17 @@ def _stored(row: Row, sweep: Row, incident: Row, seen: ProducerFacts) -> Stored:
     known = outcome(with_stored(evidence, seen))
     found = {
         **row,
+        "verdict": judgement.verdict.value,
+        "reason": judgement.reason.value,
+        "explanation": judgement.explanation,
         "late_after_ms": sweep["late_after_ms"],
         "max_timeout_ms": sweep["max_timeout_ms"],
         "swept_at_ms": epoch_ms(sweep["finished_at"]),
-        "first_seen_ms": epoch_ms(row["first_seen_at"]),
+        "first_seen_ms": min(epoch_ms(one["read_at"]) for one in rows),
         "owner_epoch": row["coordinator_producer_epoch"],
         "outcome": known.outcome.value if row["outcome"] is not None else None,
         "outcome_reason": known.why,
         "log_error": known.log_error,
-        "incident_id": incident["incident_id"],
-        "sweeps": incident["sweeps"],
+        "sweeps": len({one["sweep_id"] for one in rows if one["verdict"] == Verdict.HANGING}),
     }
     return Stored(**{field.name: found[field.name] for field in fields(Stored)})

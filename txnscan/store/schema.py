@@ -33,7 +33,7 @@ from txnscan.model import (
     Verdict,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by: many clusters
-    are written to one table at once, and each write names its cluster.
+    """A table, its columns in order, CHECK constraints by name, and the columns that it is partitioned by.
+
+    Many clusters are written to one table at once, and each write names its cluster.
 
     made_anew: it is created again where it is missing, as only ages are lost with it, which begin anew. change_feed:
     Delta keeps what each commit changed (its change data feed).
@@ -395,8 +396,16 @@ OPEN_TRANSACTIONS = Table(
         Column(
             "incident_id",
             "STRING",
-            "The incident that this belongs to, where it hangs",
-            lambda s, j: incident_id(s.cluster_id, j) if j.judgement.verdict is Verdict.HANGING else None,
+            "The incident that this belongs to, if it hangs or comes to hang",
+            lambda s, j: incident_id(s.cluster_id, j),
+            True,
+        ),
+        Column(
+            "read_at",
+            "TIMESTAMP",
+            "When this sweep first read its partition, with or without proof",
+            lambda s, j: timestamp(j.observation.first_read_at_ms),
+            True,
         ),
     ),
     (
