@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from txnscan.clock import wall_clock_ms
+from txnscan.clock import boot_time, wall_clock_ms
 from txnscan.config import (
     ConfigError,
     ScanConfig,
@@ -191,7 +191,7 @@ def _scan(
     sweep_id = new_sweep_id(wall_clock_ms) if sweep_id is None else sweep_id
     clients = ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))
     with clients.driven(), Cluster(clients) as cluster:
-        return scan(
+        found = scan(
             config,
             cluster,
             engine,
@@ -201,6 +201,7 @@ def _scan(
             progress=progress,
             reads_impact=True,
         )
+    return replace(found, boot=boot_time())
 
 
 def new_sweep_id(now_ms: Callable[[], int]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from txnscan.clock import wall_clock_ms
+from txnscan.clock import BootTime, wall_clock_ms
 from txnscan.engine.rows import from_row
 from txnscan.evidence.log_reads import with_stored
 from txnscan.judge.outcome import outcome
@@ -22,6 +22,7 @@ from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
+from txnscan.resolve.watched import SweepTime, watched_ms
 from txnscan.store.delta import By, Is, IsNot, OneOf, Row
 from txnscan.store.schema import MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
 from txnscan.store.tables import Tables
@@ -178,8 +179,11 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
     ids = frozenset(row["incident_id"] for row in hanging)
     of_cluster = (Is("cluster_id", sweep["cluster_id"]), OneOf("incident_id", ids))
     rows: dict[str, list[Row]] = defaultdict(list)
-    for row in tables.of_finished_sweeps(tables.rows(OPEN_TRANSACTIONS, *of_cluster, columns=_OF_SIGHTING)):
-        rows[row["incident_id"]].append(row)
+    sightings = tables.rows(OPEN_TRANSACTIONS, *of_cluster, columns=_OF_SIGHTING)
+    sweeps = tables.sweeps({row["sweep_id"] for row in sightings})
+    for row in sightings:
+        if row["sweep_id"] in sweeps:
+            rows[row["incident_id"]].append({**sweeps[row["sweep_id"]], **row})
     facts = tables.facts(sweep["cluster_id"], {row["producer_id"] for row in hanging})()
     return [_stored(row, sweep, rows[row["incident_id"]], facts.get(row["producer_id"], NO_FACTS)) for row in hanging]
 
@@ -187,9 +191,15 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
 # The verdict is judged again from the evidence. The outcome, the first sighting and the count of sweeps are computed.
 _OF_ROW = (
     *(column.name for column in OPEN_TRANSACTIONS.columns if column.name in {field.name for field in fields(Stored)}),
-    *("coordinator_producer_epoch", "first_epoch", "first_sequence", "first_batch_error", "evidence"),
+    *("coordinator_producer_epoch", "first_epoch", "first_sequence", "first_batch_error", "evidence", "read_at"),
 )
 _OF_SIGHTING = ("incident_id", "sweep_id", "verdict", "read_at")
+
+
+def _sweep_time(row: Row) -> SweepTime:
+    """row: of a sweep, with the time at which it read the partition."""
+    boot = BootTime(row["boot_id"], row["since_boot_ms"]) if row["boot_id"] is not None else None
+    return SweepTime(epoch_ms(row["read_at"]), epoch_ms(row["started_at"]), epoch_ms(row["finished_at"]), boot)
 
 
 def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> Stored:
@@ -214,8 +224,8 @@ def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> S
         "explanation": judgement.explanation,
         "late_after_ms": sweep["late_after_ms"],
         "max_timeout_ms": sweep["max_timeout_ms"],
-        "swept_at_ms": epoch_ms(sweep["finished_at"]),
-        "first_seen_ms": min(epoch_ms(one["read_at"]) for one in rows),
+        "swept_at_ms": epoch_ms(row["read_at"]),
+        "first_seen_ms": epoch_ms(row["read_at"]) - watched_ms(_sweep_time({**sweep, **row}), map(_sweep_time, rows)),
         "owner_epoch": row["coordinator_producer_epoch"],
         "outcome": known.outcome.value if row["outcome"] is not None else None,
         "outcome_reason": known.why,

@@ -33,7 +33,7 @@ from txnscan.model import (
     Verdict,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -727,6 +727,18 @@ SWEEPS = Table(
             "BIGINT",
             "Bytes of producers' states and of __transaction_state that were read, which is nearly all that is read",
             lambda s, _: s.read_bytes,
+        ),
+        Column(
+            "boot_id",
+            "STRING",
+            "The boot of the machine that swept; null where the system does not tell it",
+            lambda s, _: s.boot.boot_id if s.boot is not None else None,
+        ),
+        Column(
+            "since_boot_ms",
+            "BIGINT",
+            "How long that machine had run when the verdicts were ready, by a clock that nobody can set",
+            lambda s, _: s.boot.since_boot_ms if s.boot is not None else None,
         ),
     ),
     (

@@ -369,6 +369,11 @@ class Tables:
         finished = {row["sweep_id"] for row in found}
         return [row for row in rows if row["sweep_id"] in finished]
 
+    def sweeps(self, sweep_ids: Collection[str]) -> Mapping[str, Row]:
+        """The rows of those of these sweeps that are finished, by sweep id."""
+        found = self.rows(SWEEPS, OneOf("sweep_id", frozenset(sweep_ids))) if sweep_ids else []
+        return {row["sweep_id"]: row for row in found}
+
     def sweep(self, sweep_id: str) -> Row | None:
         """The row of a finished sweep; None where there is none of this id."""
         rows = self.rows(SWEEPS, Is("sweep_id", sweep_id), limit=1)
