@@ -18,8 +18,8 @@ JUMP_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class SweepTime:
-    """When a sweep ran, by the wall clock. read_ms: when it read the transaction's partition. boot: when it was finished,
-    by the time since boot; None where that is not known.
+    """When a sweep ran, by the wall clock. read_ms: when it read the partition. boot: when it was finished, by the time
+    since boot; None where that is not known.
     """
 
     read_ms: int
