@@ -318,12 +318,17 @@ class OffsetsRow:
 class LogBatch:
     """A partition of `__transaction_state` to read from its leader, for the ids that ever had one of these producer
     ids. `lane` numbers the queue that this batch waits in.
+
+    scanned_to: an earlier read at the same leader epoch came so far. What was appended since is looked through for
+    records of these producer ids and of `names`, the ids that had one of them; -1 where the whole log is to be read.
     """
 
     lane: int
     leader: int
     partitions: tuple[Partition, ...]
     producer_ids: tuple[int, ...]
+    scanned_to: int = -1
+    names: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -383,6 +388,27 @@ class LogRead:
 
 
 @dataclass(frozen=True, slots=True)
+class ScannedLog:
+    """How far a partition of `__transaction_state` was read at a leader epoch: from its start up to this offset.
+
+    transactional_ids: those that ever had the producer id, by all that the log had up to there.
+    """
+
+    partition: int
+    leader_epoch: int
+    end_offset: int
+    transactional_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogScan:
+    """A fact: how far a sweep read the transaction log for a producer id. topic_id: of `__transaction_state`."""
+
+    topic_id: str
+    logs: tuple[ScannedLog, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SeenMarker:
     """A fact: a COMMIT marker that stands on a partition."""
 
@@ -411,13 +437,14 @@ class SeenCommit:
 
 @dataclass(frozen=True, slots=True)
 class ProducerFacts:
-    """What sweeps and applies have seen of a producer id: reads of ids that have had it, markers of it, and completed
-    commits of it.
+    """What sweeps and applies have seen of a producer id: reads of ids that have had it, markers of it, completed
+    commits of it, and how far the log was read for it.
     """
 
     reads: tuple[LogRead, ...] = ()
     markers: tuple[SeenMarker, ...] = ()
     commits: tuple[SeenCommit, ...] = ()
+    scans: tuple[LogScan, ...] = ()
 
     def __add__(self, other: ProducerFacts) -> ProducerFacts:
         """All that both show, each fact once."""
@@ -425,7 +452,22 @@ class ProducerFacts:
             tuple(dict.fromkeys((*self.reads, *other.reads))),
             tuple(dict.fromkeys((*self.markers, *other.markers))),
             tuple(dict.fromkeys((*self.commits, *other.commits))),
+            tuple(dict.fromkeys((*self.scans, *other.scans))),
         )
+
+    def scanned_to(self, log: Partition) -> int:
+        """How far this partition of `__transaction_state` was read at the leader epoch that it has now, -1 where it was
+        not, or not all that was read then is here. A leader keeps what it has while it leads, but for what it compacts.
+        """
+        ours = (log.topic_id, log.partition, log.leader_epoch)
+        names = {r.transactional_id for r in self.reads if (r.topic_id, r.partition, r.leader_epoch) == ours}
+        scanned = (
+            (one.end_offset, names.issuperset(one.transactional_ids))
+            for scan in self.scans
+            for one in scan.logs
+            if (scan.topic_id, one.partition, one.leader_epoch) == ours
+        )
+        return max((end_offset for end_offset, is_whole in scanned if is_whole), default=-1)
 
 
 # By producer id.

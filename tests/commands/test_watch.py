@@ -258,7 +258,7 @@ def test_what_a_sweep_left_is_the_history_of_the_next_one() -> None:
     seen = HANGING.observation.first_seen_ms
     assert sweeps.histories == [
         ({}, {}),
-        *[({WHERE: Incident(seen)}, {WHERE: Sighting(seen, 3)})] * 2,
+        *[({WHERE: Incident(seen, None, 3, 4)}, {WHERE: Sighting(seen, 3)})] * 2,
     ]
 
 

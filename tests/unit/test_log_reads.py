@@ -148,6 +148,13 @@ def read_all(
         return read_outcomes(cluster, ENGINE, LANES, hanging, stored, on_progress)
 
 
+def again(fake: FakeLogs, earlier: OutcomeEvidence, hanging: Judged) -> tuple[OutcomeEvidence, list[tuple[int, int]]]:
+    """What the next sweep reads, and from which offsets of which partitions of the log."""
+    before = len(fake.reads_of(STATE))
+    (found,) = read_all(fake, hanging, stored={7: earlier.seen + earlier.news})
+    return found, [(k, offset) for _, k, offset in fake.reads_of(STATE)[before:]]
+
+
 def read(fake: FakeLogs, hanging: Judged | None = None, *earlier: LogRead) -> OutcomeEvidence:
     stored = {7: ProducerFacts(earlier)}
     (found,) = read_all(fake, owned(1) if hanging is None else hanging, stored=stored)
@@ -732,6 +739,58 @@ def test_a_read_that_shows_nothing_new_is_no_further_fact(cluster: FakeLogs) -> 
     assert read(cluster, None, *facts, *ends).news.reads == ()
     cluster.write(1, record(id_for(1), State.EMPTY, 9))
     assert len(read(cluster, owned(1, "Empty", 9), *facts).news.reads) == 1
+
+
+def test_of_a_log_that_was_read_before_only_what_was_appended_is_read(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    first = read(cluster)
+    same, fetched = again(cluster, first, owned(1))
+    assert (same.logged, same.contradiction, fetched) == (first.logged, None, [(1, 4)])
+    assert same.news == ProducerFacts()
+    cluster.write(1, *history(id_for(1, "other"), producer_id=8))
+    same, fetched = again(cluster, first, owned(1))
+    assert (same.logged, fetched, same.news) == (first.logged, [(1, 4)], ProducerFacts())
+
+
+def test_where_something_of_the_producer_id_was_appended_the_whole_log_is_read_again(cluster: FakeLogs) -> None:
+    cluster.write(1, *history(id_for(1)))
+    first = read(cluster)
+    cluster.write(1, record(id_for(1), State.EMPTY, 9))
+    found, fetched = again(cluster, first, owned(1, "Empty", 9))
+    assert [one.offset for one in found.logged] == [0, 1, 2, 3, 4]
+    assert (found.contradiction, fetched) == (None, [(1, 4), (1, 0)])
+    cluster.write(1, record("another", State.EMPTY, 3, 7))
+    found, fetched = again(cluster, found, owned(1, "Empty", 9))
+    assert fetched == [(1, 4), (1, 0)] and {one.transactional_id for one in found.logged} == {id_for(1), "another"}
+
+
+def test_of_an_orphan_no_log_is_read_twice(cluster: FakeLogs) -> None:
+    cluster.write(0, *history(id_for(0), producer_id=8))
+    cluster.write(2, *history(id_for(2)), record(id_for(2), State.EMPTY, 3, 9))
+    first = read(cluster, judged())
+    assert [(one.partition, one.transactional_ids) for scan in first.news.scans for one in scan.logs] == [
+        *((0, ()), (1, ()), (2, (id_for(2),))),
+    ]
+    same, fetched = again(cluster, first, judged())
+    assert (same.logged, sorted(fetched)) == (first.logged, [(0, 4), (1, 0), (2, 5)])
+    cluster.write(1, record("late", State.ONGOING))
+    found, fetched = again(cluster, first, judged())
+    assert found.contradiction is not None, "an id has come to have its producer id"
+
+
+@pytest.mark.parametrize("lost", ["the leader moved", "its reads are lost", "the log could not be read"])
+def test_what_an_earlier_sweep_did_not_see_whole_is_read_whole(cluster: FakeLogs, lost: str) -> None:
+    cluster.write(1, *history(id_for(1)))
+    if lost == "the log could not be read":
+        cluster.log(1).errors["fetch"] = 29
+    first = read(cluster)
+    cluster.log(1).errors.clear()
+    if lost == "the leader moved":
+        cluster.log(1).epoch += 1
+    if lost == "its reads are lost":
+        first = replace(first, news=replace(first.news, reads=()))
+    found, fetched = again(cluster, first, owned(1))
+    assert fetched == [(1, 0)] and states(found) == numbered(0, 1, 2, 3)
 
 
 def test_what_was_compacted_away_since_is_still_known(cluster: FakeLogs) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from txnscan.model import Failure, LogBatch, Partition, ReadBatch, Topic, Unobserved, WideBatch
@@ -51,13 +52,20 @@ def plan_narrow(partitions: Iterable[Partition], *, batch_size: int, lanes_per_l
     return tuple(ReadBatch(lane, leader, chunk) for lane, leader, chunk in _lanes(chunks, lanes_per_leader))
 
 
-def plan_logs(partitions: Mapping[Partition, Iterable[int]], *, lanes_per_leader: int) -> tuple[LogBatch, ...]:
-    """A batch for each partition of `__transaction_state`, with the producer ids to look for in it."""
+def plan_logs(
+    partitions: Mapping[Partition, Iterable[int]],
+    *,
+    lanes_per_leader: int,
+    known: Mapping[Partition, tuple[int, tuple[str, ...]]] = MappingProxyType({}),
+) -> tuple[LogBatch, ...]:
+    """A batch for each partition of `__transaction_state`, with the producer ids to look for in it. known: of those of
+    which only what was appended is looked through, from where on, and the ids to look for.
+    """
     led: dict[int, list[Partition]] = defaultdict(list)
     for partition in sorted(partitions, key=lambda p: p.key):
         led[partition.leader].append(partition)
     return tuple(
-        LogBatch(lane, leader, (partition,), tuple(sorted(partitions[partition])))
+        LogBatch(lane, leader, (partition,), tuple(sorted(partitions[partition])), *known.get(partition, ()))
         for lane, leader, partition in _lanes(led, lanes_per_leader)
     )
 

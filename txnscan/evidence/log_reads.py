@@ -40,11 +40,13 @@ from txnscan.model import (
     LoggedTransaction,
     LogRead,
     LogRow,
+    LogScan,
     OutcomeEvidence,
     Partition,
     ProducerFacts,
     RawRecord,
     Say,
+    ScannedLog,
     SeenCommit,
     State,
 )
@@ -76,7 +78,7 @@ def read_outcomes(
     count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)
     first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged), hanging)
-    logs = _read_logs(cluster, engine, lanes_per_leader, before, wanted, on_progress)
+    logs = _read_logs(cluster, engine, lanes_per_leader, before, wanted, stored, on_progress)
     of_each = [[logs[k] for k in _logs_of(judged, count)] for judged in hanging]
     said = _contradictions(cluster, list(zip(hanging, of_each, strict=True)))
     known = [stored.get(judged.observation.producer_id, NO_FACTS) for judged in hanging]
@@ -97,9 +99,14 @@ def _read_logs(
     lanes_per_leader: int,
     before: Agreement,
     wanted: Mapping[int, frozenset[int]],
+    stored: Facts,
     on_progress: OnProgress,
 ) -> dict[int, Log]:
-    """Each of these partitions of the log, by number, read for these producer ids."""
+    """Each of these partitions of the log, by number, read for these producer ids.
+
+    Where earlier sweeps read one at the same leader epoch, only what was appended since is looked through. If that has
+    anything of these producer ids, the whole log is read again.
+    """
     led: dict[int, Partition] = {}
     rows: dict[int, LogRow] = {}
     for k in wanted:
@@ -110,13 +117,36 @@ def _read_logs(
             led[k] = nobody
             rows[k] = LogRow(k, log_failure(k, unagreed), unserved=True)
     asked = {led[k]: wanted[k] for k in wanted if k not in rows}
-    batches = plan_logs(asked, lanes_per_leader=lanes_per_leader)
-    # A large log takes long, and progress is reported only after a whole one.
-    on_progress(0, len(batches))
-    read = engine.read(ReadLog(cluster.clients), batches, LogRow, on_progress)
-    cluster.read_bytes += sum(row.read_bytes for row in read)
-    rows |= {row.partition: row for row in read}
-    return {k: Log(cluster, led[k], rows[k], wanted[k]) for k in wanted}
+    facts = {log: [stored.get(one, NO_FACTS) for one in asked[log]] for log in asked}
+    scanned = {log: min((one.scanned_to(log) for one in of_log), default=-1) for log, of_log in facts.items()}
+    kept = {log: _stored_reads(log, facts[log]) for log, offset in scanned.items() if offset >= 0}
+    known = {log: (scanned[log], tuple(sorted(reads))) for log, reads in kept.items()}
+
+    def read(which: Mapping[Partition, frozenset[int]], known: Mapping[Partition, tuple[int, tuple[str, ...]]]) -> None:
+        batches = plan_logs(which, lanes_per_leader=lanes_per_leader, known=known)
+        if not batches:
+            return
+        # A large log takes long, and progress is reported only after a whole one.
+        on_progress(0, len(batches))
+        found = engine.read(ReadLog(cluster.clients), batches, LogRow, on_progress)
+        cluster.read_bytes += sum(row.read_bytes for row in found)
+        rows.update({row.partition: row for row in found})
+
+    read({log: asked[log] for log in kept}, known)
+    unchanged = {log for log in kept if rows[log.partition].failure is None and not rows[log.partition].records}
+    read({log: asked[log] for log in asked if log not in unchanged}, {})
+    return {k: Log(cluster, led[k], rows[k], wanted[k], kept[led[k]] if led[k] in unchanged else {}) for k in wanted}
+
+
+def _stored_reads(log: Partition, facts: Iterable[ProducerFacts]) -> dict[str, LogRead]:
+    """By transactional id, the last read of this log at the leader epoch that it has now."""
+    ours = (log.topic_id, log.partition, log.leader_epoch)
+    found: dict[str, LogRead] = {}
+    for read in (read for one in facts for read in one.reads):
+        if (read.topic_id, read.partition, read.leader_epoch) == ours:
+            before = found.get(read.transactional_id, read)
+            found[read.transactional_id] = max(before, read, key=lambda one: one.end_offset)
+    return found
 
 
 def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[str | None]:
@@ -210,8 +240,17 @@ def _evidence(
         news=ProducerFacts(
             reads=tuple(bounded(read) for read in live if adds(bounded(read), stored.reads)),
             commits=tuple(commit for commit in commits if commit not in stored.commits),
+            scans=_scans(logs, o.producer_id, stored),
         ),
     )
+
+
+def _scans(logs: Sequence[Log], producer_id: int, stored: ProducerFacts) -> tuple[LogScan, ...]:
+    """How far these logs were read for a producer id; nothing where that is known of all of them."""
+    scanned = [(log.partition, one) for log in logs if (one := log.scanned(producer_id)) is not None]
+    if all(stored.scanned_to(partition) >= 0 for partition, _ in scanned):
+        return ()
+    return (LogScan(scanned[0][0].topic_id, tuple(one for _, one in scanned)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,23 +334,40 @@ class Log:
     """One partition of `__transaction_state`: what it still holds of ids that ever had a wanted producer id.
 
     failure: why it is not known, or None; with a failure `logged` is empty. unserved: whether the failure is that the
-    broker which all brokers name as its leader did not serve it.
+    broker which all brokers name as its leader did not serve it. partition: as all brokers showed it before.
     """
 
-    def __init__(self, cluster: Cluster, partition: Partition, row: LogRow, producer_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        partition: Partition,
+        row: LogRow,
+        producer_ids: frozenset[int],
+        unchanged: Mapping[str, LogRead],
+    ) -> None:
+        """unchanged: earlier reads, by id, to which the row adds nothing; empty where it is of the whole log."""
         self.failure = row.failure
         self.unserved = row.unserved
         self._cluster = cluster
-        self._partition = partition
+        self.partition = partition
         self._reached = row.reached
-        self._further = Records.following(row, producer_ids)
+        records = (*row.records, *(record for read in unchanged.values() for record in read.records))
+        self._further = Records.following(replace(row, records=records), producer_ids)
         self._raw: list[RawRecord] = []
         self._logged: list[LoggedTransaction] = []
         # Where each leader epoch ends in the log, and of those that earlier reads need by the log and by its leader.
-        self._ends = {end.leader_epoch: end.end_offset for end in row.epoch_ends}
+        earlier = (end for read in unchanged.values() for end in read.epoch_ends)
+        self._ends = {end.leader_epoch: end.end_offset for end in (*earlier, *row.epoch_ends)}
         self._wanted_ends: dict[int, int] = {}
         self._answered_ends: dict[int, int] = {}
-        self._decode(row.records)
+        self._decode(records)
+
+    def scanned(self, producer_id: int) -> ScannedLog | None:
+        """How far the log was read for a producer id; None with a failure."""
+        p = self.partition
+        names = {record.transactional_id for record in self.logged if record.producer_id == producer_id}
+        scanned = ScannedLog(p.partition, p.leader_epoch, self._reached, tuple(sorted(names)))
+        return scanned if self.failure is None else None
 
     @property
     def logged(self) -> tuple[LoggedTransaction, ...]:
@@ -328,7 +384,7 @@ class Log:
 
     def _failed(self, why: RequestFailed | UnknownRecord) -> None:
         if self.failure is None:
-            self.failure = log_failure(self._partition.partition, why)
+            self.failure = log_failure(self.partition.partition, why)
             self.unserved = is_unserved(why)
 
     def read_on(self) -> None:
@@ -337,7 +393,7 @@ class Log:
             return
         already = len(self._further.kept)
         try:
-            for piece in pieces(self._cluster.send, self._partition, self._reached, None, everything):
+            for piece in pieces(self._cluster.send, self.partition, self._reached, None, everything):
                 self._further.take_all(piece.batches, piece.offset, None)
                 self._reached = piece.reached
                 self._ends |= piece.undecoded.epoch_ends()
@@ -353,7 +409,7 @@ class Log:
         self._wanted_ends = {epoch: self._ends[epoch] for epoch in wanted if epoch in self._ends}
         asked = [epoch for epoch, offset in wanted.items() if self._ends.get(epoch, -1) <= offset]
         with contextlib.suppress(RequestFailed):
-            self._answered_ends = epoch_ends(self._cluster.send, self._partition, asked) if asked else {}
+            self._answered_ends = epoch_ends(self._cluster.send, self.partition, asked) if asked else {}
 
     def reads(self, producer_id: int, earlier: Iterable[LogRead]) -> list[LogRead]:
         """What was read of each id that ever had this producer id, by this read or by earlier ones of this log. None
@@ -361,14 +417,14 @@ class Log:
         """
         if self.failure is not None:
             return []
-        k = self._partition.partition
+        k = self.partition.partition
         names = {record.transactional_id for record in self._logged if record.producer_id == producer_id}
         names |= {read.transactional_id for read in earlier if read.partition == k}
         of = {name: [record for record in self._raw if record.transactional_id == name] for name in sorted(names)}
         return [self._read_of(name, records) for name, records in of.items()]
 
     def _read_of(self, name: str, records: Iterable[RawRecord]) -> LogRead:
-        p = self._partition
+        p = self.partition
         seen, answered = (
             tuple(EpochEnd(*end) for end in sorted(ends.items())) for ends in (self._wanted_ends, self._answered_ends)
         )
@@ -376,7 +432,7 @@ class Log:
 
     def describe(self, before: Described) -> Described:
         """The id as its coordinator describes it now, or `before` where that fails."""
-        name, leader = before.transactional_id, self._partition.leader
+        name, leader = before.transactional_id, self.partition.leader
         try:
             now = describe_transactions(self._cluster.send, leader, [name])[name]
         except RequestFailed:
@@ -388,12 +444,12 @@ class Log:
     def confirm(self, after: Agreement) -> None:
         """Sets `failure` where the leader is not the same as before the log was read."""
         try:
-            same = self._partition == after.partition(*self._partition.key)
+            same = self.partition == after.partition(*self.partition.key)
         except Unagreed as unagreed:
             self.failure, self.unserved = self.failure or unagreed.failure, True
         else:
             if not same:
-                self.failure = Failure(f"{TRANSACTION_STATE_TOPIC}-{self._partition.partition} moved while it was read")
+                self.failure = Failure(f"{TRANSACTION_STATE_TOPIC}-{self.partition.partition} moved while it was read")
                 self.unserved = True
 
 

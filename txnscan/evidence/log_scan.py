@@ -44,6 +44,9 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
     """One row: what this partition of the log holds of ids that ever had one of the producer ids, or the failure."""
     (partition,) = batch.partitions
     wanted = frozenset(batch.producer_ids)
+    if batch.scanned_to >= 0:
+        yield _appended(batch, partition, send)
+        return
     try:
         start = start_of(send, partition)
         names: set[str] = set()
@@ -74,6 +77,25 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
         read_bytes=read_bytes,
         epoch_ends=tuple(EpochEnd(*end) for end in sorted(ends.items())),
     )
+
+
+def _appended(batch: LogBatch, partition: Partition, send: Send) -> LogRow:
+    """The row of what was appended to this partition of the log since an earlier read: with the records that it was
+    looked through for, or the failure.
+    """
+    wanted, names = frozenset(batch.producer_ids), frozenset(batch.names)
+    found: list[RawRecord] = []
+    reached, read_bytes = batch.scanned_to, 0
+    try:
+        for piece in pieces(send, partition, batch.scanned_to, None, either(of_producers(wanted), of_ids(names))):
+            new = names | names_in(piece.batches, piece.offset, wanted)
+            records = Records.of_ids(new)
+            records.take_all(piece.batches, piece.offset, new)
+            found += records.kept
+            reached, read_bytes = piece.reached, read_bytes + piece.size_bytes
+    except (RequestFailed, UnknownRecord) as failed:
+        return LogRow(partition.partition, log_failure(partition.partition, failed), unserved=is_unserved(failed))
+    return LogRow(partition.partition, None, reached, tuple(found), reached, reached, read_bytes=read_bytes)
 
 
 def log_failure(k: int, failed: RequestFailed | Unagreed | UnknownRecord) -> Failure:
@@ -164,6 +186,15 @@ def of_ids(names: Iterable[str]) -> Wanted:
 
 def _peeks(data: bytes, bounds: Sequence[int]) -> Iterator[tuple[bytes, bytes] | None]:
     return (peeked(data[at:end]) for at, end in pairwise(bounds))
+
+
+def either(one: Wanted, other: Wanted) -> Wanted:
+    """Finds the batches that one of the two finds."""
+
+    def search(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
+        return [bool(a or b) for a, b in zip(one(data, bounds), other(data, bounds), strict=True)]
+
+    return search
 
 
 def start_of(send: Send, partition: Partition) -> int:

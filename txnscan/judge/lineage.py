@@ -6,16 +6,17 @@ with the same leader epoch are the same up to there, but for what was compacted 
 
 The newest read shows the current lineage. A record of another read is of it where
 - a record at or behind it in that read is known to be of it, too, or
-- a batch of the record's leader epoch is left in the log at or behind it.
-All other records only veto (`outcome.py`).
+- a batch of the record's leader epoch is left in the log at or behind it, or
+- the leader answers that the epoch of the record ends behind it (OffsetForLeaderEpoch).
+All other records only veto (`outcome.py`). A replica that copied a compacted log builds its epochs from what is left,
+and one may then seem to end too late (`LeaderEpochFileCache`). That takes an unclean election, a compaction and a new
+replica that leads. What it confirms was below the high watermark of an earlier leader all the same.
 
 Contiguity belongs to a read, never to a record: between two records no offset is missing where one read holds both and
 missed nothing between them.
 
 The last record of an id is never compacted away, but for an id that expired. So where an earlier read has a record
-behind the last one of the current lineage, and its leader does not answer that the record's epoch reached so far
-(OffsetForLeaderEpoch), the log has lost its tail. That answer proves no more: a replica that copied a compacted log
-builds its epochs from what is left, and an epoch may then seem to end too late (`LeaderEpochFileCache`).
+behind the last one of the current lineage, the log has lost its tail.
 """
 
 from __future__ import annotations
@@ -124,7 +125,9 @@ def _confirmed(newest: LogRead, same: Sequence[LogRead]) -> tuple[dict[int, RawR
     """The records of the current lineage by offset, for each read the offset up to which it is of it, and how two reads
     contradict each other, or None.
     """
-    ends = {end.leader_epoch: end.end_offset for end in newest.epoch_ends}
+    ends: dict[int, int] = {}
+    for end in (*newest.epoch_ends, *newest.answered_ends):
+        ends[end.leader_epoch] = max(end.end_offset, ends.get(end.leader_epoch, 0))
     current = {record.offset: record for record in newest.records}
     bounds = [-1] * len(same)
     conflict, grows = None, True
@@ -172,11 +175,10 @@ def _after(records: Iterable[RawRecord]) -> Iterator[tuple[int, RawRecord]]:
 def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord]) -> str | None:
     last = chain[-1].offset if chain else -1
     name = f"'{newest.transactional_id}'"
-    ends = {end.leader_epoch: end.end_offset for end in newest.answered_ends}
     if any(read.records for read in every if not _is_of_same_log(newest, read)):
         return f"{TRANSACTION_STATE_TOPIC} was made anew since a sweep read {name} there"
     tails = [read.records[-1] for read in every if read.records]
-    lost = [tail.offset for tail in tails if tail.offset > last and ends.get(tail.leader_epoch, 0) <= tail.offset]
+    lost = [tail.offset for tail in tails if tail.offset > last]
     left = f"nothing of it behind offset {last}" if chain else "nothing of it"
     return f"a sweep read {name} at offset {max(lost)}, and the log has {left} now" if lost else None
 

@@ -28,12 +28,13 @@ from txnscan.model import (
     LogRead,
     RawRecord,
     ScanError,
+    ScannedLog,
     SeenCommit,
     SeenMarker,
     Verdict,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -780,6 +781,32 @@ def _of_marker(name: str) -> Callable[[Any, tuple[str, int, SeenMarker]], Any]:
     return lambda _, item: getattr(item[2], name)
 
 
+LOG_SCANS = Table(
+    "log_scans",
+    "Facts: how far sweeps read __transaction_state for a producer id that hangs. A later sweep looks through what was "
+    "appended since, as long as the leader epoch is the same",
+    (
+        Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
+        Column("sweep_id", "STRING", "The sweep that read it", lambda s, _: s.sweep_id, True),
+        Column(
+            "sweep_date",
+            "DATE",
+            "UTC date on which the sweep started",
+            lambda s, _: timestamp(s.started_at_ms).date(),
+            True,
+        ),
+        Column("producer_id", "BIGINT", "The producer id that hangs", lambda s, item: item[0], True),
+        Column("topic_id", "STRING", "Topic id of __transaction_state", lambda s, item: item[1].topic_id, True),
+        Column(
+            "logs",
+            tuple[ScannedLog, ...],
+            "Partitions of __transaction_state, each with the leader epoch at which it was read, and up to where",
+            lambda s, item: item[1].logs,
+            True,
+        ),
+    ),
+)
+
 MARKERS = Table(
     "markers",
     "Facts: COMMIT markers that apply saw on other partitions of a transaction. Each forbids an ABORT for ever",
@@ -907,6 +934,7 @@ APPLY_LOCKS = Table(
 # In the order of writing: the sweeps row last makes the others visible.
 TABLES = (
     LOG_READS,
+    LOG_SCANS,
     MARKERS,
     COMMITS,
     OPEN_TRANSACTIONS,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from txnscan.config import ConfigError, local_path, printable
 from txnscan.engine.rows import from_row
 from txnscan.findings import Incident, Incidents, KnownImpact, Scan, Sighting, Sightings
-from txnscan.model import Cause, Facts, LogRead, ProducerFacts, SeenCommit, SeenMarker, TransactionKey, Verdict
+from txnscan.model import Cause, Facts, LogRead, LogScan, ProducerFacts, SeenCommit, SeenMarker, TransactionKey, Verdict
 from txnscan.store.damage import cause, damaged_commit
 from txnscan.store.delta import (
     VERSION_PROPERTY,
@@ -38,6 +38,7 @@ from txnscan.store.schema import (
     FIRST_SEEN_MAX,
     INCIDENTS,
     LOG_READS,
+    LOG_SCANS,
     MARKERS,
     OPEN_TRANSACTIONS,
     RESOLUTIONS,
@@ -53,15 +54,15 @@ from txnscan.store.schema import (
 )
 
 Answer = TypeVar("Answer")
-Fact = TypeVar("Fact", LogRead, SeenMarker, SeenCommit)
+Fact = TypeVar("Fact", LogRead, SeenMarker, SeenCommit, LogScan)
 
 _BEGUN_MAX = 100
 # What counts at once, whatever becomes of its sweep.
-FACTS = (LOG_READS, COMMITS)
+FACTS = (LOG_READS, LOG_SCANS, COMMITS)
 # What a sweep needs to know of an incident's impact.
 _IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id")
 # Last the one that makes a sweep visible.
-OF_SWEEPS = (LOG_READS, COMMITS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
+OF_SWEEPS = (LOG_READS, LOG_SCANS, COMMITS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
 
 class Tables:
@@ -200,12 +201,14 @@ class Tables:
         if not producer_ids:
             return {}
         of = (Is("cluster_id", cluster_id), OneOf("producer_id", producer_ids))
-        reads, markers, commits = _at_once(partial(self.rows, table, *of) for table in (LOG_READS, MARKERS, COMMITS))
+        tables = (LOG_READS, MARKERS, COMMITS, LOG_SCANS)
+        reads, markers, commits, scans = _at_once(partial(self.rows, table, *of) for table in tables)
         return {
             one: ProducerFacts(
                 tuple(_fact(LogRead, row) for row in reads if row["producer_id"] == one),
                 tuple(_fact(SeenMarker, row) for row in markers if row["producer_id"] == one),
                 tuple(_fact(SeenCommit, row) for row in commits if row["producer_id"] == one),
+                tuple(_fact(LogScan, row) for row in scans if row["producer_id"] == one),
             )
             for one in producer_ids
         }
@@ -404,6 +407,9 @@ def items_of(scan: Scan, table: Table) -> Sequence[Any]:
         # Two transactions of one producer id share what was seen of it.
         LOG_READS.name: list(
             dict.fromkeys((one.observation.producer_id, read) for one in decided for read in one.news.reads)
+        ),
+        LOG_SCANS.name: list(
+            dict.fromkeys((one.observation.producer_id, scan) for one in decided for scan in one.news.scans)
         ),
         COMMITS.name: list(dict.fromkeys(commit for one in decided for commit in one.news.commits)),
     }
