@@ -136,7 +136,7 @@ def test_both_engines_give_the_same_rows(spark: SparkSession, shared: Shared, mo
 
 def as_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
     """Rows in order, without what differs between any two sweeps, whatever the engine. Of the evidence, a part."""
-    passing = {"sweep_id", "started_at", "age_ms", "first_seen_at", "evidence"}
+    passing = {"sweep_id", "started_at", "age_ms", "first_seen_at", "read_at", "evidence"}
     found = []
     for row in rows:
         columns = row if isinstance(row, dict) else row.asDict(recursive=True)

@@ -120,8 +120,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> str:
     location = str(tmp_path_factory.mktemp("stored") / "tables")
     tables = open_tables(location, None)
     tables.create()
-    tables.write(swept(1, hanging()))
-    tables.write(swept(2, hanging(), warnings=("a broker is old",)))
+    tables.write(swept(1, hanging(first_read_at_ms=since_ms() - 60 * MINUTE_MS)))
+    tables.write(swept(2, hanging(first_read_at_ms=since_ms()), warnings=("a broker is old",)))
     tables.write(swept(3, scope="topic=backfill", proven={}))
     return location
 

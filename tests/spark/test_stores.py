@@ -32,11 +32,18 @@ ORPHAN = with_outcome(judged(), known("committed", evidence=("offset 1",)))
 STALE = judged(view("Empty", 5), partition=1)
 
 
+def read_at(at_ms: int, one: Judged) -> Judged:
+    """The transaction as a sweep at this time read it."""
+    o = replace(one.observation, first_read_at_ms=at_ms)
+    return replace(one, evidence=replace(one.evidence, observation=o))
+
+
 def sweep(number: int, *transactions: Judged) -> Scan:
-    at_ms = NOW_MS + number * 10 * MINUTE_MS
+    at_ms = NOW_MS + number * 30 * MINUTE_MS
     commit = replace(SEEN_COMMIT, producer_epoch=number)
     read = read_for(ORPHAN, COMMIT, commits=[commit]) if ORPHAN in transactions else {}
-    return swept(*transactions, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500, **read)
+    seen = [read_at(at_ms, one) for one in transactions]
+    return swept(*seen, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500, **read)
 
 
 def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSession, tmp_path: Path) -> None:
@@ -44,7 +51,8 @@ def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSe
     old, new = f"{tmp_path}/old", f"{tmp_path}/new"
     by_spark = open_tables(old, spark)
     by_spark.create()
-    spark.sql(f"ALTER TABLE delta.`{old}/sweeps` CLUSTER BY (sweep_id)")
+    table = f"delta.`{old}/sweeps`"
+    spark.sql(f"REPLACE TABLE {table} USING DELTA CLUSTER BY (sweep_id) AS SELECT * FROM {table}")
     by_spark.write(sweep(1, ORPHAN))
     refused = open_tables(old, None)
     with pytest.raises(Exception, match="Unsupported table features") as raised:
