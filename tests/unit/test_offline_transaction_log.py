@@ -312,6 +312,6 @@ def test_damage_anywhere_never_makes_anything_hang_that_did_not(tmp_path_factory
     for one in read_paths([str(root)], late_after_ms=0).transactions:
         assert one.judged.judgement.verdict.value != "hanging"
     # A log that was cut right behind a batch is whole to any reader. Who vouches for it asserts that no tail is lost.
-    if path.parent.name in ("t-0", "u-0") and content != data(0, 8):
+    if path.parent.name in ("t-0", "u-0") and len(content) != len(data(0, 8)):
         for one in read_paths([str(root)], late_after_ms=0, vouched=True).transactions:
             assert one.judged.judgement.verdict.value != "hanging", one
