@@ -14,11 +14,12 @@ Everything else is another transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from txnscan.evidence.agreement import Agreement, Unagreed
-from txnscan.findings import Incidents
+from txnscan.findings import Incident, Incidents
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import fetch
@@ -38,23 +39,27 @@ def continued(
 
     read: whether the partition shows that an observed transaction is the one of this incident.
     """
+    of_producer: dict[TransactionKey, list[TransactionKey]] = defaultdict(list)
+    for which in incidents:
+        of_producer[_anywhere(which)].append(which)
     found = []
     for o in observations:
-        before = [which for which in _candidates(o, incidents) if o.transaction_key not in incidents]
-        same = next((which for which in before if read(o, which)), None)
+        ours = o.transaction_key
+        before = () if ours in incidents else of_producer[_anywhere(ours)]
+        same = next((which for which in before if _may_be(o, which, incidents[which]) and read(o, which)), None)
         found.append(o if same is None else replace(o, incident_offset=same.start_offset))
     return found
 
 
-def _candidates(o: Observation, incidents: Incidents) -> Iterator[TransactionKey]:
-    """Incidents that what is open may go on with, by all that they say."""
-    ours = o.transaction_key
-    for which, incident in incidents.items():
-        earlier = which.start_offset < ours.start_offset and which._replace(start_offset=0) == ours._replace(
-            start_offset=0
-        )
-        if earlier and incident.producer_epoch == o.producer_epoch and incident.last_sequence >= 0:
-            yield which
+def _anywhere(which: TransactionKey) -> TransactionKey:
+    """The same for all transactions of a producer on a partition."""
+    return which._replace(start_offset=-1)
+
+
+def _may_be(o: Observation, which: TransactionKey, incident: Incident) -> bool:
+    """Whether what is open may go on with this incident of its producer on its partition, by what the incident says."""
+    earlier = which.start_offset < o.start_offset
+    return earlier and incident.producer_epoch == o.producer_epoch and incident.last_sequence >= 0
 
 
 def first_records_are_gone(
