@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -148,14 +148,37 @@ class NoHistory:
 
 
 class FactsAlone(NoHistory):
-    """A history of facts, and of nothing else: no ages, and no incidents."""
+    """A history of facts, and of nothing else: no ages, and no incidents. kept: where the facts are; None for nowhere.
 
-    def __init__(self, kept: KnowsFacts) -> None:
+    How far sweeps read the transaction log is left out. So whoever is about to send a marker reads all of the log.
+    """
+
+    def __init__(self, kept: KnowsFacts | None) -> None:
         self._kept = kept
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See History."""
-        return self._kept.facts(cluster_id, producer_ids)
+        if self._kept is None:
+            return dict
+        known = self._kept.facts(cluster_id, producer_ids)
+        return lambda: {one: replace(facts, scans=()) for one, facts in known().items()}
+
+
+class StoredFacts:
+    """What earlier sweeps have seen. It is fetched early, while the cluster is read, for producer ids with incidents,
+    and later for others that hang.
+    """
+
+    def __init__(self, history: History, cluster_id: str, producer_ids: Collection[int]) -> None:
+        self._history, self._cluster_id = history, cluster_id
+        self._early = frozenset(producer_ids)
+        self._fetched = history.facts(cluster_id, self._early) if self._early else dict
+
+    def of(self, producer_ids: Collection[int]) -> Facts:
+        """The facts by producer id."""
+        news = frozenset(producer_ids) - self._early
+        found = self._history.facts(self._cluster_id, news)() if news else {}
+        return {**self._fetched(), **found}
 
 
 @dataclass(frozen=True, slots=True)

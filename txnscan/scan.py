@@ -22,7 +22,7 @@ from txnscan.evidence.impact import impact_of, read_blockage
 from txnscan.evidence.log_reads import read_outcomes, signed
 from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
 from txnscan.evidence.reads import Reader, in_scope
-from txnscan.findings import History, Incidents, Progress, Scan, Sightings
+from txnscan.findings import History, Incidents, Progress, Scan, Sightings, StoredFacts
 from txnscan.judge.outcome import outcome, with_outcome
 from txnscan.judge.rules import judge, judge_observation
 from txnscan.judge.undelivered import undelivered_warning
@@ -31,7 +31,6 @@ from txnscan.model import (
     CONSUMER_OFFSETS_TOPIC,
     ClusterView,
     Context,
-    Facts,
     Impact,
     Judged,
     Key,
@@ -186,23 +185,6 @@ def scan(
         read_bytes=cluster.read_bytes,
         decided={evidence.observation.transaction_key: evidence for evidence in decided},
     )
-
-
-class StoredFacts:
-    """What earlier sweeps have seen. It is fetched early, while the cluster is read, for producer ids with incidents,
-    and later for others that hang.
-    """
-
-    def __init__(self, history: History, cluster_id: str, producer_ids: Collection[int]) -> None:
-        self._history, self._cluster_id = history, cluster_id
-        self._early = frozenset(producer_ids)
-        self._fetched = history.facts(cluster_id, self._early) if self._early else dict
-
-    def of(self, producer_ids: Collection[int]) -> Facts:
-        """The facts by producer id."""
-        news = frozenset(producer_ids) - self._early
-        found = self._history.facts(self._cluster_id, news)() if news else {}
-        return {**self._fetched(), **found}
 
 
 def _impacts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +19,8 @@ from txnscan.evidence.log_reads import read_outcomes
 from txnscan.evidence.log_scan import is_unserved
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.evidence.transaction_log import DamagedRecord, UnknownRecord, transactional_id_key
+from txnscan.findings import FactsAlone, History
+from txnscan.judge import lineage
 from txnscan.judge.rules import judge
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.coordinator import coordinator_partition
@@ -40,6 +42,7 @@ from txnscan.model import (
     State,
     Verdict,
 )
+from txnscan.resolve.abort import ReadAnyway
 from txnscan.scan import with_outcomes
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
@@ -791,6 +794,41 @@ def test_what_an_earlier_sweep_did_not_see_whole_is_read_whole(cluster: FakeLogs
         first = replace(first, news=replace(first.news, reads=()))
     found, fetched = again(cluster, first, owned(1))
     assert fetched == [(1, 0)] and states(found) == numbered(0, 1, 2, 3)
+
+
+def test_a_log_with_more_records_of_an_id_than_are_stored_is_read_whole_again(
+    cluster: FakeLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage, "RECORDS_STORED_MAX", 2)
+    cluster.write(1, *history(id_for(1)))
+    first = read(cluster)
+    assert (len(first.news.reads[0].records), first.news.scans) == (2, ())
+    found, fetched = again(cluster, first, owned(1))
+    assert ([one.offset for one in found.logged], fetched) == ([0, 1, 2, 3], [(1, 0)])
+
+
+class Kept:
+    """See KnowsFacts."""
+
+    def __init__(self, facts: ProducerFacts) -> None:
+        self._facts = facts
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """See KnowsFacts."""
+        return lambda: dict.fromkeys(producer_ids, self._facts)
+
+
+@pytest.mark.parametrize("history_of", [FactsAlone, lambda kept: ReadAnyway("p", 0, kept)], ids=["apply", "abort"])
+def test_whoever_is_to_send_a_marker_reads_the_whole_log_whatever_sweeps_read_of_it(
+    cluster: FakeLogs, history_of: Callable[[Kept], History]
+) -> None:
+    cluster.write(1, *history(id_for(1)))
+    first = read(cluster)
+    assert again(cluster, first, owned(1))[1] == [(1, 4)], "a sweep reads what was appended"
+    before = len(cluster.reads_of(STATE))
+    (found,) = read_all(cluster, owned(1), stored=history_of(Kept(first.seen + first.news)).facts("c", [7])())
+    assert [offset for _, _, offset in cluster.reads_of(STATE)[before:]] == [0]
+    assert found.logged == first.logged
 
 
 def test_what_was_compacted_away_since_is_still_known(cluster: FakeLogs) -> None:

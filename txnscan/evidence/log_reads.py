@@ -269,14 +269,12 @@ def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead
     """What these reads show together. live: of this sweep, one for each id; an id without one was not read now, and
     what is stored of it only vetoes.
     """
-    of_id: dict[str, list[LogRead]] = defaultdict(list)
-    for read in (*live, *stored):
-        of_id[read.transactional_id].append(read)
+    now = {read.transactional_id: read for read in live}
     logged: list[LoggedTransaction] = []
     vetoes: list[LoggedTransaction] = []
     lost = None
-    for name in sorted(of_id):
-        found = joined(next((one for one in live if one.transactional_id == name), None), of_id[name])
+    for name, reads in sorted(_by_id((*live, *stored)).items()):
+        found = joined(now.get(name), reads)
         lost = lost or found.lost
         try:
             current = [replace(decoded(one), stored_by=found.stored_by.get(one.offset)) for one in found.current]
@@ -290,11 +288,15 @@ def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead
 
 def stored_facts(producer_id: int, stored: Sequence[LogRead]) -> LogFacts:
     """What stored reads show, where no broker is asked: of each id the newest one shows the current log."""
-    of_id: dict[str, list[LogRead]] = defaultdict(list)
-    for read in stored:
-        of_id[read.transactional_id].append(read)
-    newest = [newest_of(reads) for reads in of_id.values()]
+    newest = map(newest_of, _by_id(stored).values())
     return facts_of(producer_id, [read for read in newest if read is not None], stored)
+
+
+def _by_id(reads: Iterable[LogRead]) -> dict[str, list[LogRead]]:
+    found: dict[str, list[LogRead]] = defaultdict(list)
+    for read in reads:
+        found[read.transactional_id].append(read)
+    return found
 
 
 def signed(evidence: OutcomeEvidence, sweep_id: str, swept_at_ms: int) -> OutcomeEvidence:
@@ -363,11 +365,14 @@ class Log:
         self._decode(records)
 
     def scanned(self, producer_id: int) -> ScannedLog | None:
-        """How far the log was read for a producer id; None with a failure."""
-        p = self.partition
-        names = {record.transactional_id for record in self.logged if record.producer_id == producer_id}
-        scanned = ScannedLog(p.partition, p.leader_epoch, self._reached, tuple(sorted(names)))
-        return scanned if self.failure is None else None
+        """How far the log was read for a producer id; None with a failure, and where an id has more records than are
+        stored: a later sweep reads those again.
+        """
+        p, reads = self.partition, self.reads(producer_id, ())
+        if self.failure is not None or any(read != bounded(read) for read in reads):
+            return None
+        names = tuple(read.transactional_id for read in reads)
+        return ScannedLog(p.partition, p.leader_epoch, self._reached, names)
 
     @property
     def logged(self) -> tuple[LoggedTransaction, ...]:

@@ -16,21 +16,20 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.cluster import ClusterUnreachable
-from txnscan.findings import Incident, Incidents, KnowsFacts, NoHistory, Scan
+from txnscan.findings import FactsAlone, Incident, Incidents, KnowsFacts, Scan
 from txnscan.kafka.acls import explained
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.model import (
     Context,
     Evidence,
-    Facts,
     Judged,
     Judgement,
     Observation,
@@ -86,22 +85,18 @@ class Target:
         return f"{self.topic}-{self.partition}"
 
 
-class ReadAnyway(NoHistory):
+class ReadAnyway(FactsAlone):
     """A history that has a partition read with proof, even if coordinators hold all that is open there. It does not say
-    when what is open was first seen. tables: what it knows of producer ids comes from there; None without tables.
+    when what is open was first seen. tables: see FactsAlone.
     """
 
     def __init__(self, topic: str, partition: int, tables: KnowsFacts | None = None) -> None:
+        super().__init__(tables)
         self._key = TransactionKey(topic, "", partition, -1, -1)
-        self._tables = tables
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""
         return lambda: {self._key: Incident(2**62)}
-
-    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
-        """See History."""
-        return self._tables.facts(cluster_id, producer_ids) if self._tables is not None else dict
 
 
 def target_in(target: Target, found: Scan) -> Judged:
