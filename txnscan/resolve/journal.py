@@ -180,7 +180,7 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
     of_cluster = (Is("cluster_id", sweep["cluster_id"]), OneOf("incident_id", ids))
     rows: dict[str, list[Row]] = defaultdict(list)
     sightings = tables.rows(OPEN_TRANSACTIONS, *of_cluster, columns=_OF_SIGHTING)
-    sweeps = tables.sweeps({row["sweep_id"] for row in sightings})
+    sweeps = tables.sweeps({row["sweep_id"] for row in sightings}, _OF_SWEEP)
     for row in sightings:
         if row["sweep_id"] in sweeps:
             rows[row["incident_id"]].append({**sweeps[row["sweep_id"]], **row})
@@ -193,6 +193,7 @@ _OF_ROW = (
     *(column.name for column in OPEN_TRANSACTIONS.columns if column.name in {field.name for field in fields(Stored)}),
     *("coordinator_producer_epoch", "first_epoch", "first_sequence", "first_batch_error", "evidence", "read_at"),
 )
+_OF_SWEEP = ("started_at", "finished_at", "boot_id", "since_boot_ms")
 _OF_SIGHTING = ("incident_id", "sweep_id", "verdict", "read_at")
 
 

@@ -581,21 +581,26 @@ INCIDENTS = Table(
     change_feed=True,
 )
 
+# What every fact has that a sweep saw.
+FACT = (
+    Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
+    Column("sweep_id", "STRING", "The sweep that saw it", lambda s, _: s.sweep_id, True),
+    Column(
+        "sweep_date",
+        "DATE",
+        "UTC date on which the sweep started",
+        lambda s, _: timestamp(s.started_at_ms).date(),
+        True,
+    ),
+)
+
 LOG_READS = Table(
     "log_reads",
     "Facts: what sweeps read in __transaction_state about each id that ever had the producer id of a hanging "
     "transaction. A sweep adds a row only for what no earlier row shows. Outcomes are computed from all rows, and a "
     "missing row proves nothing",
     (
-        Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
-        Column("sweep_id", "STRING", "The sweep that read it", lambda s, _: s.sweep_id, True),
-        Column(
-            "sweep_date",
-            "DATE",
-            "UTC date on which the sweep started",
-            lambda s, _: timestamp(s.started_at_ms).date(),
-            True,
-        ),
+        *FACT,
         Column("swept_at_ms", "BIGINT", "When the sweep started (epoch ms)", lambda s, _: s.started_at_ms, True),
         Column("producer_id", "BIGINT", "The producer id that hangs", lambda s, item: item[0], True),
         Column("transactional_id", "STRING", "An id that ever had it", _of_read("transactional_id"), True),
@@ -786,15 +791,7 @@ LOG_SCANS = Table(
     "Facts: how far sweeps read __transaction_state for a producer id that hangs. A later sweep looks through what was "
     "appended since, as long as the leader epoch is the same",
     (
-        Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
-        Column("sweep_id", "STRING", "The sweep that read it", lambda s, _: s.sweep_id, True),
-        Column(
-            "sweep_date",
-            "DATE",
-            "UTC date on which the sweep started",
-            lambda s, _: timestamp(s.started_at_ms).date(),
-            True,
-        ),
+        *FACT,
         Column("producer_id", "BIGINT", "The producer id that hangs", lambda s, item: item[0], True),
         Column("topic_id", "STRING", "Topic id of __transaction_state", lambda s, item: item[1].topic_id, True),
         Column(
@@ -832,15 +829,7 @@ COMMITS = Table(
     "Facts: ids that a coordinator described as CompleteCommit while something of their producer id hung; each forbids "
     "an ABORT of what may be of that commit, where nothing proves its outcome",
     (
-        Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
-        Column("sweep_id", "STRING", "The sweep that saw it", lambda s, _: s.sweep_id, True),
-        Column(
-            "sweep_date",
-            "DATE",
-            "UTC date on which the sweep started",
-            lambda s, _: timestamp(s.started_at_ms).date(),
-            True,
-        ),
+        *FACT,
         Column("transactional_id", "STRING", "The id", _of_commit("transactional_id"), True),
         Column("producer_id", "BIGINT", "Its producer id", _of_commit("producer_id"), True),
         Column("producer_epoch", "INT", "Its producer epoch", _of_commit("producer_epoch"), True),

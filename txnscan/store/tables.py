@@ -367,14 +367,13 @@ class Tables:
 
     def of_finished_sweeps(self, rows: Sequence[Row]) -> list[Row]:
         """Those of the rows that are of a finished sweep."""
-        ids = frozenset(row["sweep_id"] for row in rows)
-        found = self.rows(SWEEPS, OneOf("sweep_id", ids), columns=("sweep_id",)) if ids else []
-        finished = {row["sweep_id"] for row in found}
+        finished = self.sweeps({row["sweep_id"] for row in rows}, ())
         return [row for row in rows if row["sweep_id"] in finished]
 
-    def sweeps(self, sweep_ids: Collection[str]) -> Mapping[str, Row]:
-        """The rows of those of these sweeps that are finished, by sweep id."""
-        found = self.rows(SWEEPS, OneOf("sweep_id", frozenset(sweep_ids))) if sweep_ids else []
+    def sweeps(self, sweep_ids: Collection[str], columns: Sequence[str]) -> Mapping[str, Row]:
+        """By sweep id, these columns of those of these sweeps that are finished."""
+        these = OneOf("sweep_id", frozenset(sweep_ids))
+        found = self.rows(SWEEPS, these, columns=("sweep_id", *columns)) if sweep_ids else []
         return {row["sweep_id"]: row for row in found}
 
     def sweep(self, sweep_id: str) -> Row | None:
