@@ -25,7 +25,7 @@ from kafka.protocol.consumer import (
     OffsetFetchRequest,
     OffsetForLeaderEpochResponse,
 )
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from txnscan.kafka.acls import AclRule
 from txnscan.kafka.coordinator import coordinator_partition
@@ -35,6 +35,7 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, OpenProducer, Partiti
 
 ADDRESS = "127.0.0.1"
 OFFSET_OUT_OF_RANGE = 1
+IMAGE_OFFSET = 1_000
 # Base offset, length, leader epoch, magic, checksum and attributes come before it.
 LAST_OFFSET_DELTA_AT = 8 + 4 + 4 + 1 + 4 + 2
 ProducersTopic = DescribeProducersResponse.TopicResponse
@@ -137,6 +138,7 @@ class FakeCluster:
         self.rules: dict[int, list[AclRule] | None] = {}
         self.hides: Callable[[int, str], bool] = lambda broker_id, name: False
         self.fetch_max_bytes = 1 << 20
+        self.images: dict[int, int | None] = {}
         self.edit: dict[str, Edit] = {}
         self.fail_when: Callable[[int, Any, list[Asked]], bool] = lambda broker_id, request, asked: False
         # Another cluster that a broker believes in, for its Metadata.
@@ -170,6 +172,17 @@ class FakeCluster:
         answer = getattr(self, f"_answer_{name}")(broker_id, plain)
         edited = self.edit[name](broker_id, answer) if name in self.edit else answer
         return as_bytes(edited) if isinstance(request, AsBytes) else edited
+
+    def _answer_ApiVersions(self, broker_id: int, request: Any) -> Any:
+        offset = self.images.get(broker_id, IMAGE_OFFSET)
+        kraft = [ApiVersionsResponse.FinalizedFeatureKey(name="metadata.version", min_version_level=1)]
+        return ApiVersionsResponse(
+            version=4,
+            error_code=0,
+            api_keys=[],
+            finalized_features_epoch=0 if offset is None else offset,
+            finalized_features=[] if offset is None else kraft,
+        )
 
     def _answer_Metadata(self, broker_id: int, request: Any) -> Any:
         if broker_id in self.believes:

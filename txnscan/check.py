@@ -29,6 +29,7 @@ from txnscan.config import (
 from txnscan.engine.java import DELTA, JavaError, find_java, is_fetched, major_version
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.impact import hidden_groups
+from txnscan.evidence.metadata_image import Latest
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.acls import lacks, needing
 from txnscan.kafka.api_versions import API_KEYS, api_versions
@@ -78,7 +79,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found, in one sentence with what to do. area: connection, security, apis, acls, coordinators,
+    """What was found, in one sentence with what to do. area: connection, metadata, security, apis, acls, coordinators,
     partitions, clock, java or tables.
     """
 
@@ -113,12 +114,12 @@ def check(
     cluster_id = None
     with Cluster(ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
         try:
-            view = cluster.view()
+            latest = cluster.latest()
         except ClusterUnreachable as error:
             findings.append(Finding("connection", Level.FAILED, str(error)))
         else:
-            cluster_id = view.cluster_id
-            findings += check_cluster(cluster, view, now_ms)
+            cluster_id = latest.view.cluster_id
+            findings += check_cluster(cluster, latest, now_ms)
     findings += check_java(config.tables is not None)
     if config.tables is not None:
         findings += check_tables(config.tables, spark)
@@ -137,8 +138,9 @@ def _security(settings: ConnectionSettings) -> str:
 # --- the cluster
 
 
-def check_cluster(cluster: Cluster, view: ClusterView, now_ms: Callable[[], int]) -> Iterator[Finding]:
+def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -> Iterator[Finding]:
     """What the brokers answer, and may answer, to this principal."""
+    view = latest.view
     versions: dict[int, dict[int, tuple[int, int]]] = {}
     failed = []
 
@@ -156,11 +158,28 @@ def check_cluster(cluster: Cluster, view: ClusterView, now_ms: Callable[[], int]
         yield Finding("connection", Level.INCOMPLETE, said)
     else:
         yield Finding("connection", Level.OK, f"{plural(len(brokers), 'broker')}, and all of them answer")
+    yield from _metadata(cluster, latest)
     yield from _apis(versions)
     yield from _acls(cluster, view, reached)
     yield from _coordinators(cluster)
     yield from _partitions(view)
     yield from _clock(cluster, view, reached, now_ms)
+
+
+def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
+    """How new each broker's metadata is. Brokers that do not answer are a finding about connections."""
+    missing = latest.unreachable()
+    late = [one for one in cluster.lagging(latest, latest.offset) if one not in missing]
+    yield from (Finding("metadata", Level.INCOMPLETE, cluster.say(one.failure)) for one in late)
+    if latest.disputed:
+        names = [f"{topic}-{index}" for topic, index in sorted(latest.disputed)]
+        yield Finding("metadata", Level.INCOMPLETE, f"brokers disagree on who leads {_named(names)}; run it again")
+    elif latest.offset is None:
+        yield Finding("metadata", Level.OK, "all brokers have the same leaders")
+    elif not late:
+        lag = min(latest.behind(latest.offset).values(), default=latest.offset)
+        most = plural(latest.offset - lag, "record")
+        yield Finding("metadata", Level.OK, f"current on all brokers (offset {latest.offset:,}, at most {most} behind)")
 
 
 def _apis(versions: dict[int, dict[int, tuple[int, int]]]) -> Iterator[Finding]:
@@ -187,7 +206,7 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
         said = f"which groups wait behind what hangs is not known: {cluster.say(unseen)}"
         missing.append(Finding("acls", Level.NOTE, said))
     _, config_errors = cluster.max_timeout_ms()
-    missing += [Finding("acls", Level.NOTE, error.error) for error in config_errors[:1]]
+    missing += [Finding("acls", Level.INCOMPLETE, error.error) for error in config_errors[:1]]
     for broker_id in brokers[:1]:
         try:
             may = cluster_operations(cluster.send, broker_id)

@@ -69,21 +69,23 @@ def scan(
     reader = Reader(cluster, engine, config)
 
     progress("plan", 0, 1)
-    view = cluster.view()
+    planned = cluster.latest()
+    view = planned.view
     unresolved = history.unresolved(view.cluster_id)
-    topics = in_scope(config, view)
     # Where all topics are asked for, those that brokers do not show would be missed silently.
     hidden_topics = cluster.hidden_topics() if config.scope == "all" else None
-    check_scope(config, view, topics)
+    check_scope(config, view, in_scope(config, view))
     max_timeout_ms, config_errors = cluster.max_timeout_ms()
     late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
 
     wide = reader.wide(
-        topics,
+        planned,
         lambda done, total: progress("read every partition", done, total),
         lambda done, total: progress("read again what failed", done, total),
     )
     read_at_ms = now_ms()
+    view = wide.view
+    topics = in_scope(config, view)
     open_wide = suspects(wide.rows)
     incidents = unresolved()
     stored = StoredFacts(history, view.cluster_id, {which.producer_id for which in incidents} if reads_log else ())

@@ -36,7 +36,7 @@ def test_a_cluster_that_shows_everything_is_said_to_on_one_page(shared: Shared, 
     ran = CliRunner().invoke(app, ["check", "--bootstrap-server", shared.bootstrap_servers])
     assert (ran.exit_code, ran.stderr) == (0, "")
     page = ran.stdout.splitlines()
-    areas = ["security", "connection", "apis", "acls", "coordinators", "partitions", "clock", "java"]
+    areas = ["security", "connection", "metadata", "apis", "acls", "coordinators", "partitions", "clock", "java"]
     assert [line.split()[:2] for line in page[1:-1]] == [["ok", area] for area in areas]
     assert page[-1] == wording
 
@@ -53,7 +53,7 @@ def test_a_broker_whose_clock_is_ahead_is_noted(shared: Shared) -> None:
     """This machine's clock an hour and more behind stands for it."""
     servers = parse_bootstrap_servers(shared.bootstrap_servers)
     with Cluster(ClientFactory("check", ConnectionSettings(), servers)) as cluster:
-        findings = list(check_cluster(cluster, cluster.view(), lambda: wall_clock_ms() - 36_000_000))
+        findings = list(check_cluster(cluster, cluster.latest(), lambda: wall_clock_ms() - 36_000_000))
     clocks = [finding for finding in findings if finding.area == "clock"]
     assert clocks and all(finding.level is Level.NOTE for finding in clocks)
     assert all("ahead of this machine's" in finding.said and "NTP" in finding.said for finding in clocks)

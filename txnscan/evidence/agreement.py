@@ -123,11 +123,11 @@ def _shown(view: ClusterView, topic: str) -> Sequence[Topic]:
 def read_agreement(
     send: Send,
     broker_ids: Iterable[int],
-    topics: Iterable[str],
+    topics: Iterable[str] | None,
     in_parallel: InParallel,
     learn: Callable[[Iterable[Broker]], None],
 ) -> Agreement:
-    """Asks the known brokers about these topics, then those that their answers name besides.
+    """Asks the known brokers about these topics or about all, then those that their answers name besides.
 
     `learn` gets every broker named, so that `send` can reach it.
     """

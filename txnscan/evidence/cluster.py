@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -17,6 +17,7 @@ from typing import TypeVar
 from txnscan.engine import OnProgress
 from txnscan.errors import TxnscanError
 from txnscan.evidence.agreement import Agreement, read_agreement
+from txnscan.evidence.metadata_image import Latest, catch_up, read_latest
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 from txnscan.evidence.tasks import ClientFactory
@@ -25,7 +26,7 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import probe_ids
 from txnscan.kafka.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.metadata import MetadataRound, read_metadata
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     Broker,
@@ -35,6 +36,7 @@ from txnscan.model import (
     Permission,
     ScanError,
     Snapshot,
+    Unobserved,
     WideRow,
     duration,
 )
@@ -76,6 +78,9 @@ class Cluster:
         self._brokers: dict[int, Broker] = {}
         self._client = clients.client()
         self._bootstrap = tuple(broker.broker_id for broker in clients.brokers)
+        self._tried: set[int] = set()
+        # Keeps what was decoded of the last answers about all topics.
+        self._metadata = MetadataRound()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
         self.sleep = sleep
         self.random_token = random_token
@@ -120,9 +125,38 @@ class Cluster:
             except RequestFailed as failed:
                 failures.append(failed.error)
                 continue
+            finally:
+                self._tried.add(broker_id)
             self._learn(view.brokers)
             return view
         raise ClusterUnreachable("; ".join(failures))
+
+    def latest(self, topics: Iterable[str] | None = None) -> Latest:
+        """The latest metadata that any broker has, of these topics or of all. Raises ClusterUnreachable."""
+        if not self._brokers:
+            self.view([])
+        metadata = MetadataRound(topics) if topics is not None else self._metadata
+        try:
+            found = read_latest(self.send, self._brokers, metadata, self.in_parallel, self._learn)
+            if found.unreachable() or len(found.view.brokers) == 1:
+                # The broker may be cut off, and what it names may be gone: other bootstrap servers may know more.
+                known = {*self._brokers, *self._other_bootstrap_servers()}
+                if known > found.reported.keys():
+                    found = read_latest(self.send, known, metadata, self.in_parallel, self._learn)
+        except RequestFailed as failed:
+            raise ClusterUnreachable(failed.error) from None
+        return found
+
+    def _other_bootstrap_servers(self) -> Iterator[int]:
+        """Those that are not known to be a broker, and that did not fail to answer before."""
+        known = {broker.address for broker in self._brokers.values()}
+        return (b.broker_id for b in self._clients.brokers if b.broker_id not in self._tried and b.address not in known)
+
+    def lagging(self, latest: Latest, offset: int | None) -> tuple[Unobserved, ...]:
+        """The brokers that did not answer, and those whose metadata stays behind this offset for some seconds."""
+        behind = {} if offset is None else latest.behind(offset)
+        late = catch_up(self.send, behind, offset or 0, self.in_parallel, self.sleep)
+        return (*latest.unreachable(), *late)
 
     def hidden_topics(self) -> str | None:
         """Why topics may be invisible to this principal, or None. Metadata leaves out what it may not describe.

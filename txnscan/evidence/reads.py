@@ -6,9 +6,10 @@ that. What still fails is a row with its error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from txnscan.clock import wall_clock_ms
 from txnscan.config import ScanConfig
@@ -16,6 +17,7 @@ from txnscan.engine import Engine, OnProgress
 from txnscan.evidence.agreement import Agreement, Unagreed
 from txnscan.evidence.batches import plan_narrow, plan_wide
 from txnscan.evidence.cluster import Cluster
+from txnscan.evidence.metadata_image import DISPUTED, Latest, differing
 from txnscan.evidence.observe import RECREATED
 from txnscan.evidence.probe import failed_partitions, narrow_failed
 from txnscan.evidence.tasks import ReadNarrow, ReadOffsets, ReadWide
@@ -32,6 +34,7 @@ from txnscan.model import (
     WideRow,
 )
 
+MOVED = Failure("the leader moved during the read")
 NARROW_TRIES = 3
 _RETRY_WAIT_S = 0.25
 NARROW_BATCH_SIZE = 100
@@ -42,13 +45,17 @@ DRIVER_READS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """The wide read: rows with open transactions, what failed, and counts of partitions and producers."""
+    """The wide read: rows with open transactions, what failed, and counts of partitions and producers.
+
+    view: the latest metadata after the reads. Partitions that were read twice count once, their producers twice.
+    """
 
     rows: tuple[WideRow, ...]
     errors: tuple[Unobserved, ...]
     planned: int
     answered: int
     producers: int
+    view: ClusterView
 
 
 def in_scope(config: ScanConfig, view: ClusterView) -> list[Topic]:
@@ -75,28 +82,43 @@ class Reader:
         self._engine = engine
         self._config = config
 
-    def wide(self, topics: Sequence[Topic], on_progress: OnProgress, on_retry: OnProgress) -> Wide:
-        """DescribeProducers over all these partitions; those that failed are read once more, with fresh metadata.
+    def wide(self, planned: Latest, on_progress: OnProgress, on_retry: OnProgress) -> Wide:
+        """DescribeProducers over all partitions in scope. Partitions that failed, and those whose topic or leader has
+        changed since the plan, are read once more. What has changed again after that is a failure.
 
         on_progress, on_retry: called with progress in partitions.
         """
-        rows, errors = self._wide(topics, on_progress)
-        if errors:
-            failed = {(error.topic, error.partition) for error in errors}
-            fresh = self._cluster.view({error.topic for error in errors if error.topic is not None})
-            again = [topic.only(_failed_and_led(topic.name, failed)) for topic in fresh.topics]
-            tried = {(topic.name, index) for topic in again for index in topic.indexes}
-            if tried:
-                more, still = self._wide(again, on_retry)
-                rows += more
-                errors = [e for e in errors if (e.topic, e.partition) not in tried] + still
+        before = in_scope(self._config, planned.view)
+        first, failed = self._wide(before, on_progress)
+        now = self._cluster.latest()
+        after = in_scope(self._config, now.view)
+        unread = {(error.topic, error.partition) for error in failed}
+        # Of what was read, what counts no more; and of what is there now, what is to be read.
+        stale = differing(after, before) | {p.key for t in _among(before, now.disputed) for p in t.partitions}
+        to_read = _among(after, differing(before, after) | now.disputed | unread)
+        second, errors = self._wide(to_read, on_retry) if to_read else ([], [])
+        errors += self._unsettled(planned, now, to_read)
         return Wide(
-            rows=tuple(row for row in rows if row.open_producers),
+            rows=tuple(
+                row
+                for row in (*(row for row in first if (row.topic, row.partition) not in stale), *second)
+                if row.open_producers
+            ),
             errors=tuple(sorted(errors, key=lambda e: (e.topic or "", e.partition or 0))),
-            planned=sum(len(topic.indexes) for topic in topics),
-            answered=sum(row.answered for row in rows),
-            producers=sum(row.producers for row in rows),
+            planned=sum(len(topic.indexes) for topic in after),
+            answered=sum(row.answered for row in (*first, *second)) - len(stale - unread),
+            producers=sum(row.producers for row in (*first, *second)),
+            view=now.view,
         )
+
+    def _unsettled(self, planned: Latest, now: Latest, reread: Sequence[Topic]) -> Iterator[Unobserved]:
+        """What has changed since it was read again; and the brokers whose metadata may hide more of that."""
+        latest = self._cluster.latest({topic.name for topic in reread}) if reread else now
+        moved = differing(now.view.topics, latest.view.topics) - latest.disputed
+        for failure, keys in ((MOVED, moved), (DISPUTED, latest.disputed)):
+            for topic in _among(reread, keys):
+                yield from (Unobserved("read", failure, None, topic.name, index) for index in topic.indexes)
+        yield from self._cluster.lagging(latest, planned.offset)
 
     def _wide(self, topics: Iterable[Topic], on_progress: OnProgress) -> tuple[list[WideRow], list[Unobserved]]:
         config = self._config
@@ -165,8 +187,15 @@ class Reader:
         return self._engine.driver if len(partitions) <= DRIVER_READS_MAX else self._engine
 
 
-def _failed_and_led(topic: str, failed: Collection[tuple[str | None, int | None]]) -> Callable[[int, int], bool]:
-    return lambda index, leader: leader >= 0 and (topic, index) in failed
+def _among(topics: Iterable[Topic], keys: Collection[tuple[str | None, int | None]]) -> list[Topic]:
+    """These topics with only these partitions; those without any are left out."""
+    names = {name for name, _ in keys}
+    found = (topic.only(partial(_is_among, topic.name, keys)) for topic in topics if topic.name in names)
+    return [topic for topic in found if topic.indexes]
+
+
+def _is_among(name: str, keys: Collection[tuple[str | None, int | None]], index: int, leader: int) -> bool:
+    return (name, index) in keys
 
 
 def confirmed(row: NarrowRow, after: Agreement) -> NarrowRow:
@@ -180,5 +209,5 @@ def confirmed(row: NarrowRow, after: Agreement) -> NarrowRow:
     if leader.topic_id != row.topic_id:
         return replace(row, failure=RECREATED)
     if (leader.leader, leader.leader_epoch) != (row.leader, row.leader_epoch):
-        return replace(row, failure=Failure("the leader moved during the read"))
+        return replace(row, failure=MOVED)
     return row

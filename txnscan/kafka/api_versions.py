@@ -1,8 +1,9 @@
-"""ApiVersions (api key 18): what APIs a broker has, and in which versions. Needs no ACL."""
+"""ApiVersions (api key 18): what APIs a broker has, in which versions, and how new its metadata is. Needs no ACL."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kafka.protocol.metadata import ApiVersionsRequest
 
@@ -24,9 +25,27 @@ API_KEYS: Mapping[str, int] = {
 }
 
 
+# The finalized feature that brokers in KRaft mode have, and others do not.
+_KRAFT_FEATURE = "metadata.version"
+
+
 def api_versions(send: Send, broker_id: int) -> dict[int, tuple[int, int]]:
     """The lowest and the highest version of each API, by its key. Raises RequestFailed."""
+    response = _ask(send, broker_id)
+    return {one.api_key: (one.min_version, one.max_version) for one in present(response.api_keys)}
+
+
+def image_offset(send: Send, broker_id: int) -> int | None:
+    """The offset in the metadata log up to which this broker's metadata image goes, or None where the broker is not in
+    KRaft mode. The image is the one that answers Metadata (`KRaftMetadataCache.features`). Raises RequestFailed.
+    """
+    response = _ask(send, broker_id)
+    features = {feature.name for feature in response.finalized_features or ()}
+    return response.finalized_features_epoch if _KRAFT_FEATURE in features else None
+
+
+def _ask(send: Send, broker_id: int) -> Any:
     response = send(broker_id, ApiVersionsRequest(client_software_name="txnscan", client_software_version="0"))
     if response.error_code != ErrorCode.NONE:
         raise RequestFailed.answered(f"broker {broker_id}", "ApiVersions", response.error_code)
-    return {one.api_key: (one.min_version, one.max_version) for one in present(response.api_keys)}
+    return response

@@ -56,7 +56,8 @@ class MetadataRound:
     """
 
     def __init__(self, topics: Iterable[str] | None = None) -> None:
-        self._named = _named(topics)
+        self.topics = None if topics is None else frozenset(topics)
+        self._named = _named(self.topics)
         self._lock = threading.Lock()
         self._encoded: dict[int, bytes] = {}
         self._decoded: dict[bytes, Future[ClusterView]] = {}

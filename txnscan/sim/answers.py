@@ -38,6 +38,16 @@ def answer(world: World, broker_id: int, request: Any) -> Any:
     return _ENCODED[name](shown) if isinstance(request, AsBytes) else shown
 
 
+def _api_versions(world: World, broker_id: int, request: Any) -> Any:
+    """How new the image is that answers Metadata (`KRaftMetadataCache.features`)."""
+    return SimpleNamespace(
+        error_code=0,
+        api_keys=[],
+        finalized_features_epoch=world.brokers[broker_id].metadata.offset,
+        finalized_features=[SimpleNamespace(name="metadata.version")],
+    )
+
+
 def _metadata(world: World, broker_id: int, request: Any) -> Any:
     image = world.brokers[broker_id].metadata
     wanted = None if request.topics is None else tuple(topic.name for topic in request.topics)
@@ -359,6 +369,7 @@ def _encoded_metadata(shown: Any) -> Any:
 
 
 _ANSWERS = {
+    "ApiVersions": _api_versions,
     "Metadata": _metadata,
     "DescribeProducers": _describe_producers,
     "ListOffsets": _list_offsets,

@@ -23,7 +23,7 @@ def _led(world: World, key: Key, leadership: Leadership) -> None:
     number = world.index[key]
     before = world.image.leaderships
     changed = leadership._replace(partition_epoch=leadership.partition_epoch + 1)
-    world.image = world.image._replace(leaderships=(*before[:number], changed, *before[number + 1 :]))
+    world.image = world.image.changed(leaderships=(*before[:number], changed, *before[number + 1 :]))
 
 
 def _fenceable(world: World) -> Iterable[Subject]:
@@ -33,7 +33,7 @@ def _fenceable(world: World) -> Iterable[Subject]:
 
 
 def _fence(world: World, broker_id: int) -> None:
-    world.image = world.image._replace(brokers=world.image.brokers - {broker_id})
+    world.image = world.image.changed(brokers=world.image.brokers - {broker_id})
     for key, replicas in world.scenario.partitions:
         old = world.leadership(world.image, key)
         isr = old.isr - {broker_id} or old.isr
@@ -52,7 +52,7 @@ def _unfenceable(world: World) -> Iterable[Subject]:
 
 
 def _unfence(world: World, broker_id: int) -> None:
-    world.image = world.image._replace(brokers=world.image.brokers | {broker_id})
+    world.image = world.image.changed(brokers=world.image.brokers | {broker_id})
     for key, _ in world.scenario.partitions:
         old = world.leadership(world.image, key)
         if old.leader == NOBODY and broker_id in old.isr:

@@ -26,11 +26,13 @@ _DEFAULTS = ScanConfig("unused:1")
 # How often a sweep asks every broker for the leaders of `__transaction_state` and of the topics of what hangs: after it
 # was asked what it holds, and after the coordinators; after each proven read; around the reading of what was decided.
 _METADATA_ROUNDS, _METADATA_ROUNDS_NARROW, _METADATA_ROUNDS_OUTCOMES = 2, 2, 2
-# Round trips, one after the other: to one broker, before anything else (connect, Metadata, hidden topics).
-_TRIPS_FIRST = 3
+# Round trips, one after the other, each to one broker: connect, the list of brokers, all topics, hidden topics; and all
+# topics once more after the wide read.
+_TRIPS_FIRST, _TRIPS_AFTER = 4, 1
 # To all brokers, so many at once as the driver has threads, besides the rounds of Metadata: connect and configurations;
-# the ids in a transaction, and what some of them hold; and the coordinators' five answers.
-_ROUNDS, _ROUNDS_HELD = 2 + 1 + 5, 1
+# how new their metadata is, before and after the wide read; the ids in a transaction, and what some of them hold; and
+# the coordinators' five answers.
+_ROUNDS, _ROUNDS_HELD = 2 + 2 + 1 + 5, 1
 # About what hangs: how its topics are cleaned, and whether groups may be hidden; and from all brokers, their groups.
 _TRIPS_IMPACT, _ROUNDS_IMPACT = 2, 1
 # Answers of a proven read, from brokers with something open; and of a log: where it starts, and its records.
@@ -164,7 +166,9 @@ def requests(planned: Planned) -> dict[str, int]:
     narrow_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / NARROW_BATCH_SIZE))
     logs = p.transaction_state_partitions if p.hanging else 0
     return {
-        "Metadata": 2 + p.brokers * _metadata_rounds(p),
+        # Each connection begins with one, and one is to a bootstrap server.
+        "ApiVersions": 1 + 3 * p.brokers,
+        "Metadata": 4 + p.brokers * _metadata_rounds(p),
         # One more for the topics of what hangs.
         "DescribeConfigs": p.brokers + (p.hanging > 0),
         "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * narrow_batches,
@@ -203,7 +207,7 @@ def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
     batch_bytes = p.batch_size * (_DESCRIBED_PARTITION_BYTES + p.producers_per_partition * _PRODUCER_BYTES)
     return Prediction(
         requests=requests(p),
-        received_bytes=metadata_bytes + again_bytes + described,
+        received_bytes=2 * metadata_bytes + again_bytes + described,
         work_s=work_us / 1e6,
         waiting_s=_trips(p) * p.latency_ms / 1e3,
         memory_bytes=costs.process_bytes + p.partitions * costs.partition_bytes,
@@ -217,7 +221,7 @@ def _trips(p: Planned) -> int:
     """Round trips that wait for one another, for `find-hanging` and its threads."""
     batches = ceil(p.partitions_led / p.batch_size)
     # A client has one request under way at a broker, and an engine so many threads.
-    trips = _TRIPS_FIRST + ceil(p.brokers * batches / min(THREADS, p.brokers))
+    trips = _TRIPS_FIRST + _TRIPS_AFTER + ceil(p.brokers * batches / min(THREADS, p.brokers))
     rounds = _ROUNDS + _metadata_rounds(p) + (_ROUNDS_HELD if p.held_ids else 0)
     if p.hanging:
         trips += 2 * _ANSWERS_NARROW * ceil(min(p.brokers, p.hanging) / THREADS)

@@ -121,10 +121,17 @@ class LetIn(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A metadata image: the brokers that are registered and not fenced, and every partition's leadership."""
+    """A metadata image: the brokers that are registered and not fenced, and every partition's leadership. offset: how
+    many changes of the metadata log it has.
+    """
 
     brokers: frozenset[int]
     leaderships: tuple[Leadership, ...]
+    offset: int = 0
+
+    def changed(self, **changes: object) -> Image:
+        """The next image."""
+        return self._replace(offset=self.offset + 1, **changes)  # type: ignore[arg-type]
 
 
 class Broker(NamedTuple):

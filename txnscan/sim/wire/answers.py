@@ -12,13 +12,17 @@ from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
 
-from txnscan.kafka.primitives import NO_TAGS, items
+from txnscan.kafka.primitives import NO_TAGS, items, string, unsigned
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import coordinators, groups, metadata, partitions
 from txnscan.sim.wire.world import World
 
 _UNSUPPORTED_VERSION = 35
 _FIRST_FLEXIBLE_API_VERSIONS = 3
+
+
+# The finalized feature that brokers in KRaft mode have, from level 7 to level 7, and how far the metadata log goes.
+_METADATA_VERSION, _METADATA_OFFSET = string("metadata.version") + 2 * (7).to_bytes(2) + NO_TAGS, 1_000
 
 
 class Api(IntEnum):
@@ -73,6 +77,17 @@ OFFERED: Mapping[Api, Offered] = MappingProxyType(
         Api.ListTransactions: Offered(0, 2),
     }
 )
+
+
+def _features() -> bytes:
+    """The tagged fields of ApiVersions: the offset of the metadata image, and the finalized features at it."""
+    return _tagged({1: _METADATA_OFFSET.to_bytes(8), 2: items([_METADATA_VERSION])})
+
+
+def _tagged(fields: Mapping[int, bytes]) -> bytes:
+    """A section of tagged fields."""
+    written = (unsigned(tag) + unsigned(len(field)) + field for tag, field in fields.items())
+    return unsigned(len(fields)) + b"".join(written)
 
 
 class Answers:
@@ -139,6 +154,6 @@ def api_versions(version: int) -> bytes:
         key.to_bytes(2) + offered.first.to_bytes(2) + offered.last.to_bytes(2) for key, offered in OFFERED.items()
     ]
     if known and version >= _FIRST_FLEXIBLE_API_VERSIONS:
-        return error + items([offer + NO_TAGS for offer in offers]) + bytes(4) + NO_TAGS
+        return error + items([offer + NO_TAGS for offer in offers]) + bytes(4) + _features()
     throttle = bytes(4) if known and version >= 1 else b""
     return error + len(offers).to_bytes(4) + b"".join(offers) + throttle

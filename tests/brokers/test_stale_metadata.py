@@ -1,0 +1,145 @@
+"""A broker that is cut off from the controller comes first in the bootstrap list. A sweep uses newer metadata.
+
+It answers like any other broker. It lacks topics that are newer than the cut, and names itself the leader of partitions
+that others lead now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.proxy import Proxy
+from txnscan import ScanConfig, find_hanging
+from txnscan.cli import app
+from txnscan.demo.admin import create_topic
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.errors import DemoError
+from txnscan.demo.ports import HOST, choose_ports
+from txnscan.demo.producer import PRODUCE_V1, Producer
+from txnscan.demo.requests import Wire
+from txnscan.demo.wait import wait_until
+from txnscan.findings import Scan
+from txnscan.kafka.api_versions import image_offset
+from txnscan.kafka.metadata import read_metadata
+
+BROKERS = LINKED, OTHER, CUT_OFF = 1, 2, 3
+MOVED, FRESH = "moved", "fresh"
+
+
+RECORDS = [b"late"] * 5
+
+
+@dataclass(frozen=True)
+class World:
+    """Brokers of which the last is cut off, with two orphans that it does not know of."""
+
+    cluster: KafkaCluster
+    wire: Wire
+
+    def servers(self, *broker_ids: int) -> str:
+        """These bootstrap servers."""
+        address = {broker.broker_id: broker.address for broker in self.cluster.brokers}
+        return ",".join(address[broker_id] for broker_id in broker_ids)
+
+    def swept(self, *broker_ids: int) -> Scan:
+        """A sweep by these bootstrap servers."""
+        return find_hanging(ScanConfig(self.servers(*broker_ids)))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with ExitStack() as stack:
+
+        def controller(broker_id: int) -> int:
+            return {b.broker_id: b.port for b in cluster.brokers_of("CONTROLLER")}[broker_id]
+
+        base_port = row_of_ports(6)
+        proxies = {b: stack.enter_context(Proxy(partial(controller, b))) for b in BROKERS}
+        voters = ",".join(f"{broker_id}@{HOST}:{proxy.port}" for broker_id, proxy in proxies.items())
+        cluster = KafkaCluster(
+            tmp_path_factory.mktemp("stale-metadata"),
+            properties={
+                "transaction.partition.verification.enable": "false",
+                "controller.quorum.voters": voters,
+            },
+            broker_properties={
+                b: {
+                    "advertised.listeners": f"PLAINTEXT://{HOST}:{base_port + b - 1},CONTROLLER://{HOST}:{proxy.port}",
+                    # It must not become the active controller, from which nothing could cut it off.
+                    **({"controller.quorum.election.timeout.ms": "600000"} if b == CUT_OFF else {}),
+                }
+                for b, proxy in proxies.items()
+            },
+            base_port=base_port,
+        )
+        stack.enter_context(cluster)
+        wire = stack.enter_context(cluster.wire())
+        Producer(wire, "any-service").init_producer_id()
+        create_topic(wire, MOVED, [[CUT_OFF, LINKED, OTHER]])
+        for asked in cluster.broker_ids:
+            wait_until(lambda b=asked: leads(wire, b) == CUT_OFF, f"{CUT_OFF} led {MOVED}-0")  # type: ignore[misc]
+        for broker_id in (LINKED, OTHER):
+            # As the follower of the metadata log, and as the broker that sends heartbeats.
+            proxies[broker_id].cut_off(f"raft-client-{CUT_OFF}", str(CUT_OFF))
+        for asked in (LINKED, OTHER):
+            wait_until(lambda b=asked: leads(wire, b) == LINKED, f"{LINKED} led {MOVED}-0")  # type: ignore[misc]
+        create_topic(wire, FRESH, [[OTHER, LINKED]])
+        for topic in (MOVED, FRESH):
+            late = Producer(wire, v2=False)
+            late.init_producer_id()
+            late.produce(topic, 0, RECORDS, version=PRODUCE_V1)
+        yield World(cluster, wire)
+
+
+def row_of_ports(count: int) -> int:
+    """The first of some free ports in a row."""
+    while True:
+        (first,) = choose_ports(1)
+        with suppress(DemoError):
+            return choose_ports(count, first)[0]
+
+
+def leads(wire: Wire, asked: int) -> int:
+    """Who leads the partition that moves, by one broker's word."""
+    return next((p.leader for p in read_metadata(wire.send, asked, [MOVED]).partitions), -1)
+
+
+def test_a_broker_that_is_cut_off_answers_from_an_older_image(world: World) -> None:
+    cut_off, linked = (image_offset(world.wire.send, broker_id) for broker_id in (CUT_OFF, LINKED))
+    assert cut_off is not None and linked is not None and cut_off < linked
+    assert leads(world.wire, CUT_OFF) == CUT_OFF
+    assert {topic.name for topic in read_metadata(world.wire.send, CUT_OFF).topics} & {MOVED, FRESH} == {MOVED}
+
+
+@pytest.mark.parametrize("first", [(CUT_OFF,), (CUT_OFF, LINKED)], ids=str)
+def test_a_sweep_that_begins_there_names_the_broker_and_misses_nothing(world: World, first: tuple[int, ...]) -> None:
+    found = world.swept(*first)
+    assert said(found) == dict.fromkeys((FRESH, MOVED), "indeterminate")
+    assert not found.complete
+    assert CUT_OFF in {error.broker for error in found.errors if error.stage == "plan"}
+
+
+def test_a_sweep_that_begins_elsewhere_does_not_hear_of_it(world: World) -> None:
+    found = world.swept(LINKED, CUT_OFF)
+    assert said(found) == dict.fromkeys((FRESH, MOVED), "hanging")
+    assert found.complete
+
+
+def test_check_names_it(world: World) -> None:
+    ran = CliRunner().invoke(app, ["check", "--bootstrap-server", world.servers(CUT_OFF, LINKED), "--format", "json"])
+    found = json.loads(ran.stdout)
+    assert found["check"]["level"] == "incomplete"
+    (metadata,) = [one for one in found["findings"] if one["area"] == "metadata"]
+    assert metadata["level"] == "incomplete" and f"broker {CUT_OFF}" in metadata["said"]
+
+
+def said(found: Scan) -> dict[str, str]:
+    """The verdicts by topic."""
+    return {judged.observation.topic: str(judged.judgement.verdict) for judged in found.transactions}

@@ -1,0 +1,408 @@
+"""A sweep plans from the latest metadata, reads again what changed meanwhile, and names brokers that lag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, cast
+
+import pytest
+
+from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
+from txnscan import ScanConfig
+from txnscan.engine.threads import ThreadsEngine
+from txnscan.evidence.batches import NO_LEADER
+from txnscan.evidence.cluster import Cluster, ClusterUnreachable
+from txnscan.evidence.metadata_image import DISPUTED, Latest, catch_up, differing, read_latest
+from txnscan.evidence.probe import read_wide
+from txnscan.evidence.reads import MOVED, Reader, Wide
+from txnscan.evidence.tasks import ClientFactory
+from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.metadata import MetadataRound
+from txnscan.model import Broker, ClusterView, Failure, Key, Topic, WideBatch
+
+OLD = IMAGE_OFFSET - 10
+
+
+def cluster_of(*leaders: int, brokers: Iterable[int] = (1, 2, 3), epoch: int = 5) -> FakeCluster:
+    """Brokers with a topic `t`."""
+    fake = FakeCluster(brokers)
+    fake.lead("t", leaders, epoch)
+    return fake
+
+
+def latest(fake: FakeCluster, known: Iterable[int] = (1, 2, 3), topics: Iterable[str] | None = None) -> Latest:
+    return read_latest(fake.send, known, MetadataRound(topics), one_by_one, lambda brokers: None)
+
+
+def led(view: ClusterView) -> dict[Key, tuple[int, int]]:
+    return {p.key: (p.leader, p.leader_epoch) for p in view.partitions}
+
+
+# --- the latest metadata ----------------------------------------------------------------------------------------------
+
+
+def test_one_broker_is_asked_for_all_topics_where_images_are_ordered() -> None:
+    fake = cluster_of(1, 2, 3)
+    found = latest(fake)
+    assert found.offset == IMAGE_OFFSET
+    assert [name for _, name in fake.asked] == ["ApiVersions"] * 3 + ["Metadata"]
+    assert (found.unreachable(), found.behind(IMAGE_OFFSET), found.disputed) == ((), {}, frozenset())
+
+
+@pytest.mark.parametrize("stale", [1, 2, 3])
+def test_the_plan_is_of_a_broker_with_the_highest_offset(stale: int) -> None:
+    fake = cluster_of(2, 2)
+    fake.believes[stale] = cluster_of(1, epoch=4)
+    fake.images[stale] = OLD
+    found = latest(fake)
+    assert led(found.view) == {("t", 0): (2, 5), ("t", 1): (2, 5)}
+    assert found.view.answered_by != stale
+    assert found.behind(IMAGE_OFFSET) == {stale: OLD}
+    assert found.behind(OLD) == {}
+
+
+def test_a_broker_that_only_a_newer_image_names_is_asked_too() -> None:
+    fake = cluster_of(4, brokers=(1, 2, 4))
+    fake.believes[1] = cluster_of(1, brokers=(1, 2))
+    fake.images = {1: OLD, 2: IMAGE_OFFSET, 4: IMAGE_OFFSET + 1}
+    found = latest(fake, known=(1, 2))
+    assert (found.offset, found.view.answered_by) == (IMAGE_OFFSET + 1, 4)
+
+
+def test_where_the_newest_broker_does_not_answer_the_next_one_is_asked_and_it_is_named() -> None:
+    fake = cluster_of(1)
+    fake.images[3] = IMAGE_OFFSET + 1
+    fake.fail_when = lambda broker_id, request, asked: asked[-1] == (3, "Metadata")
+    found = latest(fake)
+    assert (found.offset, found.view.answered_by) == (IMAGE_OFFSET, 2)
+    assert [(one.stage, one.broker) for one in found.unreachable()] == [("plan", 3)]
+
+
+def test_a_broker_that_no_latest_image_names_is_not_missed() -> None:
+    fake = cluster_of(1, brokers=(1, 2))
+    fake.unreachable = {3}
+    assert latest(fake).unreachable() == ()
+
+
+def test_brokers_of_which_none_answers_are_a_failure() -> None:
+    fake = cluster_of(1)
+    fake.unreachable = {1, 2, 3}
+    with pytest.raises(RequestFailed, match="broker 3"):
+        latest(fake)
+
+
+def test_only_the_topics_that_are_asked_for_are_shown() -> None:
+    fake = cluster_of(1)
+    fake.lead("u", (1,))
+    assert led(latest(fake, topics=["u"]).view) == {("u", 0): (1, 5)}
+
+
+# --- outside KRaft mode -----------------------------------------------------------------------------------------------
+
+
+def zookeeper(fake: FakeCluster, *broker_ids: int) -> FakeCluster:
+    fake.images |= dict.fromkeys(broker_ids or fake.brokers)
+    return fake
+
+
+@pytest.mark.parametrize("broker_ids", [(1, 2, 3), (2,)], ids=["all", "one of them"])
+def test_every_broker_outside_kraft_mode_is_asked_for_all_topics(broker_ids: tuple[int, ...]) -> None:
+    fake = zookeeper(cluster_of(1, 2, 3), *broker_ids)
+    found = latest(fake)
+    assert {b for b, name in fake.asked if name == "Metadata"} == {1, 2, 3}
+    assert led(found.view) == {("t", 0): (1, 5), ("t", 1): (2, 5), ("t", 2): (3, 5)}
+    assert found.disputed == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("believes", "disputed", "why"),
+    [
+        (cluster_of(1, 2, epoch=4), {0, 1}, "two stale brokers agree, and the highest epoch counts"),
+        (cluster_of(2), {1}, "they lack a partition"),
+        (FakeCluster(), {0, 1}, "they lack the topic"),
+    ],
+)
+def test_what_brokers_outside_kraft_mode_differ_about_is_disputed(
+    believes: FakeCluster, disputed: set[int], why: str
+) -> None:
+    fake = zookeeper(cluster_of(2, 2))
+    fake.believes = {1: believes, 2: believes}
+    found = latest(fake)
+    assert led(found.view) == {("t", 0): (2, 5), ("t", 1): (2, 5)}, why
+    assert found.disputed == {("t", index) for index in disputed}, why
+
+
+def test_a_broker_outside_kraft_mode_that_does_not_answer_is_named() -> None:
+    fake = zookeeper(cluster_of(1), 1, 2, 3)
+    fake.unreachable = {3}
+    assert [one.broker for one in latest(fake).unreachable()] == [3]
+    fake.unreachable = {1, 2, 3}
+    with pytest.raises(RequestFailed):
+        latest(fake)
+
+
+# --- what changed -----------------------------------------------------------------------------------------------------
+
+TOPIC = Topic("t", "id", (0, 1), (1, 2), (5, 5))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differ"),
+    [
+        ([TOPIC], [TOPIC], set()),
+        ([TOPIC], [replace(TOPIC, leaders=(3, 2))], {0}),
+        ([TOPIC], [replace(TOPIC, leader_epochs=(5, 6))], {1}),
+        ([TOPIC], [replace(TOPIC, topic_id="other")], {0, 1}),
+        ([], [TOPIC], {0, 1}),
+        ([TOPIC], [], set()),
+        ([replace(TOPIC, indexes=(0,), leaders=(1,), leader_epochs=(5,))], [TOPIC], {1}),
+        ([TOPIC], [replace(TOPIC, indexes=(0,), leaders=(1,), leader_epochs=(5,))], set()),
+    ],
+    ids=[
+        "nothing",
+        "a leader",
+        "a leader epoch",
+        "the topic",
+        "a new topic",
+        "a deleted topic",
+        "a new one",
+        "one less",
+    ],
+)
+def test_partitions_that_are_new_or_have_another_leader_differ(
+    before: list[Topic], after: list[Topic], differ: set[int]
+) -> None:
+    assert differing(before, after) == {("t", index) for index in differ}
+
+
+# --- brokers that lag -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offsets", "waits", "names", "why"),
+    [
+        ([10], 1, set(), "it has caught up at the first look"),
+        ([8, 9, 11], 3, set(), "it catches up"),
+        ([8], 20, {2}, "it stays behind"),
+        ([Failure("gone")], 1, {2}, "it does not answer any more"),
+        ([None], 1, set(), "it is outside KRaft mode now"),
+    ],
+)
+def test_a_broker_that_is_behind_gets_some_seconds(
+    offsets: list[int | Failure | None], waits: int, names: set[int], why: str
+) -> None:
+    fake, waited = cluster_of(1), []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        shown = offsets[min(len(waited), len(offsets)) - 1]
+        fake.unreachable = {2} if isinstance(shown, Failure) else set()
+        fake.images[2] = None if isinstance(shown, Failure) else shown
+
+    late = catch_up(fake.send, {2: 8}, 10, one_by_one, sleep)
+    assert {one.broker for one in late} == names, why
+    assert len(waited) == waits, why
+    assert sum(waited) <= 5, why
+
+
+def test_nobody_waits_where_nobody_is_behind() -> None:
+    assert catch_up(cluster_of(1).send, {}, 10, one_by_one, lambda seconds: pytest.fail("it waited")) == ()
+
+
+# --- the wide read ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Stands in for ClientFactory."""
+
+    fake: Any
+    brokers: tuple[Broker, ...] = (broker(-1, 9_001),)
+    settings: ConnectionSettings = field(default_factory=ConnectionSettings)
+
+    def client(self) -> Any:
+        return self.fake
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Fake(FakeCluster):
+    """Brokers with bootstrap servers: the number below zero is that of the broker behind it."""
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        return super().send(abs(broker_id), request)
+
+    def learn(self, brokers: Iterable[Broker]) -> None:
+        """Addresses mean nothing here."""
+
+
+@dataclass
+class ReadsFake(ThreadsEngine):
+    """Reads a fake. meanwhile: called after each wide read, with how many there were."""
+
+    fake: Fake
+    meanwhile: Callable[[int], None]
+    read_keys: list[list[Key]] = field(default_factory=list)
+
+    def read(self, read: object, batches: Sequence[Any], row_type: object, on_progress: object) -> list[Any]:
+        rows = [row for batch in batches for row in read_wide(cast(WideBatch, batch), self.fake.send)]
+        self.read_keys.append(
+            [(topic, i) for batch in batches for topic, indexes in batch.indexes.items() for i in indexes]
+        )
+        self.meanwhile(len(self.read_keys))
+        return rows
+
+
+def read_while(
+    meanwhile: Callable[[Fake, int], None],
+    config: ScanConfig | None = None,
+    *,
+    images: Mapping[int, int | None] = MappingProxyType({}),
+    leaders: Iterable[int] = (1, 2, 3),
+) -> tuple[Wide, list[list[Key]]]:
+    """The wide read of t-0 to t-2, each with a transaction open; and what was read."""
+    fake = Fake()
+    fake.lead("t", leaders)
+    fake.images = dict(images)
+    for held in fake.partitions.values():
+        held.producers = [producer(7)]
+    engine = ReadsFake(fake, lambda reads: meanwhile(fake, reads))
+    with Cluster(cast(ClientFactory, Factory(fake)), threads=0, sleep=lambda seconds: None) as cluster:
+        planned = cluster.latest()
+        reader = Reader(cluster, engine, config or ScanConfig("fake:9092"))
+        return reader.wide(planned, no_progress, no_progress), engine.read_keys
+
+
+def moves(fake: Fake, index: int, leader: int) -> None:
+    held = fake.partitions["t", index]
+    held.leader, held.epoch = leader, held.epoch + 1
+
+
+def once(change: Callable[[Fake], None], after: int = 1) -> Callable[[Fake, int], None]:
+    """What happens after the first wide read, or a later one."""
+    return lambda fake, reads: change(fake) if reads == after else None
+
+
+def open_keys(wide: Wide) -> list[int]:
+    return sorted(row.partition for row in wide.rows if row.partition is not None)
+
+
+@pytest.mark.parametrize("images", [{}, dict.fromkeys((1, 2, 3))], ids=["KRaft", "ZooKeeper"])
+def test_nothing_is_read_again_where_nothing_changed(images: Mapping[int, int | None]) -> None:
+    wide, read = read_while(lambda fake, reads: None, images=images)
+    assert (wide.planned, wide.answered, open_keys(wide), wide.errors) == (3, 3, [0, 1, 2], ())
+    assert list(map(len, read)) == [3]
+
+
+def test_a_partition_whose_leader_moved_is_read_again_there() -> None:
+    def leave(fake: Fake) -> None:
+        moves(fake, 0, 2)
+        fake.partitions["t", 0].producers = [producer(8)]
+
+    wide, read = read_while(once(leave))
+    assert read[1] == [("t", 0)]
+    assert (wide.planned, wide.answered, wide.errors) == (3, 3, ())
+    assert [(row.leader, [p.producer_id for p in row.open_producers]) for row in wide.rows if row.partition == 0] == [
+        (2, [8])
+    ]
+
+
+def test_a_topic_that_was_created_meanwhile_is_read_and_one_that_was_deleted_does_not_count() -> None:
+    def recreate(fake: Fake) -> None:
+        fake.partitions = {("u", 0): FakePartition(producers=[producer(9)]), ("t", 1): fake.partitions["t", 1]}
+
+    wide, read = read_while(once(recreate))
+    assert read[1] == [("u", 0)]
+    assert (wide.planned, wide.answered, wide.errors) == (2, 2, ())
+    assert {(row.topic, row.partition) for row in wide.rows} == {("t", 1), ("u", 0)}
+
+
+def test_what_failed_is_read_again_and_counts_once() -> None:
+    """A partition without a leader gets one meanwhile."""
+    wide, read = read_while(once(lambda fake: moves(fake, 1, 2)), leaders=(1, -1, 3))
+    assert read == [[("t", 0), ("t", 2)], [("t", 1)]]
+    assert (wide.planned, wide.answered, open_keys(wide), wide.errors) == (3, 3, [0, 1, 2], ())
+
+
+def test_what_failed_twice_is_a_failure() -> None:
+    wide, _ = read_while(lambda fake, reads: None, leaders=(1, -1, 3))
+    assert (wide.planned, wide.answered, open_keys(wide)) == (3, 2, [0, 2])
+    assert [(one.topic, one.partition, one.failure) for one in wide.errors] == [("t", 1, NO_LEADER)]
+
+
+def test_what_moved_twice_is_a_failure() -> None:
+    def twice(fake: Fake, reads: int) -> None:
+        moves(fake, 0, 1 + reads)
+
+    wide, _ = read_while(twice)
+    assert [(one.topic, one.partition, one.failure) for one in wide.errors] == [("t", 0, MOVED)]
+
+
+def test_what_brokers_differ_about_to_the_end_is_a_failure() -> None:
+    def stale(fake: Fake) -> None:
+        fake.believes[1] = cluster_of(1, 2, 3)
+        moves(fake, 0, 2)
+
+    wide, read = read_while(once(stale), images=dict.fromkeys((1, 2, 3)))
+    assert read[1] == [("t", 0)]
+    assert [(one.topic, one.partition, one.failure) for one in wide.errors] == [("t", 0, DISPUTED)]
+    assert (wide.planned, wide.answered) == (3, 3)
+
+
+def test_a_broker_that_did_not_reach_the_plan_is_named() -> None:
+    wide, _ = read_while(lambda fake, reads: None, images={1: OLD})
+    assert [(one.stage, one.broker) for one in wide.errors] == [("plan", 1)]
+    assert (wide.planned, wide.answered) == (3, 3)
+
+
+def test_a_partition_that_left_the_scope_does_not_count() -> None:
+    """Only what one broker leads was asked for."""
+    wide, read = read_while(once(lambda fake: moves(fake, 0, 2)), ScanConfig("fake:9092", broker_ids=(1,)))
+    assert read == [[("t", 0)]]
+    assert (wide.planned, wide.answered, wide.rows) == (0, 0, ())
+
+
+# --- bootstrap servers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("named", "gone", "asked", "why"),
+    [
+        ((1, 2), set(), {-1}, "what is named answers"),
+        ((1,), set(), {-1, -3}, "it names itself alone"),
+        ((1, 2), {2}, {-1, -3}, "what it names is gone"),
+    ],
+)
+def test_other_bootstrap_servers_are_asked_where_the_first_may_be_cut_off(
+    named: tuple[int, ...], gone: set[int], asked: set[int], why: str
+) -> None:
+    """The third knows the cluster as it is."""
+    now, old = Fake((1, 3)), FakeCluster(named)
+    now.lead("t", (3,), 9)
+    old.lead("t", (1,))
+    now.believes = {1: old, 2: old}
+    now.images = {1: OLD, 2: OLD}
+    now.unreachable = gone
+    heard: set[int] = set()
+
+    class Heard(Fake):
+        def send(self, broker_id: int, request: Any) -> Any:
+            heard.add(broker_id)
+            return now.send(broker_id, request)
+
+    servers = tuple(Broker(-number, ADDRESS, 9_100 + number) for number in (1, 3))
+    with Cluster(cast(ClientFactory, Factory(Heard(), servers)), threads=0) as cluster:
+        found = cluster.latest()
+    assert {b for b in heard if b < 0} == asked, why
+    assert led(found.view) == {("t", 0): (3, 9) if -3 in asked else (1, 5)}, why
+
+
+def test_where_no_bootstrap_server_answers_the_cluster_is_unreachable() -> None:
+    fake = Fake()
+    fake.unreachable = {1, 2, 3}
+    with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster, pytest.raises(ClusterUnreachable):
+        cluster.latest()

@@ -1,0 +1,196 @@
+"""The latest metadata of the cluster, and which brokers lag behind it.
+
+Theory
+======
+A broker that is cut off from the controller answers Metadata from its old image. It lacks newer topics, and names
+leaders that others have replaced. A sweep that plans from such an answer misses partitions, and reads others from
+replicas that may lack what the leader has. **A plan is current when its image is at least as new as that of every
+broker.** A broker leads a partition because its image says so. So a current plan has every partition that takes
+records.
+
+In KRaft mode all brokers apply one metadata log. A broker reports the offset of its image in that log as the epoch of
+the finalized features (`KRaftMetadataCache.features`). Of two images, the one with the higher offset is newer. A sweep
+asks all brokers for their offsets, then asks a broker with the highest one for Metadata.
+
+Brokers outside KRaft mode report an epoch of another kind. They are all asked for Metadata. For each partition the
+entry with the highest leader epoch counts. A partition on which brokers differ is disputed.
+
+Not covered: a broker whose image is newer than the image of every broker that answered and that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from txnscan.evidence.agreement import Agreement, read_agreement
+from txnscan.kafka.api_versions import image_offset
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.metadata import MetadataRound
+from txnscan.model import Broker, ClusterView, Failure, Key, Topic, Unobserved, plural
+
+DISPUTED = Failure("brokers disagree on who leads the partition")
+
+# The offset of a broker's image; None for a broker outside KRaft mode; or why the broker did not report it.
+Reported = int | Failure | None
+InParallel = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]
+
+# Up to date brokers differ by one or two records for some milliseconds. A broker that stays behind for five seconds is
+# cut off, paused, or very slow.
+_LAG_WAIT_S, _LAG_WAITS = 0.25, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The metadata of the cluster at one moment.
+
+    view: the latest that a broker showed. reported: by broker, for all brokers that were asked. disputed: partitions on
+    which brokers outside KRaft mode differ.
+    """
+
+    view: ClusterView
+    reported: Mapping[int, Reported]
+    disputed: frozenset[Key] = frozenset()
+
+    @property
+    def offset(self) -> int | None:
+        """The highest offset of an image, or None outside KRaft mode."""
+        return max(_offsets(self.reported).values(), default=None)
+
+    def unreachable(self) -> tuple[Unobserved, ...]:
+        """A failure for each broker of the cluster that did not answer."""
+        named = ((broker.broker_id, self.reported.get(broker.broker_id)) for broker in self.view.brokers)
+        return tuple(Unobserved("plan", answer, one) for one, answer in named if isinstance(answer, Failure))
+
+    def behind(self, offset: int) -> dict[int, int]:
+        """The brokers whose images do not reach this offset, and the offsets of these. A broker that the controller has
+        fenced counts, too: it may still answer, and contradict the others.
+        """
+        return {one: at for one, at in _offsets(self.reported).items() if at < offset and one >= 0}
+
+
+def ask_offsets(send: Send, broker_ids: Iterable[int], in_parallel: InParallel) -> dict[int, Reported]:
+    """What each of these brokers reports."""
+
+    def ask(broker_id: int) -> Reported:
+        try:
+            return image_offset(send, broker_id)
+        except RequestFailed as failed:
+            return failed.failure
+
+    asked = sorted(broker_ids)
+    return dict(zip(asked, in_parallel(ask, asked), strict=True))
+
+
+def read_latest(
+    send: Send,
+    broker_ids: Iterable[int],
+    metadata: MetadataRound,
+    in_parallel: InParallel,
+    learn: Callable[[Iterable[Broker]], None],
+) -> Latest:
+    """The latest metadata of these brokers and of those that it names besides. Raises RequestFailed if none answers.
+
+    metadata: asks for some topics or for all. learn: gets every broker named, so that `send` can reach it.
+    """
+    reported: dict[int, Reported] = {}
+    to_ask = set(broker_ids)
+    while True:
+        reported |= ask_offsets(send, to_ask, in_parallel)
+        if None in reported.values():
+            return _without_order(read_agreement(send, reported, metadata.topics, in_parallel, learn), reported)
+        view = _ask_newest(send, metadata, reported)
+        learn(view.brokers)
+        to_ask = {broker.broker_id for broker in view.brokers} - reported.keys()
+        if not to_ask:
+            return Latest(view, reported)
+
+
+def catch_up(
+    send: Send, behind: Mapping[int, int], offset: int, in_parallel: InParallel, sleep: Callable[[float], None]
+) -> tuple[Unobserved, ...]:
+    """Waits for brokers that are behind an offset; a failure for each that does not reach it in time."""
+    waiting, failed = dict(behind), {}
+    for _ in range(_LAG_WAITS):
+        if not waiting:
+            break
+        sleep(_LAG_WAIT_S)
+        for broker_id, answer in ask_offsets(send, waiting, in_parallel).items():
+            if isinstance(answer, Failure):
+                failed[broker_id] = answer
+            waiting[broker_id] = answer if isinstance(answer, int) else offset
+        waiting = {broker_id: at for broker_id, at in waiting.items() if at < offset}
+    late = {broker_id: _lags(broker_id, offset - at) for broker_id, at in waiting.items()}
+    return tuple(Unobserved("plan", failure, broker_id) for broker_id, failure in sorted({**failed, **late}.items()))
+
+
+def _lags(broker_id: int, records: int) -> Failure:
+    missing = plural(records, "record")
+    return Failure(
+        f"the metadata of broker {broker_id} lacks the last {missing}; check its connection to the controller"
+    )
+
+
+def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reported]) -> ClusterView:
+    """The Metadata of the broker with the newest image. A broker that does not answer is marked, and the next is asked.
+    Raises RequestFailed.
+    """
+    while offsets := _offsets(reported):
+        # Of equal ones a broker of the cluster, not a bootstrap server: these have negative numbers.
+        newest = max(offsets, key=lambda broker_id: (offsets[broker_id], broker_id))
+        try:
+            return metadata.ask(send, newest)
+        except RequestFailed as failed:
+            reported[newest] = failed.failure
+    failures = dict.fromkeys(answer.error for answer in reported.values() if isinstance(answer, Failure))
+    raise RequestFailed("; ".join(failures))
+
+
+def _offsets(reported: Mapping[int, Reported]) -> dict[int, int]:
+    return {broker_id: answer for broker_id, answer in reported.items() if isinstance(answer, int)}
+
+
+def _without_order(agreed: Agreement, reported: Mapping[int, Reported]) -> Latest:
+    """What brokers show together whose images have no order. Raises RequestFailed."""
+    failures = {one.broker: one.failure for one in agreed.errors if one.broker is not None}
+    if not agreed.views:
+        raise RequestFailed("; ".join(failure.error for failure in failures.values()))
+    topics, disputed = _merged([view.topics for view in agreed.views])
+    view = replace(agreed.views[0], brokers=agreed.brokers, topics=topics)
+    return Latest(view, {**reported, **failures}, disputed)
+
+
+def _merged(shown: Sequence[tuple[Topic, ...]]) -> tuple[tuple[Topic, ...], frozenset[Key]]:
+    """The topics of several views, each partition with its highest leader epoch; and partitions that differ."""
+    first, *others = shown
+    if all(other == first for other in others):
+        return first, frozenset()
+    views = [{topic.name: topic for topic in topics} for topics in shown]
+    merged, disputed = [], set()
+    for name in sorted({name for view in views for name in view}):
+        found = [view.get(name) for view in views]
+        topics = [topic for topic in dict.fromkeys(found) if topic is not None]
+        latest = {}
+        for partition in sorted((p for topic in topics for p in topic.partitions), key=lambda p: p.leader_epoch):
+            latest[partition.partition] = partition
+        if None in found or len(topics) > 1:
+            same = set.intersection(*(set(topic.partitions if topic is not None else ()) for topic in found))
+            disputed |= {(name, index) for index, partition in latest.items() if partition not in same}
+        columns = [(index, p.leader, p.leader_epoch) for index, p in sorted(latest.items())]
+        indexes, leaders, epochs = zip(*columns, strict=True) if columns else ((), (), ())
+        merged.append(Topic(name, topics[-1].topic_id, indexes, leaders, epochs))
+    return tuple(merged), frozenset(disputed)
+
+
+def differing(before: Iterable[Topic], after: Iterable[Topic]) -> set[Key]:
+    """The partitions of `after` that `before` lacks, or has with another topic id, leader or leader epoch."""
+    known = {topic.name: topic for topic in before}
+    return {
+        partition.key
+        for topic in after
+        # Nearly all topics are the same, and are compared as a whole.
+        if topic != (was := known.get(topic.name))
+        for partition in set(topic.partitions) - set(was.partitions if was is not None else ())
+    }
