@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,12 +18,13 @@ from tests.conftest import Opens
 from tests.process import ROOT
 from txnscan import ScanConfig
 from txnscan.config import ConfigError
-from txnscan.resolve.apply import ApplyRunning
+from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.resolve.lock import Lock, check_exclusive, location_of
 from txnscan.resolve.plan import Plan
 from txnscan.resolve.run import apply_to
 from txnscan.store.open import open_tables
 from txnscan.store.schema import APPLY_LOCKS
+from txnscan.store.tables import Tables
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -108,6 +111,116 @@ def test_a_lock_that_was_refused_leaves_nothing_locked(opens: Opens, location: s
         assert without_holder(str(error.value)) == wording
     with Lock(tables, CLUSTER):
         pass
+
+
+class Host:
+    """A host whose clock is off by some minutes. Time passes when it sleeps."""
+
+    def __init__(self, minutes_ahead: int = 0) -> None:
+        self.ahead_ms = minutes_ahead * 60_000
+        self.slept: list[float] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def lock(self, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> Lock:
+        """Its lock. The file of the operating system excludes only processes of one host."""
+        monkeypatch.setattr("txnscan.resolve.lock.is_local", lambda scheme: False)
+        monkeypatch.setattr("txnscan.resolve.lock.Process.is_gone", False)
+        return Lock(
+            tables,
+            CLUSTER,
+            now_ms=lambda: 1_700_000_000_000 + self.ahead_ms + round(HOSTS_TIME[0] * 1_000),
+            monotonic_s=lambda: HOSTS_TIME[0],
+            sleep=self.sleep,
+        )
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        HOSTS_TIME[0] += seconds
+        self.meanwhile()
+
+
+# Seconds that have passed on all hosts.
+HOSTS_TIME = [0.0]
+
+
+@pytest.fixture
+def tables(opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch) -> Tables:
+    monkeypatch.setattr("tests.commands.test_lock.HOSTS_TIME", [0.0])
+    found = opens(location)
+    found.create()
+    return found
+
+
+def test_a_host_whose_clock_is_ahead_does_not_take_the_lock_of_one_that_renews_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its clock the lease has run out at once."""
+    here, there = Host(), Host(minutes_ahead=6)
+    with here.lock(tables, monkeypatch) as held:
+        there.meanwhile = held.hold
+        with pytest.raises(ApplyRunning), there.lock(tables, monkeypatch):
+            pass
+        # Until the first renewal.
+        assert 150 <= sum(there.slept) <= 160
+        held.hold()
+
+
+def test_a_lease_that_is_not_renewed_is_taken_after_a_lease_and_its_holder_sends_nothing_more(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = Host(), Host(minutes_ahead=6)
+    with contextlib.ExitStack() as paused:
+        held = paused.enter_context(here.lock(tables, monkeypatch))
+        with there.lock(tables, monkeypatch) as taken:
+            assert sum(there.slept) == 300
+            with pytest.raises(JournalLost):
+                held.hold()
+            taken.hold()
+            paused.pop_all()
+            held.__exit__(None, None, None)
+            # What is given back late is not given back for another.
+            taken.hold()
+
+
+def test_a_host_whose_clock_is_behind_does_not_wait_for_a_lease_that_seems_to_last(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = Host(), Host(minutes_ahead=-6)
+    with here.lock(tables, monkeypatch):
+        with pytest.raises(ApplyRunning), there.lock(tables, monkeypatch):
+            pass
+        assert there.slept == []
+
+
+def test_a_holder_whose_clock_jumps_keeps_the_lock(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Host()
+    with here.lock(tables, monkeypatch) as held:
+        for minutes in (60, -60):
+            here.ahead_ms = minutes * 60_000
+            held.hold()
+        (row,) = tables.rows(APPLY_LOCKS)
+        assert row["renewals"] == 1
+        HOSTS_TIME[0] += 150
+        held.hold()
+        (row,) = tables.rows(APPLY_LOCKS)
+        assert row["renewals"] == 2
+
+
+def test_of_two_hosts_that_watched_the_same_lease_one_takes_it(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there, third = Host(), Host(minutes_ahead=6), Host(minutes_ahead=6)
+    with contextlib.ExitStack() as stack:
+        dead = stack.enter_context(here.lock(tables, monkeypatch))
+        HOSTS_TIME[0] += 1
+        one, other = there.lock(tables, monkeypatch), third.lock(tables, monkeypatch)
+        # The other one looks and waits before the first one writes.
+        seen = other._dead()
+        stack.enter_context(one)
+        assert other._write(over=seen) is not None
+        one.hold()
+        with pytest.raises(JournalLost):
+            dead.hold()
+        stack.pop_all()
+        one.__exit__(None, None, None)
 
 
 def test_where_the_file_cannot_be_locked_the_apply_says_so(

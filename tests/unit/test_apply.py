@@ -199,7 +199,7 @@ def test_each_step_is_written_down_before_the_next_and_the_proof_is_right_before
     brokers, journal = FakeBrokers(calls), FakeJournal(calls)
     (result,) = apply(brokers, journal, on_step=lambda step, action: calls.append(f"({step})"))
     assert calls == [
-        *("hold", "(intend)", "intend", "(prove)", "prove", "hold", "connect", "(look)", "prove again"),
+        *("hold", "(intend)", "intend", "(prove)", "prove", "connect", "(look)", "hold", "prove again"),
         *("(send)", "write", "look", "(conclude)", "conclude"),
     ]
     assert (result.action, result.status) == (ACTION, Status.RESOLVED)
@@ -212,7 +212,7 @@ def test_actions_are_done_one_after_the_other_in_the_plans_order() -> None:
     brokers = FakeBrokers(calls)
     results = apply(brokers, FakeJournal(calls), of=plan(stored(), stored(incident_id="incident-2", partition=1)))
     assert [result.action.where for result in results] == ["p-0", "p-1"]
-    assert calls == ["hold", "intend", "prove", "hold", "connect", "prove again", "write", "look", "conclude"] * 2
+    assert calls == ["hold", "intend", "prove", "connect", "hold", "prove again", "write", "look", "conclude"] * 2
     assert [marker.partition for _, marker in brokers.written] == [0, 1]
 
 
@@ -703,7 +703,9 @@ def test_only_attempts_without_an_outcome_are_looked_at_and_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost_at", "calls"), [(1, ["hold"]), (2, ["hold", "intend", "prove", "hold"])], ids=["first", "before the marker"]
+    ("lost_at", "calls"),
+    [(1, ["hold"]), (2, ["hold", "intend", "prove", "connect", "hold"])],
+    ids=["first", "before the marker"],
 )
 def test_an_apply_that_lost_its_turn_sends_nothing(lost_at: int, calls: list[str]) -> None:
     done: list[str] = []

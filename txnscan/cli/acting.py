@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.base import app, progress_bar, reported_so_far, spark_for, warn, write_json
+from txnscan.cli.base import WATCH_APPLY, app, progress_bar, reported_so_far, spark_for, warn, write_json
 from txnscan.cli.ending import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, Format, OutputFormat, SparkMaster
 from txnscan.config import ConfigError, ScanConfig, printable
@@ -220,6 +221,7 @@ def _abort(
             on_step=report.on_step,
             on_result=report.on_result,
             on_settled=report.on_settled,
+            on_wait=partial(progress, WATCH_APPLY),
         )
     if console is None:
         write_json(applied_object(applied))
@@ -328,7 +330,8 @@ def _force_terminate(
             spark = _spark(config, master, progress)
             action = fencing.action_for(before, epoch)
             plan = fencing.plan_of(action, cluster_id, wall_clock_ms())
-            done = terminate_now(spark, config, plan, before, brokers, forced=forced)
+            on_wait = partial(progress, WATCH_APPLY)
+            done = terminate_now(spark, config, plan, before, brokers, forced=forced, on_wait=on_wait)
         if format is Format.TABLE:
             print_fenced(stdout_console(), done.result)
         else:

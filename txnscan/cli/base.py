@@ -41,6 +41,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+# The stage in which an apply waits whether another one that has the lock is alive.
+WATCH_APPLY = "watch another apply"
+
 
 def _version(wanted: bool) -> None:
     if wanted:

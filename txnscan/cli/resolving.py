@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from txnscan.cli.base import app, progress_bar, reported_so_far, spark_for, warn, write_json
+from txnscan.cli.base import WATCH_APPLY, app, progress_bar, reported_so_far, spark_for, warn, write_json
 from txnscan.cli.ending import errors_in_one_line, note
 from txnscan.cli.options import (
     BootstrapServer,
@@ -153,6 +154,7 @@ def apply(
                     on_step=report.on_step,
                     on_result=report.on_result,
                     on_settled=report.on_settled,
+                    on_wait=partial(progress, WATCH_APPLY),
                 )
         if console is None:
             write_json(applied_object(applied))

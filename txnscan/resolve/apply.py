@@ -361,7 +361,6 @@ class _Run:
             if result.learned is not None:
                 self.journal.remember(self.plan, result.learned)
         else:
-            self.journal.hold()
             result = self._send(action, proven.observation.leader)
         self.on_result(result)
         self.on_step("conclude", action)
@@ -413,15 +412,17 @@ class _Run:
             return Result(action, Status.FAILED, f"the marker was not sent: {failed.error}")
 
     def _at_rest(self, action: Action) -> Judged | Result:
-        """The transaction as it is now, once no owner of its producer id is in the middle of a transaction."""
+        """The transaction as it is now, once no owner of its producer id is in the middle of a transaction. The lock is
+        looked at right before each look at the transaction.
+        """
+        self.journal.hold()
         if self.forced is not None:
             return _still_there(action, self.brokers.prove_again)
         owner = ""
         for look in range(LOOKS_MAX):
             if look:
-                # Many looks may take longer than the lease.
-                self.journal.hold()
                 self.sleep(LOOK_WAIT_S)
+                self.journal.hold()
             judged = _found(action, self.brokers.prove_again)
             if isinstance(judged, Result):
                 return judged

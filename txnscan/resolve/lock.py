@@ -1,8 +1,18 @@
 """One apply at a time on a cluster: a lease in the tables.
 
 It is one row for each cluster, taken with a MERGE. Where commits are exclusive (`exclusive.py`), Delta lets only one of
-two at the same time succeed. An apply that ends without giving it back loses it when it runs out, or at once where its
-process is seen to be gone: on the same machine, in the same namespace of process ids.
+two at the same time succeed. The holder renews its row and reads it again before each marker.
+
+An apply that ends without giving the lease back loses it:
+
+- at once, if its process is seen to be gone, on the same machine and in the same namespace of process ids;
+- else once the row says that it has run out *and* has not changed for a whole lease, by the monotonic clock of the
+  apply that wants it. The times in the row are those of another host's clock, which may be wrong. They may refuse the
+  lock, and never grant it.
+
+No lease can fence a marker that is on its way. An apply that is paused between its last look at the row and its request
+may send after another apply has begun. The marker can then do no more than after a pause without another apply: both
+have proven that the same transaction hangs, and a marker has the exact epochs that were seen.
 
 On a local path Delta looks for the commit and then renames to it (Hadoop's `AbstractFileSystem.renameInternal`), so
 that of two processes both may succeed. There the operating system's lock on a file in the table's directory is held as
@@ -15,6 +25,7 @@ import contextlib
 import os
 import platform
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,10 +37,11 @@ import pyarrow as pa
 
 from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, local_path
+from txnscan.engine import OnProgress
 from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.store.delta import Is, Matched, NotMatched, arrow_rows, tried_again
 from txnscan.store.exclusive import is_local, scheme_of
-from txnscan.store.schema import APPLY_LOCKS, RESOLUTIONS, Table, timestamp
+from txnscan.store.schema import APPLY_LOCKS, RESOLUTIONS, Table, epoch_ms
 from txnscan.store.tables import Tables
 
 try:
@@ -39,6 +51,8 @@ except ImportError:
     fcntl = None  # type: ignore[assignment]
 
 LEASE_MS = 300_000
+# How often a lease that seems to have run out is looked at.
+_LOOK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +93,49 @@ def parse_process(text: str) -> Process | None:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The row of the lock."""
+    """The row of the lock. renewals: counts the changes of one holder's row."""
 
     cluster_id: str
-    at_ms: int
+    taken_ms: int
     holder: str | None
     actor: str
     expires_ms: int
+    renewals: int
+
+
+def _unwatched(done: int, total: int) -> None:
+    """Nobody watches."""
 
 
 class Lock:
-    """The lease of one apply on a cluster. Use it as a context manager: raises ApplyRunning when another one has it."""
+    """The lease of one apply on a cluster. Use it as a context manager: raises ApplyRunning when another one has it.
+
+    now_ms: for the times in the row. monotonic_s: decides when a lease has run out. on_wait: called with progress in
+    seconds while an apply is watched that seems to be dead.
+    """
 
     def __init__(
-        self, tables: Tables, cluster_id: str, *, now_ms: Callable[[], int] = wall_clock_ms, lease_ms: int = LEASE_MS
+        self,
+        tables: Tables,
+        cluster_id: str,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        on_wait: OnProgress = _unwatched,
+        lease_ms: int = LEASE_MS,
     ) -> None:
         self._tables = tables
         self._cluster_id = cluster_id
         self._now_ms = now_ms
+        self._monotonic_s = monotonic_s
+        self._sleep = sleep
+        self._on_wait = on_wait
         self._lease_ms = lease_ms
         self._me = str(uuid.uuid4())
-        self._renewed_ms = 0
+        self._taken_ms = 0
+        self._renewals = 0
+        self._renewed_s = 0.0
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Lock:
@@ -109,55 +145,85 @@ class Lock:
                 until_taken.enter_context(
                     _file_lock(local_path(location) / f"_{quote(self._cluster_id, safe='')}.lock")
                 )
-            other = self._take()
+            self._taken_ms = self._now_ms()
+            other = self._write(over=self._dead())
             if other is not None:
                 raise ApplyRunning("--tables", other)
             self._open = until_taken.pop_all()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        row = _Row(self._cluster_id, self._now_ms(), None, str(this_process()), self._now_ms())
         # After an error, that error is what counts: a lease that cannot be given back then runs out.
         with self._open, contextlib.suppress(*(() if exc_info[0] is None else (Exception,))):
-            self._merge(row, over=self._me)
+            self._merge(None, over=(self._me, self._renewals))
 
     def hold(self) -> None:
-        """Renews the lease once half of it has run out. Raises JournalLost when somebody else has taken it."""
-        if self._now_ms() - self._renewed_ms < self._lease_ms / 2:
-            return
-        other = self._take()
+        """Checks that this apply has the lease, and renews it once half of it has run out. Raises JournalLost."""
+        row = self._row()
+        other = self._running(row) if row is None or row["holder"] != self._me else None
+        if other is None and self._monotonic_s() - self._renewed_s >= self._lease_ms / 2_000:
+            other = self._write(over=(self._me, self._renewals))
         if other is not None:
             raise JournalLost(f"this apply was too slow and lost its turn: {other}")
 
-    def _take(self) -> str | None:
-        """Takes or renews the lease, or says who has it."""
-        before = self._row()
-        process = parse_process(before["actor"]) if before is not None else None
-        dead = before["holder"] if before is not None and process is not None and process.is_gone else None
-        now_ms = self._now_ms()
-        row = _Row(self._cluster_id, now_ms, self._me, str(this_process()), now_ms + self._lease_ms)
-        self._merge(row, over=dead or self._me)
-        after = self._row()
-        if after is not None and after["holder"] == self._me:
-            self._renewed_ms = now_ms
+    def _dead(self) -> tuple[str, int] | None:
+        """Who has the lease in vain, None where nobody has it. Raises ApplyRunning where its holder may be alive."""
+        row = self._row()
+        if row is None or row["holder"] is None:
             return None
-        who = after["actor"] if after is not None else "unknown"
-        return _running(who, f"wait for it, or, where it is dead, {self._lease_ms // 1000} s")
+        process = parse_process(row["actor"])
+        if process is None or not process.is_gone:
+            if epoch_ms(row["expires_at"]) > self._now_ms():
+                raise ApplyRunning("--tables", self._running(row))
+            self._watch(row)
+        return row["holder"], row["renewals"]
+
+    def _watch(self, before: dict[str, Any]) -> None:
+        """Waits for a lease. Raises ApplyRunning if the row changes."""
+        began_s, lease_s = self._monotonic_s(), self._lease_ms / 1_000
+        while (watched_s := self._monotonic_s() - began_s) < lease_s:
+            self._on_wait(round(watched_s), round(lease_s))
+            self._sleep(min(_LOOK_S, lease_s - watched_s))
+            row = self._row()
+            if row != before:
+                raise ApplyRunning("--tables", self._running(row))
+
+    def _write(self, over: tuple[str, int] | None) -> str | None:
+        """Takes or renews the lease, or says who has it. over: the holder and its renewals, as they were seen."""
+        began_s, now_ms = self._monotonic_s(), self._now_ms()
+        self._merge(now_ms + self._lease_ms, over=over)
+        row = self._row()
+        if row is None or row["holder"] != self._me:
+            return self._running(row)
+        self._renewals, self._renewed_s = row["renewals"], began_s
+        return None
+
+    def _running(self, row: dict[str, Any] | None) -> str:
+        return f"{_under_way(row)}: wait for it, or, where it is dead, {self._lease_ms // 1_000} s"
 
     def _row(self) -> dict[str, Any] | None:
         rows = self._tables.rows(APPLY_LOCKS, Is("cluster_id", self._cluster_id))
         return rows[0] if rows else None
 
-    def _merge(self, row: _Row, *, over: str) -> None:
-        """Writes the row, if nobody has the lock, or this holder has it, or its lease has run out."""
+    def _merge(self, expires_ms: int | None, *, over: tuple[str, int] | None) -> None:
+        """Writes the row, if there is no holder, or the one that was seen; without a time, gives the lease back."""
+        row = _Row(
+            self._cluster_id,
+            self._taken_ms,
+            None if expires_ms is None else self._me,
+            str(this_process()),
+            self._now_ms() if expires_ms is None else expires_ms,
+            self._renewals + 1,
+        )
         columns = APPLY_LOCKS.columns
         rows = arrow_rows(columns, APPLY_LOCKS.rows(None, [row]))
-        now = pa.array([timestamp(row.at_ms)], pa.timestamp("us", tz="UTC"))
-        source = rows.append_column("over", pa.array([over])).append_column("now", now)
+        holder, renewals = over if over is not None else (None, None)
+        source = rows.append_column("over", pa.array([holder], pa.string()))
+        source = source.append_column("over_renewals", pa.array([renewals], pa.int64()))
         updated = [column.name for column in columns if column.name not in ("cluster_id", "sweep_date")]
         clauses = (
             Matched(
-                "(t.holder IS NULL OR t.holder = s.over OR t.expires_at < s.now)",
+                "(t.holder IS NULL OR (t.holder = s.over AND t.renewals = s.over_renewals))",
                 {name: f"s.{name}" for name in updated},
             ),
             NotMatched("true", [column.name for column in columns]),
@@ -200,7 +266,7 @@ def _file_lock(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise ApplyRunning("--tables", _running(file.read() or "unknown", "wait for it")) from None
+            raise ApplyRunning("--tables", f"{_under_way({'actor': file.read() or 'unknown'})}: wait for it") from None
         except OSError as error:
             raise ConfigError("--tables", f"{path} cannot be locked: {error.strerror}") from None
         file.truncate(0)
@@ -209,5 +275,6 @@ def _file_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _running(who: str, wait: str) -> str:
-    return f"another apply is under way on this cluster ({who}): {wait}"
+def _under_way(row: dict[str, Any] | None) -> str:
+    who = row["actor"] if row is not None else "unknown"
+    return f"another apply is under way on this cluster ({who})"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from txnscan.ask.transactions import Transaction
 from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig
+from txnscan.engine import OnProgress
 from txnscan.findings import FactsAlone
 from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
 from txnscan.resolve.abort import NoJournal
@@ -98,13 +99,15 @@ def apply_to(
     on_step: Callable[[str, Action], None] = lambda step, action: None,
     on_result: Callable[[Result], None] = lambda result: None,
     on_settled: Callable[[Result], None] = lambda result: None,
+    on_wait: OnProgress = lambda done, total: None,
 ) -> Applied:
     """Does the plan on the cluster of `config`; without `execute` everything up to the sending.
 
     options: see `guard.COMPLETE_COMMITS`, `guard.ACCEPT_UNKNOWN`. only: see `apply_plan`. on_step, on_result,
-    on_settled: called with each step before it, and with each result as soon as it is known. Raises ConfigError,
-    PlanRefused and ApplyRunning before anything is sent, and JournalLost when the lock was lost or the journal cannot
-    be written.
+    on_settled: called with each step before it, and with each result as soon as it is known. on_wait: see `Lock`.
+
+    Raises ConfigError, PlanRefused and ApplyRunning before anything is sent, and JournalLost when the lock was lost or
+    the journal cannot be written.
     """
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import check_exclusive
@@ -136,20 +139,20 @@ def apply_to(
 
     if not execute:
         return Applied(False, done_by(TablesJournal(tables)), ())
-    with _journal(tables, brokers, cluster_id) as journal:
+    with _journal(tables, brokers, cluster_id, on_wait) as journal:
         settled = settle_interrupted(cluster_id, plan, brokers, journal, on_settled)
         return Applied(True, done_by(journal), tuple(settled))
 
 
 @contextmanager
-def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str) -> Iterator[TablesJournal]:
+def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str, on_wait: OnProgress) -> Iterator[TablesJournal]:
     """The journal, with the lock of the only apply on the cluster. Raises ApplyRunning."""
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import Lock
 
     # Adds columns that are new since the tables were made.
     tables.create()
-    with Lock(tables, cluster_id) as lock:
+    with Lock(tables, cluster_id, on_wait=on_wait) as lock:
         # Without SASL the brokers make up their own name for a client, and do not report it.
         principal = None if brokers.principal == UNKNOWN_PRINCIPAL else brokers.principal
         yield TablesJournal(tables, lock, principal=principal)
@@ -174,6 +177,7 @@ def abort_now(
     on_step: Callable[[str, Action], None],
     on_result: Callable[[Result], None],
     on_settled: Callable[[Result], None],
+    on_wait: OnProgress = lambda done, total: None,
 ) -> Applied:
     """Does a plan of one marker that a person has just agreed to, with the journal and the lock of apply where there
     are tables. Raises as `apply_to`.
@@ -194,7 +198,7 @@ def abort_now(
             )
         )
 
-    with _kept(spark, config, brokers, plan) as journal:
+    with _kept(spark, config, brokers, plan, on_wait) as journal:
         settled = settle_interrupted(plan.cluster_id, plan, brokers, journal, on_settled)
         return Applied(True, done_by(journal), tuple(settled))
 
@@ -207,17 +211,20 @@ def terminate_now(
     brokers: LiveBrokers,
     *,
     forced: str | None,
+    on_wait: OnProgress = lambda done, total: None,
 ) -> Terminated:
     """Fences an id, as a person has just agreed, with the journal and the lock of apply where there are tables."""
     (action,) = plan.actions
     timeout_ms = config.connection().request_timeout_ms
-    with _kept(spark, config, brokers, plan) as journal:
+    with _kept(spark, config, brokers, plan, on_wait) as journal:
         settle_interrupted(plan.cluster_id, plan, brokers, journal)
         return terminate(plan, action, before, brokers, journal, timeout_ms=timeout_ms, sleep=time.sleep, forced=forced)
 
 
 @contextmanager
-def _kept(spark: SparkSession | None, config: ScanConfig, brokers: LiveBrokers, plan: Plan) -> Iterator[Journal]:
+def _kept(
+    spark: SparkSession | None, config: ScanConfig, brokers: LiveBrokers, plan: Plan, on_wait: OnProgress
+) -> Iterator[Journal]:
     """The journal in the tables, with the plan in it, or one that keeps nothing."""
     if config.tables is None:
         yield NoJournal()
@@ -226,7 +233,7 @@ def _kept(spark: SparkSession | None, config: ScanConfig, brokers: LiveBrokers, 
 
     tables = open_tables(config.tables, spark)
     check_exclusive(tables, config.tables)
-    with _journal(tables, brokers, plan.cluster_id) as journal:
+    with _journal(tables, brokers, plan.cluster_id, on_wait) as journal:
         journal.planned(plan)
         yield journal
 

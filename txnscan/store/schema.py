@@ -34,7 +34,7 @@ from txnscan.model import (
     Verdict,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -910,13 +910,14 @@ APPLY_LOCKS = Table(
             "sweep_date",
             "DATE",
             "UTC date on which the row was made",
-            lambda _, item: timestamp(item.at_ms).date(),
+            lambda _, item: timestamp(item.taken_ms).date(),
             True,
         ),
         Column("holder", "STRING", "The apply that is under way, null when none is", _of("holder")),
         Column("actor", "STRING", "Its process: host, and process id", _of("actor")),
-        Column("held_since", "TIMESTAMP", "Since when", _at("at_ms")),
-        Column("expires_at", "TIMESTAMP", "When it counts as dead unless it renews this", _at("expires_ms")),
+        Column("held_since", "TIMESTAMP", "When it took the lock, by its clock", _at("taken_ms")),
+        Column("expires_at", "TIMESTAMP", "Until when no other apply tries, by its clock", _at("expires_ms")),
+        Column("renewals", "BIGINT", "How often this row was written by it", _of("renewals")),
     ),
 )
 
