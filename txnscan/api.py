@@ -131,11 +131,13 @@ def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFram
 
 
 def _spark_engine(spark: SparkSession) -> Engine:
+    from txnscan.engine.guest import own_session
     from txnscan.engine.nodes import send_packages
     from txnscan.engine.spark import SparkEngine
 
-    send_packages(spark)
-    engine = SparkEngine(spark)
+    own = own_session(spark)
+    send_packages(own)
+    engine = SparkEngine(own)
     engine.start_workers()
     return engine
 

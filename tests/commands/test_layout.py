@@ -69,8 +69,8 @@ FLOORS = (
 WATCHED = "watch/endpoint.py"
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (
-    *("engine/spark.py", "evidence/daemon.py", "engine/nodes.py", "engine/session.py", "engine/jvm.py"),
-    *("store/spark.py", "spark_source.py"),
+    *("engine/spark.py", "evidence/daemon.py", "engine/guest.py", "engine/nodes.py", "engine/session.py"),
+    *("engine/jvm.py", "store/spark.py", "spark_source.py"),
 )
 # What is worth numpy, and done without where it is not installed.
 COLUMNS = ("kafka/search_columns.py", "evidence/log_columns.py")

@@ -23,9 +23,10 @@ def open_tables(location: str, spark: SparkSession | None) -> Tables:
     from txnscan.store.tables import Tables
 
     if spark is not None:
+        from txnscan.engine.guest import own_session
         from txnscan.store.spark import SparkDelta
 
-        return Tables(SparkDelta(spark, location))
+        return Tables(SparkDelta(own_session(spark), location))
     if find_spec("deltalake") is None:
         raise ConfigError("--tables", "needs delta-rs or Spark; install txnscan[delta] or txnscan[spark]")
     from txnscan.store.delta_rs import DeltaRs

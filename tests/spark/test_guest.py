@@ -1,0 +1,45 @@
+"""The session of txnscan's own beside the user's: it has the user's settings, and the user's session is left alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from txnscan.engine.guest import SMALL_QUERIES, own_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+USERS = "spark.sql.session.timeZone"
+
+
+def settings(spark: SparkSession) -> dict[str, str | None]:
+    return {name: spark.conf.get(name, None) for name in (USERS, *SMALL_QUERIES)}
+
+
+def test_the_user_s_session_is_left_as_it_is_and_its_settings_count(spark: SparkSession) -> None:
+    before = settings(spark)
+    spark.conf.set(USERS, "Asia/Tokyo")
+    spark.createDataFrame([(1,)], "n INT").createOrReplaceTempView("of_the_user")
+    try:
+        own = own_session(spark)
+        assert settings(own) == {USERS: "Asia/Tokyo", **SMALL_QUERIES}
+        assert own.table("of_the_user").count() == 1
+        own.sql("SELECT 1 AS n").createOrReplaceTempView("of_ours")
+        own.conf.set(USERS, "UTC")
+        assert settings(spark) == before | {USERS: "Asia/Tokyo"}
+        assert not spark.catalog.tableExists("of_ours")
+        assert own.sparkContext is spark.sparkContext
+    finally:
+        spark.catalog.dropTempView("of_the_user")
+        spark.conf.set(USERS, str(before[USERS]))
+
+
+def test_a_session_that_cannot_be_copied_is_used_as_it_is() -> None:
+    class Uncopied:
+        sparkContext = None
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(name)
+
+    session = cast("SparkSession", Uncopied())
+    assert own_session(session) is session
