@@ -419,7 +419,9 @@ def _later_commit(logged: Sequence[LoggedTransaction], o: Observation) -> Logged
 
 
 def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> Siblings | None:
-    """The other partitions that may show how the transaction ended: a COMMIT marker there is evidence of a commit."""
+    """The other partitions that may show how the transaction ended: a COMMIT marker there is evidence of a commit.
+    The caller sorts them.
+    """
     ended = [decision.record for decision in decisions(logged) if decision.may_concern(o)]
     ours = (State.ONGOING, o.producer_id, o.producer_epoch)
     begun = [r for r in logged if (r.state, r.producer_id, r.producer_epoch) == ours]
@@ -429,7 +431,7 @@ def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> Siblings | 
     raised = all(is_v2(record) for record in (*begun, *ended))
     epoch = o.producer_epoch
     return Siblings(
-        partitions=tuple(f"{topic}-{partition}" for topic, partition in sorted(keys)),
+        partitions=tuple(f"{topic}-{partition}" for topic, partition in keys),
         marker_epochs=(epoch + 1,) if raised else (epoch, epoch + 1),
         since_ms=min(record.start_time_ms for record in (*begun, *ended)),
     )
