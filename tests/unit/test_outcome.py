@@ -889,6 +889,33 @@ CASES = (
         changes=marker_on("p", epoch=4),
     ),
     Case("v1: one of this very epoch", ABORTED_V2, MAYBE, changes=marker_on("q", epoch=3)),
+    Case(
+        "one of an earlier epoch that the open data has",
+        [],
+        MAYBE,
+        {"producer_epoch": 9},
+        {**FROM_3, **marker_on("q", epoch=4)},
+    ),
+    Case(
+        "a COMMIT marker elsewhere, at an epoch that the open data may have, where the first record is gone",
+        [],
+        MAYBE,
+        {"producer_epoch": 9},
+        {**GONE, **marker_on("q", epoch=4)},
+    ),
+    Case(
+        "the same where the open data has more epochs than are looked at",
+        [],
+        MAYBE,
+        {"producer_epoch": 99},
+        {**FROM_3, **marker_on("q", epoch=4)},
+    ),
+    Case(
+        "a COMMIT marker elsewhere, at a later epoch, where the first record is gone",
+        [],
+        UNKNOWN,
+        changes={**GONE, **marker_on("q", epoch=5)},
+    ),
     Case("one of the same partition, and one elsewhere", ABORTED_V2, MAYBE, changes=marker_on("p", "q", epoch=4)),
     Case(
         "v2: a commit that was not acknowledged, and the abort of the same transaction after it",
@@ -952,6 +979,14 @@ def test_any_doubt_makes_a_certain_outcome_uncertain() -> None:
         for case, (doubt, changes) in product(CASES, DOUBTS.items()):
             with cases.case(f"{case.why}, {doubt}"):
                 assert told(case.logged, case.o, **{**case.changes, **changes}).outcome in (MAYBE, UNKNOWN)
+
+
+def test_no_doubt_hides_a_commit() -> None:
+    commits = [case for case in CASES if case.expected in (COMMITTED, MAYBE, MIXED_DATA)]
+    with Cases() as cases:
+        for case, doubt in product(commits, ("no first batch", "no log")):
+            with cases.case(f"{case.why}, {doubt}"):
+                assert told(case.logged, case.o, **{**case.changes, **DOUBTS[doubt]}).outcome is MAYBE
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ from txnscan.model import (
     Observation,
     Outcome,
     OutcomeEvidence,
+    SeenCommit,
+    SeenMarker,
     Siblings,
     State,
     plural,
@@ -127,14 +129,16 @@ def _epochs(evidence: OutcomeEvidence) -> Sequence[int]:
 
 
 def _seen_epochs(evidence: OutcomeEvidence) -> Iterator[int]:
-    """Epochs up to that of the partition of which the log shows anything."""
+    """Epochs up to that of the partition of which the log shows anything, or a marker on another partition."""
     last = evidence.observation.producer_epoch
-    seen = {e for record in (*evidence.logged, *evidence.vetoes) for e in _may_be_of(record)}
+    ends: tuple[LoggedTransaction | SeenMarker, ...] = (*evidence.logged, *evidence.vetoes, *evidence.seen.markers)
+    seen = {epoch for end in ends for epoch in _may_be_of(end)}
     return (epoch for epoch in sorted({*seen, last}) if 0 <= epoch <= last)
 
 
-def _may_be_of(record: LoggedTransaction) -> tuple[int, int]:
-    return (record.producer_epoch - 1, record.producer_epoch)
+def _may_be_of(end: LoggedTransaction | SeenCommit | SeenMarker) -> tuple[int, int]:
+    """The epochs that the data of a transaction may have had, by its end, which may have raised the epoch."""
+    return (end.producer_epoch - 1, end.producer_epoch)
 
 
 def _of_unknown_epochs(evidence: OutcomeEvidence, each: Sequence[_Found]) -> _Found:
@@ -321,7 +325,7 @@ def _veto(
             return f"{why}, as an earlier read of the transaction log shows at offset {record.offset}"
     for marker in evidence.seen.markers:
         other = (marker.topic, marker.partition) != (o.topic, o.partition)
-        if other and marker.producer_epoch in (o.producer_epoch, o.producer_epoch + 1):
+        if other and o.producer_epoch in _may_be_of(marker):
             return str(marker)
     later = _later_commit((*logged, *evidence.vetoes), o) if doubt is not None else None
     if later is not None:
@@ -336,7 +340,7 @@ def _unless_seen(evidence: OutcomeEvidence, found: _Found, epochs: Collection[in
     """
     last = evidence.observation.producer_epoch
     for commit in evidence.seen.commits:
-        at = (commit.producer_epoch - 1, commit.producer_epoch)
+        at = _may_be_of(commit)
         if any(epoch in epochs for epoch in at) or (not epochs and min(at) <= last):
             return replace(found, outcome=_M, why=f"{commit}, and {found.why}")
     return found
