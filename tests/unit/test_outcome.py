@@ -856,6 +856,20 @@ CASES = (
     ),
     Case("v1: a completed abort of the same epoch", COMMITTED_V1, MAYBE, changes={"vetoes": (complete(ABORT, 3),)}),
     Case(
+        "a fence in another lineage, by brokers that raise the epoch twice",
+        COMMITTED_V2,
+        MAYBE,
+        changes={"vetoes": (complete(ABORT, 5, V2),)},
+    ),
+    Case("v1: a fence of a later epoch", COMMITTED_V2, COMMITTED, changes={"vetoes": (complete(ABORT, 5),)}),
+    Case("v2: a fence of a later epoch", COMMITTED_V2, COMMITTED, changes={"vetoes": (complete(ABORT, 6, V2),)}),
+    Case(
+        "a commit of the next epoch in another lineage",
+        COMMITTED_V2,
+        COMMITTED,
+        changes={"vetoes": (complete(COMMIT, 5, V2),)},
+    ),
+    Case(
         "an abort of an earlier epoch, and then one of this epoch",
         COMMITTED_V2,
         MAYBE,

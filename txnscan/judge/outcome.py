@@ -294,7 +294,10 @@ def _contrary(evidence: OutcomeEvidence, o: Observation) -> str | None:
     """An abort in another lineage that may be of this data, in a clause; or None."""
     for record in evidence.vetoes:
         aborts = record.state in (State.PREPARE_ABORT, State.COMPLETE_ABORT)
-        if aborts and record.producer_id == o.producer_id and o.producer_epoch in _may_be_of(record):
+        # Brokers of 4.0 raise the epoch twice at a fence.
+        fenced = is_v2(record) and record.producer_epoch == o.producer_epoch + 2
+        of_this = o.producer_epoch in _may_be_of(record) or fenced
+        if aborts and record.producer_id == o.producer_id and of_this:
             return f"an earlier read of the transaction log shows an abort at offset {record.offset}"
     return None
 
