@@ -175,6 +175,13 @@ EXPLAINED: dict[Key, str] = {
         "_is_before",
         "record.producer_epoch < o.producer_epoch → record.producer_epoch <= o.producer_epoch",
     ): "they differ here",
+    ("judge/lineage.py", "", "-1 → -2"): "offsets begin at 0",
+    (
+        "judge/lineage.py",
+        "_confirmed",
+        "at offset {record.offset}' → at offset {record.offset}' break #2",
+    ): "the outer loop begins anew after each read that grew, and comes to the others then",
+    ("store/incidents.py", "_at", "-1 → -2"): "high watermarks begin at 0",
     ("resolve/siblings.py", "_commit_marker", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"
     ),
