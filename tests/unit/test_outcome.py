@@ -1583,6 +1583,8 @@ def test_siblings_are_the_other_partitions_of_what_may_be_the_transaction(
 
 
 BOTH_COMMITTED = [*v2(COMMIT, P, Q, epoch=6), *v2(COMMIT, P, ("a", 1), epoch=7, start_time_ms=NOW_MS + 9)]
+BOTH_ABORTED = [empty(0), *v2(ABORT, P, Q, epoch=0), *v2(ABORT, P, ("a", 1), epoch=1)]
+END_MISSING = [*BEFORE, ongoing(3, P, Q, client=V2), GAP, *v2(ABORT, P, epoch=4)]
 
 
 @pytest.mark.parametrize(
@@ -1591,15 +1593,23 @@ BOTH_COMMITTED = [*v2(COMMIT, P, Q, epoch=6), *v2(COMMIT, P, ("a", 1), epoch=7, 
         (BOTH_COMMITTED, 6, 7, Siblings(("a-1", "q-0"), (7, 8), NOW_MS)),
         (BOTH_COMMITTED, 6, 8, Siblings(("a-1", "q-0"), (7, 8), NOW_MS)),
         (BOTH_COMMITTED, 7, 7, Siblings(("a-1",), (8,), NOW_MS + 9)),
-        (BOTH_COMMITTED, None, 7, Siblings(("a-1",), (8,), NOW_MS + 9)),
-        (BOTH_COMMITTED, None, 8, None),
+        (BOTH_COMMITTED, None, 8, Siblings(("a-1", "q-0"), (7, 8), NOW_MS)),
+        (END_MISSING, None, 4, Siblings(("q-0",), (4,), NOW_MS)),
+        (BOTH_ABORTED, 0, 1, Siblings(("a-1", "q-0"), (1, 2), NOW_MS)),
+        (BOTH_ABORTED, None, 1, Siblings(("a-1",), (2,), NOW_MS)),
+        (BOTH_ABORTED, None, 9, None),
+        ([], None, 4, None),
     ],
     ids=[
         "of both epochs",
         "of all epochs that have any",
         "of the one epoch alone",
-        "of the last epoch, where the first is not known",
-        "of that alone, which may have none",
+        "of every epoch that may have committed, where the first is not known",
+        "of an epoch whose end is missing, where the first is not known",
+        "of aborts",
+        "of the last abort alone, where the first epoch is not known",
+        "not of aborts of earlier epochs",
+        "of nothing",
     ],
 )
 def test_siblings_are_those_of_every_epoch_of_the_open_data(

@@ -111,7 +111,7 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
     found = _together(each) if epochs else _of_unknown_epochs(evidence, each)
     if found.outcome is _U:
         found = _unless_seen(evidence, found, epochs)
-    at_each = [replace(o, producer_epoch=epoch) for epoch in epochs] or [o]
+    at_each = [replace(o, producer_epoch=epoch) for epoch in epochs or _open_at(each, o.producer_epoch)]
     shown = list(dict.fromkeys(one for at in at_each for one in _shown(evidence.logged, at)))
     return KnownOutcome(
         found.outcome,
@@ -134,6 +134,13 @@ def _seen_epochs(evidence: OutcomeEvidence) -> Iterator[int]:
     ends: tuple[LoggedTransaction | SeenMarker, ...] = (*evidence.logged, *evidence.vetoes, *evidence.seen.markers)
     seen = {epoch for end in ends for epoch in _may_be_of(end)}
     return (epoch for epoch in sorted({*seen, last}) if 0 <= epoch <= last)
+
+
+def _open_at(each: Iterable[_Found], last: int) -> Sequence[int]:
+    """Epochs that may have open data, where the first one is not known: the last one, and all others but those of which
+    the log shows that nothing was committed.
+    """
+    return [found.epoch for found in each if found.outcome is not _N or found.epoch == last]
 
 
 def _may_be_of(end: LoggedTransaction | SeenCommit | SeenMarker) -> tuple[int, int]:
