@@ -90,6 +90,7 @@ TARGETS = (
 Key = tuple[str, str, str]
 _BOTH_OR_NEITHER = "a row of the wide read names a partition by topic and number, or is a count and has neither"
 _PIECES = "a log is the same in pieces of any size"
+_SAME_BATCHES = "both look at the same batches"
 _AS_LONG = "both have two states"
 _ITSELF = "a record has the same state as itself"
 _ENDS = "a slice ends where the log ends"
@@ -148,6 +149,12 @@ EXPLAINED: dict[Key, str] = {
         "producer_id(value) in self.producer_ids and (name not in self._names) → "
         "producer_id(value) in self.producer_ids",
     ): "an id that is kept has no last record beside",
+    (
+        "evidence/log_scan.py",
+        "either.search",
+        "zip(one(data, bounds), other(data, bounds), strict=True) → zip(one(data, bounds), other(data, bounds))",
+    ): _SAME_BATCHES,
+    ("evidence/log_scan.py", "either.search", "strict=True → strict=False"): _SAME_BATCHES,
     ("evidence/log_scan.py", "Records._take", "self._last.pop(name, None) → self._last.pop(name, 'mutant')"): (
         "nobody looks at what is thrown away"
     ),
@@ -175,6 +182,13 @@ EXPLAINED: dict[Key, str] = {
         "_is_before",
         "record.producer_epoch < o.producer_epoch → record.producer_epoch <= o.producer_epoch",
     ): "they differ here",
+    ("judge/lineage.py", "", "-1 → -2"): "offsets begin at 0",
+    (
+        "judge/lineage.py",
+        "_confirmed",
+        "at offset {record.offset}' → at offset {record.offset}' break #2",
+    ): "the outer loop begins anew after each read that grew, and comes to the others then",
+    ("store/incidents.py", "_at", "-1 → -2"): "high watermarks begin at 0",
     ("resolve/siblings.py", "_commit_marker", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"
     ),

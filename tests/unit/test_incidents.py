@@ -77,6 +77,8 @@ TABLE: tuple[tuple[str, list[Row], tuple[str | None, int] | None], ...] = (
      (None, 2)),
     ("its high watermark was not known", [hanging("a", 5, None), hanging("b", 5, 100), hanging("c", 5, None)],
      (None, 2)),
+    ("it was not known, and a partition without a record is later", [hanging("a", 5, 0), hanging("b", 5, None)],
+     (None, 1)),
     ("nor that of its end", [hanging("a", 5, None), end(5, None)], ("ended", 1)),
     ("a topic that was made anew begins at leader epoch 0", [hanging("a", 5, 105), end(0, 0, how=TOPIC_RECREATED)],
      (TOPIC_RECREATED, 1)),
@@ -100,6 +102,15 @@ def test_what_the_incident_shows_is_of_the_sweep_that_saw_the_partition_last() -
         assert found is not None
         assert (found["last_sweep_id"], found["high_watermark"]) == ("b", 107)
         assert (found["first_seen_at"], found["last_seen_at"]) == (late["first_seen_at"], early["last_seen_at"])
+
+
+def test_an_incident_has_the_date_of_the_first_sweep_that_saw_it() -> None:
+    first, second = hanging("a", 5, 105), hanging("b", 5, 107, at_s=2 * 86_400)
+    assert first["sweep_date"] < second["sweep_date"]
+    for rows in ([first, second], [second, first]):
+        found = incident(rows)
+        assert found is not None
+        assert found["sweep_date"] == first["sweep_date"]
 
 
 # --- every order of the sweeps of a history ---------------------------------------------------------------------------

@@ -167,6 +167,27 @@ CASES = (
         ((1, 0), (2, 0)),
     ),
     Case(
+        "the first offset of a log alone is of the current lineage",
+        read(rec(9, 1, 9), epoch=1, ends=((0, 1),)),
+        (read(rec(0), rec(3)),),
+        ((0, 0), (9, 9)),
+        ((3, 0),),
+    ),
+    Case(
+        "the first offset of a log is lost",
+        read(epoch=1),
+        (read(rec(0)),),
+        (),
+        ((0, 0),),
+        lost=("'X' at offset 0", "nothing of it now"),
+    ),
+    Case(
+        "a read without the record at the first offset says nothing of what follows it",
+        read(rec(0), rec(5, 0, 3)),
+        (read(rec(5, 0, 1)),),
+        ((0, 0), (5, 3)),
+    ),
+    Case(
         "what is whole in another lineage is not whole in this one",
         read(rec(1), rec(3, 1, 3), epoch=1),
         (read(rec(1), rec(3)),),
@@ -206,6 +227,8 @@ def test_two_records_that_contradict_each_other_stand_in_one_order() -> None:
     one, two = read(rec(3, 0, 0, b"one")), read(rec(3, 0, 0, b"two"))
     assert [record.value for record in joined(None, [two, one]).others] == [b"one", b"two"]
     assert joined(None, [two, one]) == joined(None, [one, two])
+    gone = read(replace(rec(3), value=None))
+    assert [record.value for record in joined(None, [one, gone]).others] == [None, b"one"]
     late, early = read(rec(3, 1)), read(rec(3, 0, 0, b"z"))
     assert [record.leader_epoch for record in joined(None, [late, early]).others] == [0, 1]
 
@@ -214,10 +237,16 @@ def test_a_record_that_the_newest_read_does_not_show_names_the_sweep_that_stored
     one = replace(read(rec(1), rec(3), rec(5)), sweep_id="s1", swept_at_ms=0)
     two = replace(one, sweep_id="s2", swept_at_ms=60_000)
     newest = read(rec(5, 0, 5), epoch=1)
-    found = joined(newest, [two, one])
-    assert found.stored_by == dict.fromkeys((1, 3), str(one))
+    for order in permutations([one, two]):
+        assert joined(newest, order).stored_by == dict.fromkeys((1, 3), str(one))
     assert joined(newest, [two]).stored_by[3] == str(two)
     assert joined(read(rec(1), rec(3), rec(5)), [one]).stored_by == {}
+
+
+def test_no_sweep_is_named_for_a_record_of_another_lineage() -> None:
+    stored = replace(read(rec(1), rec(3), rec(5)), sweep_id="s1", swept_at_ms=0)
+    assert joined(read(rec(3, 0, 3), rec(5, 1, 5), epoch=1), [stored]).stored_by == {1: str(stored)}
+    assert joined(read(rec(3, 0, 3), epoch=1), [stored]).stored_by == {1: str(stored)}
 
 
 def test_the_newest_of_stored_reads_has_the_latest_leader_epoch_and_then_the_latest_end() -> None:

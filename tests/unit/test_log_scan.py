@@ -22,6 +22,7 @@ from kafka.record.util import calc_crc32c
 
 import txnscan.evidence.log_scan
 from tests.builders import said
+from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, partition
 from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
 from txnscan.evidence import log_columns
@@ -30,7 +31,7 @@ from txnscan.evidence.log_scan import Records, everything, names_in, of_ids, of_
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
 from txnscan.kafka import records as decoding
 from txnscan.kafka import search
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.fetch import fetch, fetch_undecoded
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import searched, undecoded
@@ -428,6 +429,76 @@ def test_reading_on_keeps_the_ids_of_the_row_and_those_that_get_a_wanted_produce
 
 def _records(offset: int, records: list[Record]) -> tuple[tuple[int, bytes | None, bytes | None], ...]:
     return tuple((offset + n, key, value) for n, (key, value) in enumerate(records))
+
+
+# --- what was appended since an earlier read --------------------------------------------------------------------------
+
+
+def appended_row(cluster: FakeCluster, scanned_to: int, *names: str) -> LogRow:
+    """The row of what the log has from this offset on, where these ids had the producer id before."""
+    (row,) = read_log(LogBatch(0, 1, (LOG,), (WANTED,), scanned_to, names), cluster.send)
+    return row
+
+
+# Name, what was appended since offset 1, the ids that had the producer id before, and the records that are found.
+APPENDED: tuple[tuple[str, list[Record], list[str], list[tuple[int, str]]], ...] = (
+    ("nothing", [], ["X"], []),
+    ("another id with another producer id", [record("Y", OTHER)], ["X"], []),
+    ("an id that had it, with another producer id", [record("X", OTHER)], ["X"], [(1, "X")]),
+    ("the end of an id that had it", [tombstone("X")], ["X"], [(1, "X")]),
+    ("another id that has it", [record("Y")], ["X"], [(1, "Y")]),
+    ("another id that has it, where none had it", [record("Y")], [], [(1, "Y")]),
+    ("an id that never had it", [record("X", OTHER)], [], []),
+    (
+        "several of each",
+        [record("Y"), record("Z", OTHER), record("X", OTHER), record("X")],
+        ["X"],
+        [(1, "Y"), (3, "X"), (4, "X")],
+    ),
+    ("something at the beginning", [record("Y"), record("Z", OTHER)], ["X"], [(1, "Y")]),
+    ("something at the end", [record("Z", OTHER), record("X", OTHER)], ["X"], [(2, "X")]),
+)
+
+
+def test_what_was_appended_is_looked_through_for_the_producer_id_and_the_ids_that_had_it() -> None:
+    with Cases() as cases:
+        for (name, records, names, expected), bytes_max in itertools.product(APPENDED, (1, 1 << 20)):
+            with cases.case(f"{name}, {bytes_max} bytes at once"):
+                batches = numbered([record("X")], *([one] for one in records))
+                cluster = log_of(*batches)
+                cluster.fetch_max_bytes = bytes_max
+                row = appended_row(cluster, 1, *names)
+                end = len(batches)
+                assert kept(row) == expected
+                assert (row.reached, row.whole_from, row.expected) == (end, end, end)
+                assert row.read_bytes == sum(map(len, batches[1:]))
+
+
+def test_all_of_a_log_that_was_empty_was_appended() -> None:
+    cluster = log_of(*numbered([record("X", OTHER)], [record("Y", OTHER)]))
+    assert kept(appended_row(cluster, 0, "X")) == [(0, "X")]
+    assert kept(appended_row(cluster, -1, "X")) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "unserved"),
+    [
+        (record("Y"), "NOT_LEADER_OR_FOLLOWER", True),
+        ((transactional_id_key("Y"), b"\x00\x02" + record("Y")[1][2:]), None, False),  # type: ignore[index]
+        ((transactional_id_key("Y"), b"\x00"), None, True),
+    ],
+    ids=["a fetch that fails", "a record of a later version", "a damaged record"],
+)
+def test_what_was_appended_and_cannot_be_read_is_a_row_with_its_error(
+    data: Record, error: str | None, unserved: bool
+) -> None:
+    cluster = log_of(*numbered([record("X")], [data]))
+    if error is not None:
+        cluster.partitions[STATE, 0].errors["fetch"] = int(ErrorCode[error])
+    row = appended_row(cluster, 1, "X")
+    assert said(row.failure) is not None
+    assert error is None or error in str(said(row.failure))
+    assert (row.records, row.unserved) == ((), unserved)
 
 
 # --- offsets that are missing -----------------------------------------------------------------------------------------

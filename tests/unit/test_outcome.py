@@ -91,14 +91,14 @@ def numbered(logged: Iterable[LoggedTransaction | None]) -> tuple[LoggedTransact
     return tuple(found)
 
 
-def seen_at(epoch: int) -> dict[str, Any]:
-    """That a sweep saw the id in CompleteCommit at this epoch."""
-    return {"seen": ProducerFacts(commits=(SeenCommit("X", 7, epoch),))}
+def seen_at(*epochs: int) -> dict[str, Any]:
+    """That a sweep saw the id in CompleteCommit at each of these epochs."""
+    return {"seen": ProducerFacts(commits=tuple(SeenCommit("X", 7, epoch) for epoch in epochs))}
 
 
-def marker_on(topic: str, epoch: int) -> dict[str, Any]:
-    """That an apply saw a COMMIT marker there."""
-    return {"seen": ProducerFacts(markers=(SeenMarker(topic, 0, 9, 7, epoch),))}
+def marker_on(*topics: str, epoch: int) -> dict[str, Any]:
+    """That an apply saw a COMMIT marker on each."""
+    return {"seen": ProducerFacts(markers=tuple(SeenMarker(topic, 0, 9, 7, epoch) for topic in topics))}
 
 
 def told(logged: Iterable[LoggedTransaction | None], o: dict[str, Any] | None = None, **changes: Any) -> KnownOutcome:
@@ -124,11 +124,18 @@ NO_MORE = tombstone(0, 0, "X")
 MARKED = {"coordinator_epoch": 0}
 BEFORE = [empty(2), empty(3)]
 FROM_3: dict[str, Any] = {"first_epoch": 3}
+GONE: dict[str, Any] = {"first_epoch": None, "batch_error": "it is deleted"}
 TO_4, TO_5 = {"producer_epoch": 4}, {"producer_epoch": 5}
 COMMITTED_V1, COMMITTED_V2 = [*BEFORE, *v1(COMMIT, P), empty(4)], [*BEFORE, *v2(COMMIT, P)]
 ABORTED_V2 = [*BEFORE, *v2(ABORT, P)]
 SKIPPED = [*BEFORE, *v2(COMMIT, P), *v2(COMMIT, Q, epoch=4), *v2(COMMIT, P, epoch=5)]
 OTHER_COMMIT = prepare(COMMIT, 4, P, client=V2, start_time_ms=NOW_MS - 1)
+# The PrepareCommit of the transaction of epoch 3 itself, in another lineage.
+SAME_COMMIT = prepare(COMMIT, 4, P, client=V2)
+FENCED_V1 = [*BEFORE, *v1(ABORT, P, raised=1), empty(5)]
+# 64 epochs from 3 on, and one more. Nothing was committed at any of them.
+EPOCHS_64 = [*BEFORE, *map(empty, range(4, 68))]
+EPOCHS_65 = [*EPOCHS_64, empty(68)]
 
 CASES = (
     # transactions v2: an epoch has one transaction
@@ -437,6 +444,16 @@ CASES = (
         MAYBE,
     ),
     Case(
+        "v1: a commit of another partition, and then a commit whose decision is missing",
+        [*BEFORE, *v1(COMMIT, Q), ongoing(3, P), GAP, complete(COMMIT, 3), empty(4)],
+        MAYBE,
+    ),
+    Case(
+        "v1: the log begins with a commit of the epoch before",
+        [complete(COMMIT, 2), empty(3), *v2(ABORT, P)],
+        NOT,
+    ),
+    Case(
         "the decision of the last epoch of an earlier producer id is missing",
         [
             *(ongoing(32766, P, client=V2, producer_id=5), GAP, complete(COMMIT, 0, V2, producer_id=6)),
@@ -613,14 +630,14 @@ CASES = (
         [*BEFORE, *v2(ABORT, P)],
         UNKNOWN,
         {},
-        {"first_epoch": None, "batch_error": "it is deleted"},
+        GONE,
     ),
     Case(
         "the same with a commit",
         [*BEFORE, *v2(COMMIT, P)],
         MAYBE,
         {},
-        {"first_epoch": None, "batch_error": "it is deleted"},
+        GONE,
     ),
     Case("some of the log could not be read", [*BEFORE, *v2(ABORT, P)], UNKNOWN, {}, {"log_error": "it moved"}),
     Case("the same with a commit in what could", [*BEFORE, *v2(COMMIT, P)], MAYBE, {}, {"log_error": "it moved"}),
@@ -671,14 +688,14 @@ CASES = (
         [*BEFORE, *v2(COMMIT, P), *v2(ABORT, P, epoch=4)],
         MAYBE,
         TO_4,
-        {"first_epoch": None, "batch_error": "it is deleted"},
+        GONE,
     ),
     Case(
         "the first record is gone, and no epoch committed with it",
         [*BEFORE, *v2(ABORT, P), *v2(ABORT, P, epoch=4)],
         UNKNOWN,
         TO_4,
-        {"first_epoch": None, "batch_error": "it is deleted"},
+        GONE,
     ),
     Case(
         "more epochs than are looked at",
@@ -687,11 +704,64 @@ CASES = (
         {"producer_epoch": 99},
         FROM_3,
     ),
+    Case("64 epochs are looked at", EPOCHS_64, NOT, {"producer_epoch": 66}, {**FROM_3, "owner_epoch": 67}),
+    Case("65 are not", EPOCHS_65, UNKNOWN, {"producer_epoch": 67}, {**FROM_3, "owner_epoch": 68}),
+    # the first record is gone: which epochs the open data may have
+    Case(
+        "the first record is gone, and the log holds the producer id from its first epoch on",
+        [empty(0), *v2(COMMIT, P, epoch=0)],
+        MAYBE,
+        {"producer_epoch": 0},
+        GONE,
+    ),
+    Case(
+        "v1: the same, and the commit stands at an earlier epoch than that of the partition",
+        [empty(0), *v1(COMMIT, P, epoch=0)],
+        MAYBE,
+        TO_5,
+        GONE,
+    ),
+    Case(
+        "a commit at a later epoch than that of the partition is not of it",
+        [empty(0), *v2(ABORT, P, epoch=0), *v2(COMMIT, P, epoch=1)],
+        UNKNOWN,
+        {"producer_epoch": 0},
+        GONE,
+    ),
+    Case(
+        "no data has an epoch below 0",
+        [complete(COMMIT, 0, V2), *v2(ABORT, P, epoch=0)],
+        UNKNOWN,
+        {"producer_epoch": 0},
+        GONE,
+    ),
+    Case("nothing is left but a commit at a later epoch", [prepare(COMMIT, 6, P)], MAYBE, changes=GONE),
+    Case(
+        "nothing is left, and another lineage committed with it",
+        [],
+        MAYBE,
+        {"producer_epoch": 9},
+        {**GONE, "vetoes": (OTHER_COMMIT,)},
+    ),
+    Case(
+        "of several epochs that may have been committed the earliest is reported",
+        [*BEFORE, *v2(COMMIT, P), empty(64), *v2(COMMIT, P, epoch=64)],
+        MAYBE,
+        {"producer_epoch": 64},
+        GONE,
+    ),
     # dates: a client's clock may veto
     Case("v1: a record that is dated after the commit", COMMITTED_V1, MAYBE, {"last_timestamp_ms": NOW_MS + 1}),
     Case("v1: one of the same millisecond", COMMITTED_V1, COMMITTED, {"last_timestamp_ms": NOW_MS}),
     Case("v2: a record that is dated later", COMMITTED_V2, MAYBE, {"last_timestamp_ms": NOW_MS + 5_001}),
     Case("v2: one within what clocks differ by", COMMITTED_V2, COMMITTED, {"last_timestamp_ms": NOW_MS + 5_000}),
+    Case(
+        "v2: the last record is of a later epoch, and dated after the commit of an earlier one",
+        [*BEFORE, *v2(COMMIT, P), *v2(COMMIT, P, epoch=4, updated_ms=NOW_MS + 9_000)],
+        COMMITTED,
+        {**TO_4, "last_timestamp_ms": NOW_MS + 9_000},
+        FROM_3,
+    ),
     Case("a record that is dated before an abort shows nothing", ABORTED_V2, NOT, {"last_timestamp_ms": 0}),
     # vetoes
     Case("a commit in another lineage", ABORTED_V2, MAYBE, changes={"vetoes": (OTHER_COMMIT,)}),
@@ -721,27 +791,146 @@ CASES = (
         NOT,
         changes={"vetoes": (replace(OTHER_COMMIT, partitions=frozenset({Q})),)},
     ),
+    Case(
+        "a PrepareCommit of another epoch",
+        ABORTED_V2,
+        NOT,
+        changes={"vetoes": (replace(OTHER_COMMIT, producer_epoch=5),)},
+    ),
+    Case(
+        "a PrepareCommit of another producer id",
+        ABORTED_V2,
+        NOT,
+        changes={"vetoes": (replace(OTHER_COMMIT, producer_id=8),)},
+    ),
+    Case(
+        "one of another epoch, and then one of this epoch",
+        ABORTED_V2,
+        MAYBE,
+        changes={"vetoes": (complete(COMMIT, 3, V2), complete(COMMIT, 4, V2))},
+    ),
+    Case("a completed abort in another lineage", ABORTED_V2, NOT, changes={"vetoes": (complete(ABORT, 4, V2),)}),
+    Case(
+        "the commit of the very transaction, where some of the log could not be read",
+        ABORTED_V2,
+        MAYBE,
+        changes={"vetoes": (SAME_COMMIT,), "log_error": "it moved"},
+    ),
+    Case("v1: a fence", FENCED_V1, NOT),
+    Case(
+        "v1: a fence, and a commit of another transaction that began in the same millisecond",
+        FENCED_V1,
+        MAYBE,
+        changes={"vetoes": (prepare(COMMIT, 3, P),)},
+    ),
+    Case(
+        "an abort by brokers that raise the epoch twice lifts no commit",
+        [*BEFORE, *v1(ABORT, P, raised=2, client=V2)],
+        MAYBE,
+        changes={"vetoes": (SAME_COMMIT,)},
+    ),
+    Case(
+        "a completion of the abort that tells no version lifts no commit",
+        [*BEFORE, *v2(ABORT, P)[:2], prepare(ABORT, 4, P, client=V2), complete(ABORT, 4), empty(5)],
+        MAYBE,
+        changes={"vetoes": (SAME_COMMIT,)},
+    ),
+    Case(
+        "nor does one that was written again with a version",
+        [*BEFORE, *v2(ABORT, P)[:2], complete(ABORT, 4), complete(ABORT, 4, V2), empty(5)],
+        MAYBE,
+        changes={"vetoes": (SAME_COMMIT,)},
+    ),
+    Case(
+        "nothing is left but a commit at a later epoch, in another lineage",
+        [],
+        MAYBE,
+        changes={"vetoes": (prepare(COMMIT, 6, P, client=V2),)},
+    ),
     Case("an abort in another lineage", COMMITTED_V2, MAYBE, changes={"vetoes": (complete(ABORT, 4, V2),)}),
-    Case("one of an earlier epoch", COMMITTED_V2, COMMITTED, changes={"vetoes": (complete(ABORT, 2, V2),)}),
+    Case(
+        "one that is not complete",
+        COMMITTED_V2,
+        MAYBE,
+        changes={"vetoes": (prepare(ABORT, 4, P, client=V2),)},
+    ),
+    Case("v1: a completed abort of the same epoch", COMMITTED_V1, MAYBE, changes={"vetoes": (complete(ABORT, 3),)}),
+    Case(
+        "a fence in another lineage, by brokers that raise the epoch twice",
+        COMMITTED_V2,
+        MAYBE,
+        changes={"vetoes": (complete(ABORT, 5, V2),)},
+    ),
+    Case("v1: a fence of a later epoch", COMMITTED_V2, COMMITTED, changes={"vetoes": (complete(ABORT, 5),)}),
+    Case("v2: a fence of a later epoch", COMMITTED_V2, COMMITTED, changes={"vetoes": (complete(ABORT, 6, V2),)}),
+    Case(
+        "a commit of the next epoch in another lineage",
+        COMMITTED_V2,
+        COMMITTED,
+        changes={"vetoes": (complete(COMMIT, 5, V2),)},
+    ),
+    Case(
+        "an abort of an earlier epoch, and then one of this epoch",
+        COMMITTED_V2,
+        MAYBE,
+        changes={"vetoes": (complete(ABORT, 2, V2), complete(ABORT, 4, V2))},
+    ),
+    Case(
+        "an abort of another producer id",
+        COMMITTED_V2,
+        COMMITTED,
+        changes={"vetoes": (complete(ABORT, 4, V2, producer_id=8),)},
+    ),
+    Case("the same commit in another lineage", COMMITTED_V2, COMMITTED, changes={"vetoes": (complete(COMMIT, 4, V2),)}),
+    Case("an abort of an earlier epoch", COMMITTED_V2, COMMITTED, changes={"vetoes": (complete(ABORT, 2, V2),)}),
     Case("a commit in another lineage, and nothing in this one", [], MAYBE, changes={"vetoes": (OTHER_COMMIT,)}),
     Case(
         "a COMMIT marker elsewhere",
         ABORTED_V2,
         MAYBE,
-        changes=marker_on("q", 4),
+        changes=marker_on("q", epoch=4),
     ),
     Case(
         "one of an earlier epoch",
         ABORTED_V2,
         NOT,
-        changes=marker_on("q", 2),
+        changes=marker_on("q", epoch=2),
     ),
     Case(
         "one of the same partition",
         ABORTED_V2,
         NOT,
-        changes=marker_on("p", 4),
+        changes=marker_on("p", epoch=4),
     ),
+    Case("v1: one of this very epoch", ABORTED_V2, MAYBE, changes=marker_on("q", epoch=3)),
+    Case(
+        "one of an earlier epoch that the open data has",
+        [],
+        MAYBE,
+        {"producer_epoch": 9},
+        {**FROM_3, **marker_on("q", epoch=4)},
+    ),
+    Case(
+        "a COMMIT marker elsewhere, at an epoch that the open data may have, where the first record is gone",
+        [],
+        MAYBE,
+        {"producer_epoch": 9},
+        {**GONE, **marker_on("q", epoch=4)},
+    ),
+    Case(
+        "the same where the open data has more epochs than are looked at",
+        [],
+        MAYBE,
+        {"producer_epoch": 99},
+        {**FROM_3, **marker_on("q", epoch=4)},
+    ),
+    Case(
+        "a COMMIT marker elsewhere, at a later epoch, where the first record is gone",
+        [],
+        UNKNOWN,
+        changes={**GONE, **marker_on("q", epoch=5)},
+    ),
+    Case("one of the same partition, and one elsewhere", ABORTED_V2, MAYBE, changes=marker_on("p", "q", epoch=4)),
     Case(
         "v2: a commit that was not acknowledged, and the abort of the same transaction after it",
         [*BEFORE, ongoing(3, P, client=V2), prepare(COMMIT, 4, P, client=V2), *v2(ABORT, P)[1:]],
@@ -751,14 +940,17 @@ CASES = (
     Case("its owner was seen there at the next epoch", [], MAYBE, changes=seen_at(4)),
     Case("its owner was seen there at the epoch before", [], UNKNOWN, changes=seen_at(2)),
     Case("its owner was seen there at a later epoch", [], UNKNOWN, changes=seen_at(5)),
+    Case("its owner was seen there twice, once at its epoch", [], MAYBE, changes=seen_at(9, 3)),
     Case("its owner was seen there, and the log proves an abort", ABORTED_V2, NOT, changes=seen_at(4)),
     Case("its owner was seen there, and the log proves a commit", COMMITTED_V2, COMMITTED, changes=seen_at(4)),
     Case(
         "its owner was seen there at an earlier epoch, and the first record is gone",
         [],
         MAYBE,
-        changes={"first_epoch": None, "batch_error": "it is deleted", **seen_at(2)},
+        changes={**GONE, **seen_at(2)},
     ),
+    Case("the same where it was seen there at the next epoch", [], MAYBE, changes={**GONE, **seen_at(4)}),
+    Case("the same where it was seen there at a later epoch", [], UNKNOWN, changes={**GONE, **seen_at(5)}),
     Case(
         "transaction.version was lowered between a decision, which is missing, and its completion",
         [*BEFORE, ongoing(3, P, client=V2), GAP, complete(COMMIT, 4)],
@@ -801,6 +993,14 @@ def test_any_doubt_makes_a_certain_outcome_uncertain() -> None:
         for case, (doubt, changes) in product(CASES, DOUBTS.items()):
             with cases.case(f"{case.why}, {doubt}"):
                 assert told(case.logged, case.o, **{**case.changes, **changes}).outcome in (MAYBE, UNKNOWN)
+
+
+def test_no_doubt_hides_a_commit() -> None:
+    commits = [case for case in CASES if case.expected in (COMMITTED, MAYBE, MIXED_DATA)]
+    with Cases() as cases:
+        for case, doubt in product(commits, ("no first batch", "no log")):
+            with cases.case(f"{case.why}, {doubt}"):
+                assert told(case.logged, case.o, **{**case.changes, **DOUBTS[doubt]}).outcome is MAYBE
 
 
 @pytest.mark.parametrize(
@@ -1382,6 +1582,47 @@ def test_siblings_are_the_other_partitions_of_what_may_be_the_transaction(
     assert told(logged).siblings == siblings
 
 
+BOTH_COMMITTED = [*v2(COMMIT, P, Q, epoch=6), *v2(COMMIT, P, ("a", 1), epoch=7, start_time_ms=NOW_MS + 9)]
+BOTH_ABORTED = [empty(0), *v2(ABORT, P, Q, epoch=0), *v2(ABORT, P, ("a", 1), epoch=1)]
+END_MISSING = [*BEFORE, ongoing(3, P, Q, client=V2), GAP, *v2(ABORT, P, epoch=4)]
+
+
+@pytest.mark.parametrize(
+    ("logged", "first_epoch", "last_epoch", "siblings"),
+    [
+        (BOTH_COMMITTED, 6, 7, Siblings(("a-1", "q-0"), (7, 8), NOW_MS)),
+        (BOTH_COMMITTED, 6, 8, Siblings(("a-1", "q-0"), (7, 8), NOW_MS)),
+        (BOTH_COMMITTED, 7, 7, Siblings(("a-1",), (8,), NOW_MS + 9)),
+        (BOTH_COMMITTED, None, 8, Siblings(("a-1", "q-0"), (7, 8), NOW_MS)),
+        (END_MISSING, None, 4, Siblings(("q-0",), (4,), NOW_MS)),
+        (BOTH_ABORTED, 0, 1, Siblings(("a-1", "q-0"), (1, 2), NOW_MS)),
+        (BOTH_ABORTED, None, 1, Siblings(("a-1",), (2,), NOW_MS)),
+        (BOTH_ABORTED, None, 9, None),
+        ([], None, 4, None),
+    ],
+    ids=[
+        "of both epochs",
+        "of all epochs that have any",
+        "of the one epoch alone",
+        "of every epoch that may have committed, where the first is not known",
+        "of an epoch whose end is missing, where the first is not known",
+        "of aborts",
+        "of the last abort alone, where the first epoch is not known",
+        "not of aborts of earlier epochs",
+        "of nothing",
+    ],
+)
+def test_siblings_are_those_of_every_epoch_of_the_open_data(
+    logged: Records, first_epoch: int | None, last_epoch: int, siblings: Siblings | None
+) -> None:
+    assert told(logged, {"producer_epoch": last_epoch}, first_epoch=first_epoch).siblings == siblings
+
+
+def test_an_outcome_says_that_the_log_could_not_be_read() -> None:
+    assert told(COMMITTED_V2, log_error="it moved").log_error == "it moved"
+    assert told(COMMITTED_V2).log_error is None
+
+
 def test_the_evidence_describes_the_chain(wording: SnapshotAssertion) -> None:
     found = told([empty(1), *BEFORE, *v2(COMMIT, P), *v2(COMMIT, Q, epoch=4)])
     assert found.evidence == wording
@@ -1412,3 +1653,22 @@ def test_an_outcome_that_rests_on_the_tables_names_the_sweep(wording: SnapshotAs
     assert found.outcome is COMMITTED
     assert [found.why, *found.evidence] == wording
     assert "s1" not in told([*BEFORE, *stored], {"last_timestamp_ms": 2 * NOW_MS}).why
+
+
+@pytest.mark.parametrize(
+    ("logged", "expected"),
+    [
+        (COMMITTED_V2, COMMITTED),
+        (ABORTED_V2, NOT),
+        ([*ABORTED_V2, *v2(COMMIT, P, epoch=4)], MIXED_DATA),
+    ],
+    ids=["committed", "not committed", "mixed"],
+)
+def test_every_certain_outcome_names_the_sweeps_that_stored_its_records(logged: Records, expected: Outcome) -> None:
+    sweeps = [f"s{number}" for number in range(8, 0, -1)]
+    stored = [replace(one, stored_by=sweep) for one, sweep in zip(logged, sweeps, strict=False)]
+    last_epoch = 4 if expected is MIXED_DATA else 3
+    found = told(stored, {"producer_epoch": last_epoch}, **FROM_3)
+    assert found.outcome is expected
+    named = [word for word in found.why.split() if word in sweeps]
+    assert named == sorted(sweeps[: len(logged)])

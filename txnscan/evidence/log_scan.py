@@ -75,7 +75,7 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
         records.whole_from,
         records.expected,
         read_bytes=read_bytes,
-        epoch_ends=tuple(EpochEnd(*end) for end in sorted(ends.items())),
+        epoch_ends=tuple(EpochEnd(*end) for end in ends.items()),
     )
 
 

@@ -28,6 +28,8 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, EpochEnd, LogRead, RawRecord
 
 # Records of one id that are stored of one read. A log that is compacted has a few of each id.
 RECORDS_STORED_MAX = 1_000
+# Below every offset.
+_NO_OFFSET = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
     for read in reads:
         for record in read.records if _is_of_same_log(newest, read) else ():
             if (record.offset, record.leader_epoch) not in shown:
-                found[record.leader_epoch] = max(record.offset, found.get(record.leader_epoch, -1))
+                found[record.leader_epoch] = max(record.offset, found.get(record.leader_epoch, _NO_OFFSET))
     return found
 
 
@@ -75,7 +77,7 @@ def _shows_all(one: LogRead, read: LogRead) -> bool:
         and one.leader_epoch == read.leader_epoch
         and _epochs(one.epoch_ends) >= _epochs(read.epoch_ends)
         and _epochs(one.answered_ends) >= _epochs(read.answered_ends)
-        and all(_shows(shown.get(record.offset), record) for record in read.records)
+        and all(record.offset in shown and _shows(shown[record.offset], record) for record in read.records)
     )
 
 
@@ -83,8 +85,8 @@ def _epochs(ends: Iterable[EpochEnd]) -> frozenset[int]:
     return frozenset(end.leader_epoch for end in ends)
 
 
-def _shows(one: RawRecord | None, record: RawRecord) -> bool:
-    return one is not None and record.is_same(one) and one.whole_from <= record.whole_from
+def _shows(one: RawRecord, record: RawRecord) -> bool:
+    return record.is_same(one) and one.whole_from <= record.whole_from
 
 
 def bounded(read: LogRead) -> LogRead:
@@ -103,7 +105,7 @@ def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
         return Joined((), _distinct(record for read in every for record in read.records))
     same = [read for read in every if _is_of_same_log(newest, read)]
     current, bounds, conflict = _confirmed(newest, same)
-    chain = _with_contiguity(current, same, bounds)
+    chain = _with_contiguity(current, bounds)
     kept = {record.offset: record for record in chain}
     others = _distinct(
         r for read in every for r in read.records if not (r.is_same(kept.get(r.offset)) and read in same)
@@ -121,40 +123,38 @@ def _is_of_same_log(one: LogRead, other: LogRead) -> bool:
     return (one.topic_id, one.partition) == (other.topic_id, other.partition)
 
 
-def _confirmed(newest: LogRead, same: Sequence[LogRead]) -> tuple[dict[int, RawRecord], list[int], str | None]:
+def _confirmed(newest: LogRead, same: Iterable[LogRead]) -> tuple[dict[int, RawRecord], dict[LogRead, int], str | None]:
     """The records of the current lineage by offset, for each read the offset up to which it is of it, and how two reads
     contradict each other, or None.
     """
     ends: dict[int, int] = {}
     for end in (*newest.epoch_ends, *newest.answered_ends):
-        ends[end.leader_epoch] = max(end.end_offset, ends.get(end.leader_epoch, 0))
+        ends[end.leader_epoch] = max(end.end_offset, ends.get(end.leader_epoch, _NO_OFFSET))
     current = {record.offset: record for record in newest.records}
-    bounds = [-1] * len(same)
+    bounds = dict.fromkeys(same, _NO_OFFSET)
     conflict, grows = None, True
     while grows:
         grows = False
-        for number, read in enumerate(same):
+        for read, before in bounds.items():
             known = (
                 r.offset
                 for r in read.records
-                if r.is_same(current.get(r.offset)) or ends.get(r.leader_epoch, 0) > r.offset
+                if r.is_same(current.get(r.offset)) or ends.get(r.leader_epoch, _NO_OFFSET) > r.offset
             )
-            bound = max(known, default=-1)
-            if bound <= bounds[number]:
+            bound = max(known, default=before)
+            if bound <= before:
                 continue
-            bounds[number], grows = bound, True
+            bounds[read], grows = bound, True
             for record in read.records:
                 if record.offset <= bound and not record.is_same(current.setdefault(record.offset, record)):
                     conflict = f"two reads contradict each other at offset {record.offset}"
     return current, bounds, conflict
 
 
-def _with_contiguity(
-    current: dict[int, RawRecord], same: Sequence[LogRead], bounds: Sequence[int]
-) -> tuple[RawRecord, ...]:
+def _with_contiguity(current: Mapping[int, RawRecord], bounds: Mapping[LogRead, int]) -> tuple[RawRecord, ...]:
     """The records in order, each with the offset from which on nothing is missing by a read that has the one before."""
     whole_from: dict[tuple[int, int], int] = {}
-    for read, bound in zip(same, bounds, strict=True):
+    for read, bound in bounds.items():
         for before, record in _after(record for record in read.records if record.offset <= bound):
             which = (before, record.offset)
             whole_from[which] = min(record.whole_from, whole_from.get(which, record.whole_from))
@@ -165,15 +165,15 @@ def _with_contiguity(
 
 
 def _after(records: Iterable[RawRecord]) -> Iterator[tuple[int, RawRecord]]:
-    """Each record with the offset of the one before, -1 for the first."""
-    before = -1
+    """Each record with the offset of the one before; the first has none."""
+    before = _NO_OFFSET
     for record in records:
         yield before, record
         before = record.offset
 
 
 def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord]) -> str | None:
-    last = chain[-1].offset if chain else -1
+    last = chain[-1].offset if chain else _NO_OFFSET
     name = f"'{newest.transactional_id}'"
     if any(read.records for read in every if not _is_of_same_log(newest, read)):
         return f"{TRANSACTION_STATE_TOPIC} was made anew since a sweep read {name} there"

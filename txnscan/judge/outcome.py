@@ -47,6 +47,8 @@ from txnscan.model import (
     Observation,
     Outcome,
     OutcomeEvidence,
+    SeenCommit,
+    SeenMarker,
     Siblings,
     State,
     plural,
@@ -109,7 +111,7 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
     found = _together(each) if epochs else _of_unknown_epochs(evidence, each)
     if found.outcome is _U:
         found = _unless_seen(evidence, found, epochs)
-    at_each = [replace(o, producer_epoch=epoch) for epoch in epochs] or [o]
+    at_each = [replace(o, producer_epoch=epoch) for epoch in epochs or _open_at(each, o.producer_epoch)]
     shown = list(dict.fromkeys(one for at in at_each for one in _shown(evidence.logged, at)))
     return KnownOutcome(
         found.outcome,
@@ -127,14 +129,23 @@ def _epochs(evidence: OutcomeEvidence) -> Sequence[int]:
 
 
 def _seen_epochs(evidence: OutcomeEvidence) -> Iterator[int]:
-    """Epochs up to that of the partition of which the log shows anything."""
+    """Epochs up to that of the partition of which the log shows anything, or a marker on another partition."""
     last = evidence.observation.producer_epoch
-    seen = {e for record in (*evidence.logged, *evidence.vetoes) for e in _may_be_of(record)}
+    ends: tuple[LoggedTransaction | SeenMarker, ...] = (*evidence.logged, *evidence.vetoes, *evidence.seen.markers)
+    seen = {epoch for end in ends for epoch in _may_be_of(end)}
     return (epoch for epoch in sorted({*seen, last}) if 0 <= epoch <= last)
 
 
-def _may_be_of(record: LoggedTransaction) -> tuple[int, int]:
-    return (record.producer_epoch - 1, record.producer_epoch)
+def _open_at(each: Iterable[_Found], last: int) -> Sequence[int]:
+    """Epochs that may have open data, where the first one is not known: the last one, and all others but those of which
+    the log shows that nothing was committed.
+    """
+    return [found.epoch for found in each if found.outcome is not _N or found.epoch == last]
+
+
+def _may_be_of(end: LoggedTransaction | SeenCommit | SeenMarker) -> tuple[int, int]:
+    """The epochs that the data of a transaction may have had, by its end, which may have raised the epoch."""
+    return (end.producer_epoch - 1, end.producer_epoch)
 
 
 def _of_unknown_epochs(evidence: OutcomeEvidence, each: Sequence[_Found]) -> _Found:
@@ -290,7 +301,10 @@ def _contrary(evidence: OutcomeEvidence, o: Observation) -> str | None:
     """An abort in another lineage that may be of this data, in a clause; or None."""
     for record in evidence.vetoes:
         aborts = record.state in (State.PREPARE_ABORT, State.COMPLETE_ABORT)
-        if aborts and record.producer_id == o.producer_id and o.producer_epoch in _may_be_of(record):
+        # Brokers of 4.0 raise the epoch twice at a fence.
+        fenced = is_v2(record) and record.producer_epoch == o.producer_epoch + 2
+        of_this = o.producer_epoch in _may_be_of(record) or fenced
+        if aborts and record.producer_id == o.producer_id and of_this:
             return f"an earlier read of the transaction log shows an abort at offset {record.offset}"
     return None
 
@@ -321,7 +335,7 @@ def _veto(
             return f"{why}, as an earlier read of the transaction log shows at offset {record.offset}"
     for marker in evidence.seen.markers:
         other = (marker.topic, marker.partition) != (o.topic, o.partition)
-        if other and marker.producer_epoch in (o.producer_epoch, o.producer_epoch + 1):
+        if other and o.producer_epoch in _may_be_of(marker):
             return str(marker)
     later = _later_commit((*logged, *evidence.vetoes), o) if doubt is not None else None
     if later is not None:
@@ -336,7 +350,7 @@ def _unless_seen(evidence: OutcomeEvidence, found: _Found, epochs: Collection[in
     """
     last = evidence.observation.producer_epoch
     for commit in evidence.seen.commits:
-        at = (commit.producer_epoch - 1, commit.producer_epoch)
+        at = _may_be_of(commit)
         if any(epoch in epochs for epoch in at) or (not epochs and min(at) <= last):
             return replace(found, outcome=_M, why=f"{commit}, and {found.why}")
     return found
@@ -419,7 +433,9 @@ def _later_commit(logged: Sequence[LoggedTransaction], o: Observation) -> Logged
 
 
 def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> Siblings | None:
-    """The other partitions that may show how the transaction ended: a COMMIT marker there is evidence of a commit."""
+    """The other partitions that may show how the transaction ended: a COMMIT marker there is evidence of a commit.
+    The caller sorts them.
+    """
     ended = [decision.record for decision in decisions(logged) if decision.may_concern(o)]
     ours = (State.ONGOING, o.producer_id, o.producer_epoch)
     begun = [r for r in logged if (r.state, r.producer_id, r.producer_epoch) == ours]
@@ -429,7 +445,7 @@ def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> Siblings | 
     raised = all(is_v2(record) for record in (*begun, *ended))
     epoch = o.producer_epoch
     return Siblings(
-        partitions=tuple(f"{topic}-{partition}" for topic, partition in sorted(keys)),
+        partitions=tuple(f"{topic}-{partition}" for topic, partition in keys),
         marker_epochs=(epoch + 1,) if raised else (epoch, epoch + 1),
         since_ms=min(record.start_time_ms for record in (*begun, *ended)),
     )
