@@ -32,6 +32,7 @@ from txnscan.sim.scenarios import (
     COMPACTED,
     COMPACTED_MEANWHILE,
     CRASHES,
+    DELETED,
     LATE_DATA,
     LEADERLESS,
     LOG,
@@ -48,6 +49,7 @@ from txnscan.sim.scenarios import (
     heard,
     opened,
     rest,
+    torn_commit,
 )
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
@@ -329,6 +331,69 @@ def test_a_tombstone_is_dropped_after_all_else_of_its_id_and_a_replica_that_was_
         happen(world, event)
         rest(world)
     assert states(world, 2) == ["Empty", "Ongoing", *[None] * 4, "Empty"]
+
+
+# Three records of a transaction whose commit lost p-0; the first two are deleted.
+DELETED_FIRST: tuple[Event, ...] = (*torn_commit(2), ("delete records", (P, 2, 2)))
+# Broker 3 is back, with a replica that has nothing yet, and leads.
+REPLACED: tuple[Event, ...] = (
+    *(("start broker", (3,)), ("unfence broker", (3,)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
+    *(("expand isr", (P, 3)), *heard(1, 2, 3), ("move leader", (P, 3)), *heard(1, 2, 3)),
+)
+
+
+def shown_open(world: World, broker_id: int) -> list[tuple[int, int]]:
+    """What is open on this replica of p-0: start offsets and last sequence numbers."""
+    return [(one.start_offset, one.last_sequence) for one in still_open(world.logs[P, broker_id]).values()]
+
+
+def test_a_log_start_that_moves_leaves_the_start_offset_of_what_is_open() -> None:
+    world = opened(DELETED, DELETED_FIRST)
+    assert world.log_starts[P, 2] == 2
+    assert shown_open(world, 2) == [(0, 2)]
+    (judged,) = sweep(Simulation(world)).transactions
+    assert (judged.observation.start_offset, judged.observation.second_last_stable_offset) == (0, 2)
+    assert judged.judgement.outcome == "maybe_committed", "its first record cannot be read"
+
+
+def test_a_new_replica_shows_a_later_start_offset_and_the_sequence_numbers_that_batches_have() -> None:
+    world = opened(DELETED, (*DELETED_FIRST, *REPLACED))
+    assert world.log_starts[P, 3] == 2
+    assert shown_open(world, 3) == [(2, 2)]
+    assert hanging(world) == {(P, 7, offset) for offset in (0, 1, 2)}, "one transaction, of which replicas differ"
+
+
+def test_a_follower_that_was_away_and_ends_below_the_start_of_the_log_begins_anew_there() -> None:
+    back: tuple[Event, ...] = (("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3))
+    world = opened(DELETED, (*torn_commit(2), *back))
+    world.logs[P, 3] = world.logs[P, 2][:1]
+    assert can_happen(world, ("fetch", (P, 3)))
+    world.log_starts[P, 2] = 1
+    happen(world, ("fetch", (P, 3)))
+    assert shown_open(world, 3) == [(0, 2)], "what it has is up to the start"
+    world.logs[P, 3], world.log_starts[P, 2] = world.logs[P, 2][:1], 2
+    happen(world, ("fetch", (P, 3)))
+    assert shown_open(world, 3) == [(2, 2)]
+
+
+def test_a_killed_broker_without_snapshots_forgets_what_has_no_record_left() -> None:
+    killed: tuple[Event, ...] = (("kill broker", (2,)), ("rebuild producers' state", (P, 2)))
+    table = [(1, [(1, 2)]), (2, [(2, 2)]), (3, [])]
+    with Cases() as cases:
+        for start, expected in table:
+            with cases.case(start):
+                world = opened(DELETED, (*torn_commit(2), ("delete records", (P, 2, start)), *killed))
+                assert shown_open(world, 2) == expected
+                assert not can_happen(world, killed[1])
+
+
+def test_a_replica_is_replaced_only_while_another_is_in_sync_and_leads() -> None:
+    world = opened(DELETED, torn_commit(2))
+    assert not can_happen(world, ("replace replica", (P, 2)))
+    assert not can_happen(world, ("replace replica", (P, 3))), "its broker is down"
+    go_on(world, ("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3))
+    ask(world, ("replace replica", (P, 3)))
+    assert (world.logs[P, 3], world.leadership(world.image, P).isr) == ((), frozenset({2}))
 
 
 def ask(world: World, *events: Event) -> None:

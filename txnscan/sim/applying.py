@@ -291,7 +291,7 @@ def harm(written: Written, end: World) -> Harm | None:
     log = future.logs[written.key, leader] if leader != NOBODY else ()
     if len(log) <= written.offset or log[written.offset][1] != written.marker:
         return None
-    for _, record in reversed(log[: written.offset]):
+    for _, record in reversed(log[future.log_starts[written.key, leader] : written.offset]):
         if isinstance(record, Marker) and record.producer_id == written.marker.producer_id:
             break
         if isinstance(record, Data) and record.producer_id == written.marker.producer_id:

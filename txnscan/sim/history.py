@@ -40,7 +40,7 @@ from txnscan.model import (
 )
 from txnscan.scan import scan
 from txnscan.sim.answers import answer
-from txnscan.sim.records import NOBODY, Data, Marker, Txn, still_open
+from txnscan.sim.records import NOBODY, Data, Marker, Txn, still_open, with_beginning
 from txnscan.sim.truth import hanging, open_in, settled
 from txnscan.sim.turns import Turns
 from txnscan.sim.world import World
@@ -320,7 +320,7 @@ def _begun_at(world: World, key: Key, producer_id: int, start_offset: int, behin
     """The transactions whose data a replica has from this offset on, up to the marker that ends it, or to another."""
     begun = set()
     for replica in world.places[key]:
-        for _, record in world.logs[key, replica][start_offset:behind]:
+        for _, record in with_beginning(world.logs[key, replica])[start_offset:behind]:
             if isinstance(record, Marker) and record.producer_id == producer_id:
                 break
             if isinstance(record, Data) and record.producer_id == producer_id:

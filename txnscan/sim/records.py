@@ -19,11 +19,12 @@ Txn = tuple[str, int]
 
 
 class Data(NamedTuple):
-    """A transactional batch of one record."""
+    """A transactional batch of one record. sequence: its number at this epoch, in the order of the partition."""
 
     producer_id: int
     producer_epoch: int
     txn: Txn
+    sequence: int = 0
 
 
 class Marker(NamedTuple):
@@ -42,10 +43,17 @@ class TransactionLogRecord(NamedTuple):
     metadata: TransactionMetadata | None
 
 
+class Gone(NamedTuple):
+    """A record that a replica does not have, below the start of its log. record: ground truth."""
+
+    record: Data | Marker
+
+
 Record = Data | Marker | TransactionLogRecord
 # A record with the epoch of the leader that appended it. None is a hole: a cleaner has dropped the record, that of this
-# replica or of the one that it was copied from. Offsets do not move.
-Entry = tuple[int, Record | None]
+# replica or of the one that it was copied from. Offsets do not move. What a replica has below the start of its log,
+# nobody can read any more; its producers' state still knows of it, until that is built anew.
+Entry = tuple[int, Record | Gone | None]
 Log = tuple[Entry, ...]
 
 
@@ -223,7 +231,7 @@ def producer_state(log: Log) -> dict[int, Open]:
                 epoch,
                 before.coordinator_epoch,
                 offset if fresh else before.start_offset,
-                _last_sequence(before, epoch) + 1,
+                record.sequence,
                 frozenset({record.txn}) if fresh else before.txns | {record.txn},
             )
         elif isinstance(record, Marker):
@@ -236,6 +244,26 @@ def producer_state(log: Log) -> dict[int, Open]:
 
 def _last_sequence(before: Open, epoch: int) -> int:
     return before.last_sequence if before.producer_epoch == epoch else -1
+
+
+def next_sequence(log: Log, data: Data) -> int:
+    """The sequence number of this batch, if it is appended now."""
+    known = producer_state(log).get(data.producer_id)
+    return 0 if known is None else _last_sequence(known, data.producer_epoch) + 1
+
+
+def without_beginning(log: Log, start: int) -> Log:
+    """The log as it is for a replica that has nothing from below this offset."""
+    return tuple((epoch, _gone(record)) for epoch, record in log[:start]) + log[start:]
+
+
+def _gone(record: Record | Gone | None) -> Gone | None:
+    return Gone(record) if isinstance(record, Data | Marker) else record if isinstance(record, Gone) else None
+
+
+def with_beginning(log: Log) -> Log:
+    """The log with all that was ever written to it: ground truth."""
+    return tuple((epoch, record.record if isinstance(record, Gone) else record) for epoch, record in log)
 
 
 def still_open(log: Log) -> dict[int, Open]:

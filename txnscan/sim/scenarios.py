@@ -96,6 +96,19 @@ def away(version: int) -> tuple[Event, ...]:
     )
 
 
+def torn_commit(version: int) -> tuple[Event, ...]:
+    """A transaction of three records is committed while nobody leads its partition, and its marker is skipped. Broker 2
+    is back alone, and leads it; the producer has gone on to the next epoch.
+    """
+    written: tuple[Event, ...] = (("send data", (A, P, version)), ("append data", (0,)))
+    gone = tuple((name, (b,)) for b in (3, 2) for name in ("kill broker", "fence broker"))
+    return (
+        *(("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P)), *written * 3, *gone, *heard(1)),
+        *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
+        *(("InitProducerId", (1, A)), ("start broker", (2,)), ("unfence broker", (2,)), *heard(1, 2)),
+    )
+
+
 # An open transaction, whose coordinator's log takes no writes: broker 2 is down, and two replicas must be in sync.
 UNWRITABLE: tuple[Event, ...] = (*begun_and_written(1), ("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
 # Broker 2 is back, and in sync again.
@@ -156,6 +169,14 @@ TIMED_OUT = Scenario(
     versions=(1,),
     faults=frozenset({"append timeout", "leader move"}),
 )
+DELETED = Scenario(
+    "a log whose beginning is deleted",
+    topics=((P, (2, 3)),),
+    coordinators=((1,),),
+    versions=(2,),
+    faults=frozenset({"deleted records", "reassignment", "leader move", "kill", "lost snapshots"}),
+)
+DELETED_V1 = replace(DELETED, name=f"{DELETED.name}, transactions v1", versions=(1,))
 PARTIAL_LOAD = replace(
     TIMED_OUT, name="a coordinator that loads a part", faults=frozenset({"partial load", "leader move"})
 )
@@ -211,6 +232,8 @@ SMALL = (
     Small(COMPACTED, away(2), ((6, 0),), brief=(3, 0)),
     Small(COMPACTED_V1, (*away(1), *COMPACTED_MEANWHILE, *MOVED), ((7, 0), (4, 1)), brief=(3, 0)),
     Small(COMPACTED_V1, away(1), ((6, 0),), brief=(3, 0)),
+    Small(DELETED, torn_commit(2), ((4, 0), (2, 1)), brief=(2, 0)),
+    Small(DELETED_V1, torn_commit(1), ((4, 0), (2, 1)), brief=(2, 0)),
     Small(PARTIAL_LOAD, (*begun_and_written(1), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
     Small(PARTIAL_LOAD, (*ended_and_late(), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
     Small(
@@ -329,6 +352,17 @@ _WIDE = (
         )
         for version in (1, 2)
     ),
+    *(
+        Scenario(
+            f"deleted-records-v{version}",
+            topics=((P, (2, 3)), (Q, (1,))),
+            coordinators=((1,),),
+            versions=(version,),
+            last_epoch=3,
+            faults=_ALL_FAULTS | {"deleted records", "reassignment", "lost snapshots", "compaction"},
+        )
+        for version in (1, 2)
+    ),
     Scenario(
         "partial-loads",
         topics=((P, (1, 2)), (Q, (2,))),
@@ -342,6 +376,7 @@ WIDE = {scenario.name: scenario for scenario in _WIDE}
 OPENINGS: dict[str, tuple[Event, ...]] = {
     **{f"holes-in-the-log-v{version}": away(version) for version in (1, 2)},
     **{f"lost-markers-v{version}": down_again(version) for version in (1, 2)},
+    **{f"deleted-records-v{version}": torn_commit(version) for version in (1, 2)},
 }
 # What happens by itself while nothing goes wrong and no client asks.
 _OF_ITSELF = ("fetch", "complete transition")

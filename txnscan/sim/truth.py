@@ -10,11 +10,11 @@ not count: what hangs without it hangs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.coordinator import decide
-from txnscan.sim.records import NOBODY, TransactionLogRecord, still_open
+from txnscan.sim.records import NOBODY, Data, TransactionLogRecord, still_open, with_beginning
 from txnscan.sim.transitions import happen, settle
 from txnscan.sim.world import World
 
@@ -100,10 +100,26 @@ def open_in(world: World, key: Key) -> dict[int, int]:
 
 
 def hanging(world: World) -> frozenset[tuple[Key, int, int]]:
-    """Every (partition, producer id, start offset) that nobody will ever end."""
+    """Every (partition, producer id, start offset) that nobody will ever end.
+
+    Where records were deleted, a transaction has several start offsets: a replica that built its producers' state anew
+    shows a later one than others. What has nothing left in the end was not ended by anybody either.
+    """
     future = settled(world)
     return frozenset(
         (key, producer_id, start_offset)
         for key, _ in world.scenario.topics
-        for producer_id, start_offset in open_in(future, key).items()
+        for producer_id, start_offset in _begun_in(future, key)
     )
+
+
+def _begun_in(world: World, key: Key) -> Iterator[tuple[int, int]]:
+    """What nobody has ended on the true leader, deleted records included: each start offset, with its producer id."""
+    leader = world.leadership(world.image, key).leader
+    log = world.logs[key, leader] if leader != NOBODY else ()
+    shown, whole = still_open(log), with_beginning(log)
+    for producer_id, begun in still_open(whole).items():
+        last = shown[producer_id].start_offset if producer_id in shown else len(log) - 1
+        for offset, (_, record) in enumerate(whole[begun.start_offset : last + 1], begun.start_offset):
+            if isinstance(record, Data) and record.producer_id == producer_id:
+                yield producer_id, offset

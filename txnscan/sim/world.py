@@ -85,6 +85,7 @@ class World:
         "in_flight",
         "index",
         "let_in",
+        "log_starts",
         "logs",
         "next_producer_id",
         "places",
@@ -102,6 +103,7 @@ class World:
         )
         self.brokers = {b: Broker("up", True, self.image, self.image, self.image) for b in scenario.brokers}
         self.logs: dict[tuple[Key, int], Log] = {(key, b): () for key, r in scenario.partitions for b in r}
+        self.log_starts: dict[tuple[Key, int], int] = dict.fromkeys(self.logs, 0)
         self.high_watermarks = dict.fromkeys(self.logs, 0)
         self.epoch_starts: dict[tuple[Key, int], int] = dict.fromkeys(self.logs, 0)
         self.let_in: dict[tuple[Key, int], LetIn] = {}
@@ -131,6 +133,7 @@ class World:
             self.image,
             *self.brokers.values(),
             *self.logs.values(),
+            *self.log_starts.values(),
             *self.high_watermarks.values(),
             *self.epoch_starts.values(),
             tuple(sorted(self.let_in.items(), key=lambda item: item[0])),
