@@ -6,7 +6,7 @@ visible that was not committed, or disturbs a producer that is alive; and with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,15 @@ from txnscan.judge import outcome
 from txnscan.model import Facts, Judged, SeenMarker, Siblings
 from txnscan.resolve.apply import Status
 from txnscan.resolve.plan import Action
-from txnscan.sim.applying import Applied, Apply, Memory, SimulatedBrokers, harm
+from txnscan.sim.applying import Applied, Apply, SimulatedBrokers, harm
+from txnscan.sim.memory import Memory
 from txnscan.sim.scenarios import (
     BACK,
     COMPACTED,
+    DELETED,
     LOG,
     MOVED,
+    NEW_REPLICA,
     UP,
     WIDE,
     A,
@@ -35,6 +38,7 @@ from txnscan.sim.scenarios import (
     down_again,
     heard,
     opened,
+    torn_commit,
 )
 from txnscan.sim.scenarios import LATE_DATA as LATE
 from txnscan.sim.table import Event
@@ -42,6 +46,7 @@ from txnscan.sim.transitions import can_happen, happen, settle
 from txnscan.sim.truth import HEALING
 from txnscan.sim.wander import Resolved, wander_and_apply
 from txnscan.sim.world import Scenario, World
+from txnscan.store.incidents import Row
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -98,11 +103,11 @@ def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 class Forgetful(Memory):
     """Knows what the last sweep has found by itself, and nothing of those before."""
 
-    def keep(self, found: Scan) -> None:
+    def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
         """See Memory."""
         self.kept = {}
-        self.identities.clear()
-        super().keep(found)
+        self.incidents.clear()
+        super().keep(found, at_start)
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See scan.History."""
@@ -127,6 +132,16 @@ class Hasty(SimulatedBrokers):
             return None
         at_rest = tuple(replace(view, state="Empty") for view in judged.evidence.coordinators)
         return replace(judged, evidence=replace(judged.evidence, coordinators=at_rest))
+
+
+class OfOpenIncidents(Memory):
+    """Forgets the facts of a producer id with its last open incident, as the memory of `watch` does."""
+
+    def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
+        """See Memory."""
+        super().keep(found, at_start)
+        known = {row["producer_id"] for row in self.open_incidents}
+        self.kept = {one: facts for one, facts in self.kept.items() if one in known}
 
 
 INVISIBLE = "a committed record of ('a', 1) was made invisible"
@@ -254,6 +269,30 @@ def test_a_commit_that_was_proven_before_the_log_was_compacted_is_completed_afte
     assert broken == []
     assert [result.status for result in done.results] == [Status.RESOLVED]
     assert [written.marker.committed for written in done.written] == [True]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_stays_known_while_the_first_records_of_its_data_are_deleted_and_a_new_replica_leads(
+    version: int,
+) -> None:
+    """Its incident goes on, and so does what was proven of it. Under v1 the first record is part of the proof, so the
+    marker is refused.
+    """
+    _, _, *replaced = NEW_REPLICA  # Broker 3 is back before the first sweep.
+    case = Case(
+        "an incident goes on where its first records are gone",
+        replace(DELETED, versions=(version,), faults=DELETED.faults | {"compaction"}),
+        (*torn_commit(version, 3), ("InitProducerId", (1, A))),
+        INVISIBLE,
+        nothing,
+        before={"second sweep": (("delete records", (P, 2, 2)), *replaced, ("clean log", (LOG, 1, 5)))},
+        way=Apply("of incidents", memory_class=OfOpenIncidents),
+    )
+    done, broken = played(case)
+    assert broken == []
+    assert [written.marker.committed for written in done.written] == ([True] if version == 2 else [])
+    assert done.plan is not None
+    assert [refusal.guard for refusal in done.plan.refused] == ([] if version == 2 else ["maybe_committed"])
 
 
 def test_a_sibling_with_the_commit_marker_is_what_refuses_the_abort(wording: SnapshotAssertion) -> None:

@@ -37,6 +37,7 @@ from txnscan.sim.scenarios import (
     LEADERLESS,
     LOG,
     MOVING_COORDINATOR,
+    NEW_REPLICA,
     PARTIAL_LOAD,
     TIMED_OUT,
     UNWRITABLE,
@@ -334,12 +335,7 @@ def test_a_tombstone_is_dropped_after_all_else_of_its_id_and_a_replica_that_was_
 
 
 # Three records of a transaction whose commit lost p-0; the first two are deleted.
-DELETED_FIRST: tuple[Event, ...] = (*torn_commit(2), ("delete records", (P, 2, 2)))
-# Broker 3 is back, with a replica that has nothing yet, and leads.
-REPLACED: tuple[Event, ...] = (
-    *(("start broker", (3,)), ("unfence broker", (3,)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
-    *(("expand isr", (P, 3)), *heard(1, 2, 3), ("move leader", (P, 3)), *heard(1, 2, 3)),
-)
+DELETED_FIRST: tuple[Event, ...] = (*torn_commit(2, 3), ("delete records", (P, 2, 2)))
 
 
 def shown_open(world: World, broker_id: int) -> list[tuple[int, int]]:
@@ -357,7 +353,7 @@ def test_a_log_start_that_moves_leaves_the_start_offset_of_what_is_open() -> Non
 
 
 def test_a_new_replica_shows_a_later_start_offset_and_the_sequence_numbers_that_batches_have() -> None:
-    world = opened(DELETED, (*DELETED_FIRST, *REPLACED))
+    world = opened(DELETED, (*DELETED_FIRST, *NEW_REPLICA))
     assert world.log_starts[P, 3] == 2
     assert shown_open(world, 3) == [(2, 2)]
     assert hanging(world) == {(P, 7, offset) for offset in (0, 1, 2)}, "one transaction, of which replicas differ"
@@ -365,7 +361,7 @@ def test_a_new_replica_shows_a_later_start_offset_and_the_sequence_numbers_that_
 
 def test_a_follower_that_was_away_and_ends_below_the_start_of_the_log_begins_anew_there() -> None:
     back: tuple[Event, ...] = (("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3))
-    world = opened(DELETED, (*torn_commit(2), *back))
+    world = opened(DELETED, (*torn_commit(2, 3), *back))
     world.logs[P, 3] = world.logs[P, 2][:1]
     assert can_happen(world, ("fetch", (P, 3)))
     world.log_starts[P, 2] = 1
@@ -382,13 +378,13 @@ def test_a_killed_broker_without_snapshots_forgets_what_has_no_record_left() -> 
     with Cases() as cases:
         for start, expected in table:
             with cases.case(start):
-                world = opened(DELETED, (*torn_commit(2), ("delete records", (P, 2, start)), *killed))
+                world = opened(DELETED, (*torn_commit(2, 3), ("delete records", (P, 2, start)), *killed))
                 assert shown_open(world, 2) == expected
                 assert not can_happen(world, killed[1])
 
 
 def test_a_replica_is_replaced_only_while_another_is_in_sync_and_leads() -> None:
-    world = opened(DELETED, torn_commit(2))
+    world = opened(DELETED, torn_commit(2, 3))
     assert not can_happen(world, ("replace replica", (P, 2)))
     assert not can_happen(world, ("replace replica", (P, 3))), "its broker is down"
     go_on(world, ("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3))

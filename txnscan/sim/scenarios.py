@@ -96,12 +96,12 @@ def away(version: int) -> tuple[Event, ...]:
     )
 
 
-def torn_commit(version: int) -> tuple[Event, ...]:
+def torn_commit(version: int, *followers: int) -> tuple[Event, ...]:
     """A transaction of three records is committed while nobody leads its partition, and its marker is skipped. Broker 2
-    is back alone, and leads it; the producer has gone on to the next epoch.
+    is back alone, without the followers, and leads it; the producer has gone on to the next epoch.
     """
     written: tuple[Event, ...] = (("send data", (A, P, version)), ("append data", (0,)))
-    gone = tuple((name, (b,)) for b in (3, 2) for name in ("kill broker", "fence broker"))
+    gone = tuple((name, (b,)) for b in (*followers, 2) for name in ("kill broker", "fence broker"))
     return (
         *(("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P)), *written * 3, *gone, *heard(1)),
         *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
@@ -109,6 +109,11 @@ def torn_commit(version: int) -> tuple[Event, ...]:
     )
 
 
+# Broker 3 is back, gets a replica of p-0 that has nothing yet, and leads it.
+NEW_REPLICA: tuple[Event, ...] = (
+    *(("start broker", (3,)), ("unfence broker", (3,)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
+    *(("expand isr", (P, 3)), *heard(1, 2, 3), ("move leader", (P, 3)), *heard(1, 2, 3)),
+)
 # An open transaction, whose coordinator's log takes no writes: broker 2 is down, and two replicas must be in sync.
 UNWRITABLE: tuple[Event, ...] = (*begun_and_written(1), ("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
 # Broker 2 is back, and in sync again.
@@ -232,8 +237,8 @@ SMALL = (
     Small(COMPACTED, away(2), ((6, 0),), brief=(3, 0)),
     Small(COMPACTED_V1, (*away(1), *COMPACTED_MEANWHILE, *MOVED), ((7, 0), (4, 1)), brief=(3, 0)),
     Small(COMPACTED_V1, away(1), ((6, 0),), brief=(3, 0)),
-    Small(DELETED, torn_commit(2), ((4, 0), (2, 1)), brief=(2, 0)),
-    Small(DELETED_V1, torn_commit(1), ((4, 0), (2, 1)), brief=(2, 0)),
+    Small(DELETED, torn_commit(2, 3), ((4, 0), (2, 1)), brief=(2, 0)),
+    Small(DELETED_V1, torn_commit(1, 3), ((4, 0), (2, 1)), brief=(2, 0)),
     Small(PARTIAL_LOAD, (*begun_and_written(1), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
     Small(PARTIAL_LOAD, (*ended_and_late(), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
     Small(
@@ -354,13 +359,13 @@ _WIDE = (
     ),
     *(
         Scenario(
-            f"deleted-records-v{version}",
-            topics=((P, (2, 3)), (Q, (1,))),
+            f"{name}-v{version}",
+            topics=((P, replicas), (Q, (1,))),
             coordinators=((1,),),
             versions=(version,),
-            last_epoch=3,
-            faults=_ALL_FAULTS | {"deleted records", "reassignment", "lost snapshots", "compaction"},
+            faults=DELETED.faults | {"compaction", "lost request"},
         )
+        for name, replicas in (("deleted-records", (2,)), ("new-replicas", (2, 3)))
         for version in (1, 2)
     ),
     Scenario(
@@ -377,6 +382,7 @@ OPENINGS: dict[str, tuple[Event, ...]] = {
     **{f"holes-in-the-log-v{version}": away(version) for version in (1, 2)},
     **{f"lost-markers-v{version}": down_again(version) for version in (1, 2)},
     **{f"deleted-records-v{version}": torn_commit(version) for version in (1, 2)},
+    **{f"new-replicas-v{version}": torn_commit(version, 3) for version in (1, 2)},
 }
 # What happens by itself while nothing goes wrong and no client asks.
 _OF_ITSELF = ("fetch", "complete transition")

@@ -114,12 +114,15 @@ def hanging(world: World) -> frozenset[tuple[Key, int, int]]:
 
 
 def _begun_in(world: World, key: Key) -> Iterator[tuple[int, int]]:
-    """What nobody has ended on the true leader, deleted records included: each start offset, with its producer id."""
+    """What nobody has ended on the true leader, deleted records included: each start offset that a replica may show,
+    with its producer id.
+    """
     leader = world.leadership(world.image, key).leader
-    log = world.logs[key, leader] if leader != NOBODY else ()
-    shown, whole = still_open(log), with_beginning(log)
-    for producer_id, begun in still_open(whole).items():
-        last = shown[producer_id].start_offset if producer_id in shown else len(log) - 1
-        for offset, (_, record) in enumerate(whole[begun.start_offset : last + 1], begun.start_offset):
+    log = with_beginning(world.logs[key, leader]) if leader != NOBODY else ()
+    start = max(world.log_starts[key, b] for b in world.places[key])
+    for producer_id, begun in still_open(log).items():
+        for offset, (_, record) in enumerate(log[begun.start_offset :], begun.start_offset):
             if isinstance(record, Data) and record.producer_id == producer_id:
                 yield producer_id, offset
+                if offset >= start:
+                    break
