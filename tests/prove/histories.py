@@ -174,7 +174,8 @@ def markers_in_words(found: Resolved) -> str:
     """What was written and refused, on one line."""
     return (
         f"{found.written:,} markers written, {len(found.harm)} did harm, {found.refused:,} transactions refused; "
-        f"{found.accepted:,} accepted unknown outcomes were commits of which nothing was left"
+        f"{found.accepted:,} accepted unknown outcomes were commits of which nothing was left, and {found.undated:,} "
+        "completed commits had records that no date tells apart from them"
     )
 
 

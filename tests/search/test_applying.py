@@ -16,16 +16,19 @@ from tests.known_histories import KNOWN as FOOLED_ONCE
 from txnscan.evidence import log_reads
 from txnscan.findings import Scan
 from txnscan.judge import outcome
-from txnscan.model import Facts, Judged, SeenMarker, Siblings
+from txnscan.judge.outcome import Decision
+from txnscan.model import Facts, Judged, Observation, SeenMarker, Siblings
 from txnscan.resolve.apply import Status
 from txnscan.resolve.plan import Action
-from txnscan.sim.applying import Applied, Apply, SimulatedBrokers, harm
+from txnscan.sim.applying import Applied, Apply, Harm, SimulatedBrokers, harm
 from txnscan.sim.memory import Memory
 from txnscan.sim.scenarios import (
     BACK,
     COMPACTED,
     DELETED,
+    DOWN,
     LOG,
+    MORE_WRITTEN,
     MOVED,
     NEW_REPLICA,
     UP,
@@ -144,6 +147,7 @@ class OfOpenIncidents(Memory):
         self.kept = {one: facts for one, facts in self.kept.items() if one in known}
 
 
+UNADDED = "a record of ('a', 2), which was not committed, was made visible"
 INVISIBLE = "a committed record of ('a', 1) was made invisible"
 VISIBLE = "a record of ('a', 1), which was not committed, was made visible"
 _TWO = replace(COMPACTED, name="two partitions", topics=((P, (2,)), (Q, (1,))))
@@ -170,6 +174,19 @@ def _aborted_while_down(version: int) -> tuple[Event, ...]:
         *(("EndTxn", (1, A, False, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
         *(*UP, ("InitProducerId", (1, A))),
     )
+
+
+# The next epoch is one of transactions v2, whose commit loses the partition as well.
+_COMMITTED_WHILE_DOWN: tuple[Event, ...] = (
+    *(("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P)), ("send data", (A, P, 2)), ("append data", (0,))),
+    *(*DOWN, ("EndTxn", (1, A, True, 2)), ("skip marker", (1, A, P)), ("write completion", (1, A)), *UP),
+    ("InitProducerId", (1, A)),
+)
+_by_date = outcome._by_date
+
+
+def _of_the_last_epoch_alone(commit: Decision, o: Observation, last: Observation) -> str | None:
+    return _by_date(commit, o, last) if o.producer_epoch == last.producer_epoch else None
 
 
 def known(name: str) -> tuple[Scenario, tuple[Event, ...]]:
@@ -219,6 +236,20 @@ CASES = (
         (*down_again(1), *_aborted_while_down(1)),
         "a record of ('a', 2), which was not committed, was made visible",
         patched(outcome, "_not_of_this_data", lambda commit, ends, evidence, o: None),
+    ),
+    Case(
+        "v1: what is dated after a commit is not of it",
+        WIDE["never-added-v1"],
+        (*MORE_WRITTEN, ("InitProducerId", (1, A))),
+        UNADDED,
+        patched(outcome, "_by_date", lambda commit, o, last: None),
+    ),
+    Case(
+        "v1: the dates of an earlier epoch are not known",
+        WIDE["never-added-v1-v2"],
+        (*MORE_WRITTEN, *_COMMITTED_WHILE_DOWN),
+        UNADDED,
+        patched(outcome, "_by_date", _of_the_last_epoch_alone),
     ),
     Case(
         "siblings are looked at",
@@ -293,6 +324,19 @@ def test_a_commit_stays_known_while_the_first_records_of_its_data_are_deleted_an
     assert [written.marker.committed for written in done.written] == ([True] if version == 2 else [])
     assert done.plan is not None
     assert [refusal.guard for refusal in done.plan.refused] == ([] if version == 2 else ["maybe_committed"])
+
+
+def test_what_was_never_added_and_is_not_dated_later_becomes_visible_with_the_commit() -> None:
+    """The limit that `outcome.py` and `docs/proof.md` name."""
+    opening = tuple(event for event in MORE_WRITTEN if event[0] != "time passes")
+    done, end = Apply().resolve(opened(WIDE["never-added-v1"], (*opening, ("InitProducerId", (1, A)))), at_rest)
+    (written,) = done.written
+    assert written.marker.committed
+    assert harm(written, end) == Harm(UNADDED, undated=True)
+
+
+def at_rest(world: World, step: str) -> None:
+    """Nothing happens between two steps."""
 
 
 def test_a_sibling_with_the_commit_marker_is_what_refuses_the_abort(wording: SnapshotAssertion) -> None:

@@ -36,6 +36,7 @@ from txnscan.sim.scenarios import (
     LATE_DATA,
     LEADERLESS,
     LOG,
+    MORE_WRITTEN,
     MOVING_COORDINATOR,
     NEW_REPLICA,
     PARTIAL_LOAD,
@@ -390,6 +391,54 @@ def test_a_replica_is_replaced_only_while_another_is_in_sync_and_leads() -> None
     go_on(world, ("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3))
     ask(world, ("replace replica", (P, 3)))
     assert (world.logs[P, 3], world.leadership(world.image, P).isr) == ((), frozenset({2}))
+
+
+UNADDED: tuple[Event, ...] = (("send data without adding", (A, P)), ("append data", (0,)))
+
+
+def test_data_that_was_never_added_lands_where_nothing_is_verified_and_hangs() -> None:
+    world = opened(WIDE["never-added-v1"], (INIT, *UNADDED))
+    assert hanging(world) == {(P, 7, 0)}
+    world = opened(WIDE["never-added-verified"], (INIT, *UNADDED))
+    assert hanging(world) == frozenset()
+
+
+def test_data_that_was_never_added_joins_an_open_transaction_of_its_epoch_even_where_brokers_verify() -> None:
+    world = opened(WIDE["never-added-verified"], MORE_WRITTEN)
+    *_, (_, joined) = world.logs[P, 2]
+    assert isinstance(joined, Data)
+    assert (joined.txn, joined.added, joined.sequence) == ((A, 2), False, 3)
+
+
+def test_only_a_later_date_tells_what_was_never_added_from_a_commit_that_lost_the_partition() -> None:
+    written = [event for event in MORE_WRITTEN if event[0] != "time passes"]
+    table = [("later", MORE_WRITTEN, False), ("at once", tuple(written), None)]
+    with Cases() as cases:
+        for name, opening, expected in table:
+            with cases.case(name):
+                world = opened(WIDE["never-added-v1"], opening)
+                committed = [world.was_committed(P, data) for _, data in world.logs[P, 2] if isinstance(data, Data)]
+                assert committed == [True, True, True, expected]
+
+
+def test_a_commit_is_of_the_partitions_that_it_names_and_of_those_alone() -> None:
+    other = ("q", 0)
+    added: tuple[Event, ...] = (("AddPartitionsToTxn", (1, A, other)), *UNADDED, end(1))
+    world = opened(WIDE["never-added-v1"], (INIT, *added))
+    (_, data), *_ = world.logs[P, 2]
+    assert isinstance(data, Data)
+    assert (world.decided, world.was_committed(P, data), world.was_committed(other, data)) == (
+        {(A, 1): True},
+        False,
+        True,
+    )
+
+
+def test_a_batch_that_was_sent_before_the_last_one_of_its_epoch_is_refused() -> None:
+    """Its sequence number is below that of the last one."""
+    early: tuple[Event, ...] = (("send data", (A, P, 1)), ("time passes", ()), ("send data", (A, P, 1)))
+    world = opened(WIDE["never-added-v1"], (INIT, ADD, *early, ("append data", (1,)), ("append data", (0,))))
+    assert len(world.logs[P, 2]) == 1
 
 
 def ask(world: World, *events: Event) -> None:

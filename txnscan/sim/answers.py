@@ -94,7 +94,7 @@ def _producers(world: World, broker_id: int, key: Key) -> Any:
                 producer_id=producer_id,
                 producer_epoch=shown.producer_epoch,
                 last_sequence=shown.last_sequence,
-                last_timestamp=_LONG_AGO_MS,
+                last_timestamp=_LONG_AGO_MS + shown.last_ms,
                 coordinator_epoch=shown.coordinator_epoch,
                 current_txn_start_offset=shown.start_offset,
             )
@@ -234,13 +234,18 @@ def _stored(log: Log, start: int) -> Iterator[bytes]:
                 producer_id=record.producer_id,
                 producer_epoch=record.producer_epoch,
                 base_sequence=record.sequence,
+                timestamp_ms=_LONG_AGO_MS + record.sent_ms,
                 leader_epoch=leader_epoch,
             )
         elif isinstance(record, Marker):
             yield encode.marker(offset, record, _LONG_AGO_MS, leader_epoch)
         elif isinstance(record, TransactionLogRecord):
             held = record.metadata
-            value = encode.transaction_log_value(held, _LONG_AGO_MS) if held is not None else None
+            value = (
+                encode.transaction_log_value(held, _LONG_AGO_MS, _LONG_AGO_MS + record.updated_ms)
+                if held is not None
+                else None
+            )
             key = transactional_id_key(record.transactional_id)
             yield encode.batch(offset, [(key, value)], leader_epoch=leader_epoch)
 

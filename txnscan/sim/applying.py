@@ -226,11 +226,13 @@ def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
 @dataclass(frozen=True)
 class Harm:
     """What a marker has broken. forgotten: a committed record was made invisible, and the transaction log had no record
-    of its commit any more, which is what whoever accepts an unknown outcome risks.
+    of its commit any more, which is what whoever accepts an unknown outcome risks. undated: a record was made visible
+    that was never added to its transaction, and whose date does not show it (see `World.was_committed`).
     """
 
     why: str
     forgotten: bool = False
+    undated: bool = False
 
 
 def harm(written: Written, end: World) -> Harm | None:
@@ -250,12 +252,13 @@ def harm(written: Written, end: World) -> Harm | None:
         if isinstance(record, Marker) and record.producer_id == written.marker.producer_id:
             break
         if isinstance(record, Data) and record.producer_id == written.marker.producer_id:
-            committed = future.decided.get(record.txn, False)
+            committed = future.was_committed(written.key, record)
             if committed and not written.marker.committed:
                 forgotten = not _has_commit(written.world, record.txn)
                 return Harm(f"a committed record of {record.txn} was made invisible", forgotten)
             if written.marker.committed and not committed:
-                return Harm(f"a record of {record.txn}, which was not committed, was made visible")
+                why = f"a record of {record.txn}, which was not committed, was made visible"
+                return Harm(why, undated=committed is None)
     return None
 
 

@@ -41,7 +41,7 @@ from txnscan.model import (
 )
 from txnscan.scan import scan
 from txnscan.sim.answers import answer
-from txnscan.sim.records import NOBODY, Data, Marker, Txn, still_open, with_beginning
+from txnscan.sim.records import NOBODY, Data, Marker, still_open, with_beginning
 from txnscan.sim.truth import hanging, open_in, settled
 from txnscan.sim.turns import Turns
 from txnscan.sim.world import World
@@ -317,8 +317,14 @@ def _right(judged: Judged, future: World) -> bool:
     before it sends any.
     """
     read_up_to = judged.observation.second_high_watermark
-    known = {future.decided.get(txn, False) for txn in _begun_at(future, *_identity(judged), read_up_to)}
-    right = {"committed": known <= {True}, "not_committed": True not in known, "mixed": known == {True, False}}
+    key, producer_id, start_offset = _identity(judged)
+    known = {future.was_committed(key, data) for data in _open_at(future, key, producer_id, start_offset, read_up_to)}
+    # Of what nobody can tell apart from committed data, a commit may be right or wrong.
+    right = {
+        "committed": known <= {True, None},
+        "not_committed": True not in known,
+        "mixed": True in known and known != {True},
+    }
     return right[str(judged.judgement.outcome)]
 
 
@@ -340,16 +346,16 @@ def _is_one(world: World, o: Observation) -> bool:
     return not any(isinstance(record, Marker) and record.producer_id == o.producer_id for record in between)
 
 
-def _begun_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None) -> set[Txn]:
-    """The transactions whose data a replica has from this offset on, up to the marker that ends it, or to another."""
-    begun = set()
+def _open_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None) -> set[Data]:
+    """The data that a replica has from this offset on, up to the marker that ends it, or to another offset."""
+    found = set()
     for replica in world.places[key]:
         for _, record in with_beginning(world.logs[key, replica])[start_offset:behind]:
             if isinstance(record, Marker) and record.producer_id == producer_id:
                 break
             if isinstance(record, Data) and record.producer_id == producer_id:
-                begun.add(record.txn)
-    return begun
+                found.add(record)
+    return found
 
 
 def something_open(world: World) -> bool:

@@ -86,6 +86,12 @@ def _accepts(world: World, leader: int, produce: Produce) -> bool:
     known = producer_state(world.logs[produce.partition, leader]).get(produce.data.producer_id)
     if known is not None and produce.data.producer_epoch < known.producer_epoch:
         return False  # INVALID_PRODUCER_EPOCH
+    if (
+        known is not None
+        and known.producer_epoch == produce.data.producer_epoch
+        and produce.data.sent_ms < known.last_ms
+    ):
+        return False  # OUT_OF_ORDER_SEQUENCE_NUMBER: the numbers are those of the client
     if known is not None and known.start_offset >= 0 and known.producer_epoch == produce.data.producer_epoch:
         return True  # an open transaction at the same epoch is not verified again
     return (produce.version == 1 and not world.scenario.verify) or _verified(world, produce)

@@ -19,12 +19,16 @@ Txn = tuple[str, int]
 
 
 class Data(NamedTuple):
-    """A transactional batch of one record. sequence: its number at this epoch, in the order of the partition."""
+    """A transactional batch of one record. sequence: its number at this epoch, in the order of the partition. sent_ms:
+    when it was sent. added: ground truth, whether its producer had added the partition then.
+    """
 
     producer_id: int
     producer_epoch: int
     txn: Txn
     sequence: int = 0
+    sent_ms: int = 0
+    added: bool = True
 
 
 class Marker(NamedTuple):
@@ -37,10 +41,13 @@ class Marker(NamedTuple):
 
 
 class TransactionLogRecord(NamedTuple):
-    """A TransactionLogValue with its key; `metadata` None is the tombstone of an expired id."""
+    """A TransactionLogValue with its key; `metadata` None is the tombstone of an expired id. updated_ms: when it was
+    written.
+    """
 
     transactional_id: str
     metadata: TransactionMetadata | None
+    updated_ms: int = 0
 
 
 class Gone(NamedTuple):
@@ -93,6 +100,15 @@ class Held(NamedTuple):
     failed_fence: bool = False
     fencing: bool = False
     unanswered: tuple[tuple[int, TransactionMetadata, TransactionMetadata], ...] = ()
+
+
+class Commit(NamedTuple):
+    """Ground truth: a PrepareCommit that was written, the producer id and epoch of its data, and when."""
+
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[Key]
+    written_ms: int
 
 
 class Coordinator(NamedTuple):
@@ -173,13 +189,16 @@ class Produce(NamedTuple):
 
 
 class Open(NamedTuple):
-    """What a replica's producer state shows of one producer id (`ProducerStateEntry`). txns: ground truth."""
+    """What a replica's producer state shows of one producer id (`ProducerStateEntry`). last_ms: when its last batch was
+    sent. txns: ground truth.
+    """
 
     producer_epoch: int
     coordinator_epoch: int
     start_offset: int
     last_sequence: int
     txns: frozenset[Txn]
+    last_ms: int = 0
 
 
 # --- logs -------------------------------------------------------------------------------------------------------------
@@ -233,6 +252,7 @@ def producer_state(log: Log) -> dict[int, Open]:
                 offset if fresh else before.start_offset,
                 record.sequence,
                 frozenset({record.txn}) if fresh else before.txns | {record.txn},
+                record.sent_ms,
             )
         elif isinstance(record, Marker):
             before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen, settle
-from txnscan.sim.world import Scenario, World
+from txnscan.sim.world import NEVER_ADDED, Scenario, World
 
 P = ("p", 0)
 Q = ("q", 0)
@@ -96,19 +96,29 @@ def away(version: int) -> tuple[Event, ...]:
     )
 
 
-def torn_commit(version: int, *followers: int) -> tuple[Event, ...]:
+def lost_commit(version: int, *followers: int) -> tuple[Event, ...]:
     """A transaction of three records is committed while nobody leads its partition, and its marker is skipped. Broker 2
-    is back alone, without the followers, and leads it; the producer has gone on to the next epoch.
+    is down, and so are the followers.
     """
     written: tuple[Event, ...] = (("send data", (A, P, version)), ("append data", (0,)))
     gone = tuple((name, (b,)) for b in (*followers, 2) for name in ("kill broker", "fence broker"))
     return (
         *(("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P)), *written * 3, *gone, *heard(1)),
         *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
-        *(("InitProducerId", (1, A)), ("start broker", (2,)), ("unfence broker", (2,)), *heard(1, 2)),
     )
 
 
+def torn_commit(version: int, *followers: int) -> tuple[Event, ...]:
+    """The same, and broker 2 is back, without the followers, and leads the partition; the producer has gone on to the
+    next epoch.
+    """
+    return (*lost_commit(version, *followers), ("InitProducerId", (1, A)), *UP)
+
+
+# Transactions v1: the same, and the producer writes to the partition again, without adding it, and later.
+MORE_WRITTEN: tuple[Event, ...] = (
+    *(*lost_commit(1), *UP, ("time passes", ()), ("send data without adding", (A, P)), ("append data", (0,))),
+)
 # Broker 3 is back, gets a replica of p-0 that has nothing yet, and leads it.
 NEW_REPLICA: tuple[Event, ...] = (
     *(("start broker", (3,)), ("unfence broker", (3,)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
@@ -368,6 +378,22 @@ _WIDE = (
         for name, replicas in (("deleted-records", (2,)), ("new-replicas", (2, 3)))
         for version in (1, 2)
     ),
+    *(
+        Scenario(
+            f"never-added-{name}",
+            topics=((P, (2,)), (Q, (1,))),
+            coordinators=((1,),),
+            versions=versions,
+            verify=verify,
+            faults=frozenset({"kill", "leader move", "lost request", "compaction", NEVER_ADDED, *more}),
+        )
+        for name, versions, verify, more in (
+            ("v1", (1,), False, ()),
+            ("verified", (1,), True, ()),
+            ("v1-v2", (1, 2), False, ()),
+            ("deleted", (1,), False, ("deleted records", "lost snapshots")),
+        )
+    ),
     Scenario(
         "partial-loads",
         topics=((P, (1, 2)), (Q, (2,))),
@@ -382,6 +408,13 @@ OPENINGS: dict[str, tuple[Event, ...]] = {
     **{f"holes-in-the-log-v{version}": away(version) for version in (1, 2)},
     **{f"lost-markers-v{version}": down_again(version) for version in (1, 2)},
     **{f"deleted-records-v{version}": torn_commit(version) for version in (1, 2)},
+    "never-added-v1": (*lost_commit(1), *UP),
+    "never-added-verified": MORE_WRITTEN,
+    "never-added-deleted": begun_and_written(1),
+    "never-added-v1-v2": (
+        *(*MORE_WRITTEN, ("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P))),
+        *(("send data", (A, P, 2)), ("append data", (0,)), *DOWN),
+    ),
     **{f"new-replicas-v{version}": torn_commit(version, 3) for version in (1, 2)},
 }
 # What happens by itself while nothing goes wrong and no client asks.

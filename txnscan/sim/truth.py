@@ -86,8 +86,9 @@ def _withdraw_unacknowledged_adds(world: World) -> None:
             for replica in world.places[key]:
                 log = world.logs[key, replica]
                 # A deposed coordinator's record may be truncated already or cleaned, or another leader's stand there.
-                if len(log) > at and log[at][1] == TransactionLogRecord(name, added):
-                    entry = (log[at][0], TransactionLogRecord(name, before))
+                record = log[at][1] if len(log) > at else None
+                if isinstance(record, TransactionLogRecord) and record[:2] == (name, added):
+                    entry = (log[at][0], record._replace(metadata=before))
                     world.logs[key, replica] = (*log[:at], entry, *log[at + 1 :])
 
 
