@@ -393,6 +393,16 @@ def test_a_replica_is_replaced_only_while_another_is_in_sync_and_leads() -> None
     assert (world.logs[P, 3], world.leadership(world.image, P).isr) == ((), frozenset({2}))
 
 
+def test_a_leader_that_was_cut_off_takes_a_batch_that_the_next_leader_gets_too() -> None:
+    """What it took is truncated once it follows."""
+    cut: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3))
+    begun: tuple[Event, ...] = (("InitProducerId", (3, A)), ("AddPartitionsToTxn", (3, A, P)), ("send data", (A, P, 1)))
+    world = opened(WIDE["two-leaders"], (*begun, *cut))
+    ask(world, ("append data elsewhere", (0, 2)), ("append data", (0,)))
+    assert [[epoch for epoch, _ in world.logs[P, b]] for b in (1, 2)] == [[0], [1]]
+    assert hanging(world) == frozenset(), "its timeout ends it"
+
+
 UNADDED: tuple[Event, ...] = (("send data without adding", (A, P)), ("append data", (0,)))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from txnscan.model import Key
 from txnscan.sim.records import (
+    Data,
     Log,
     Produce,
     TransactionLogRecord,
@@ -67,6 +68,29 @@ def _deliveries(world: World) -> Iterable[Subject]:
     return ((n,) for n, produce in enumerate(world.in_flight) if _leader(world, produce) is not None)
 
 
+def _further_deliveries(world: World) -> Iterable[Subject]:
+    for number, produce in enumerate(world.in_flight):
+        for b in world.places[produce.partition]:
+            zombie = world.up(b) and b != _leader(world, produce) and world.leads(b, produce.partition) is not None
+            if zombie and not any(_is_of(record, produce) for _, record in world.logs[produce.partition, b]):
+                yield (number, b)
+
+
+def _is_of(record: object, produce: Produce) -> bool:
+    return isinstance(record, Data) and record.txn == produce.data.txn
+
+
+def _deliver_elsewhere(world: World, number: int, broker_id: int) -> None:
+    produce = world.in_flight[number]
+    if _accepts(world, broker_id, produce):
+        _append(world, broker_id, produce)
+
+
+def _append(world: World, leader: int, produce: Produce) -> None:
+    sequence = next_sequence(world.logs[produce.partition, leader], produce.data)
+    world.append(leader, produce.partition, produce.data._replace(sequence=sequence))
+
+
 def _leader(world: World, produce: Produce) -> int | None:
     """A broker that believes that it leads the partition; a zombie believes it too, and clients may still ask it."""
     replicas = world.places[produce.partition]
@@ -78,8 +102,7 @@ def _deliver(world: World, number: int) -> None:
     world.in_flight = world.in_flight[:number] + world.in_flight[number + 1 :]
     leader = _leader(world, produce)
     if leader is not None and _accepts(world, leader, produce):
-        sequence = next_sequence(world.logs[produce.partition, leader], produce.data)
-        world.append(leader, produce.partition, produce.data._replace(sequence=sequence))
+        _append(world, leader, produce)
 
 
 def _accepts(world: World, leader: int, produce: Produce) -> bool:
@@ -210,6 +233,16 @@ PARTITION = (
         "client speaks transactions v2; an open transaction at the same epoch is not verified again "
         "(UnifiedLog.analyzeAndValidateProducerState, AddPartitionsToTxnManager, KIP-890).",
         of="{0}",
+    ),
+    Transition(
+        "append data elsewhere",
+        _further_deliveries,
+        _deliver_elsewhere,
+        "A second broker believes that it leads the partition, and gets the batch, too: a client whose metadata is old "
+        "waits there in vain for an acknowledgement, and sends the batch to the other leader as well "
+        "(Partition.appendRecordsToLeader, Sender.completeBatch).",
+        of="{0} at broker {1}",
+        fault="two leaders",
     ),
     Transition(
         "lose a request",

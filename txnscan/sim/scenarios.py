@@ -395,6 +395,24 @@ _WIDE = (
         )
     ),
     Scenario(
+        "two-leaders",
+        topics=((P, (1, 2)), (Q, (2, 1))),
+        coordinators=((3,),),
+        producers=(A, "b"),
+        versions=(1,),
+        faults=frozenset({"cut", "pause", "leader move", "lost request", "two leaders"}),
+    ),
+    *(
+        Scenario(
+            f"lost-commits-partly-loaded-v{version}",
+            topics=((P, (2,)), (Q, (1,))),
+            coordinators=((1, 2),),
+            versions=(version,),
+            faults=frozenset({"kill", "leader move", "partial load", "compaction"}),
+        )
+        for version in (1, 2)
+    ),
+    Scenario(
         "partial-loads",
         topics=((P, (1, 2)), (Q, (2,))),
         coordinators=((1, 2),),
@@ -408,6 +426,7 @@ OPENINGS: dict[str, tuple[Event, ...]] = {
     **{f"holes-in-the-log-v{version}": away(version) for version in (1, 2)},
     **{f"lost-markers-v{version}": down_again(version) for version in (1, 2)},
     **{f"deleted-records-v{version}": torn_commit(version) for version in (1, 2)},
+    **{f"lost-commits-partly-loaded-v{version}": (*away(version), *BACK) for version in (1, 2)},
     "never-added-v1": (*lost_commit(1), *UP),
     "never-added-verified": MORE_WRITTEN,
     "never-added-deleted": begun_and_written(1),

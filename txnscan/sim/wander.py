@@ -52,6 +52,7 @@ _FAULT_WEIGHTS = {
     "delete records": 2.0,
     "replace replica": 2.0,
     "rebuild producers' state": 16.0,
+    "append data elsewhere": 8.0,
     # Each commit and what is written after it have their own dates, more often than not.
     "time passes": 3.0,
     "send data without adding": 2.0,
