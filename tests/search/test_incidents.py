@@ -24,6 +24,7 @@ from txnscan.sim.table import Event
 from txnscan.sim.transitions import can_happen, happen, settle
 from txnscan.sim.wander import wander_again
 from txnscan.sim.world import Scenario
+from txnscan.store import incidents
 
 # Of each world. A wrong verdict names its seed.
 SEEDS = range(60)
@@ -113,14 +114,23 @@ def _two_sweeps(scenario: Scenario, opening: tuple[Event, ...], between: tuple[E
     return History(scenario, opening, tuple(events), (), None, (Visit((), ()),), (0,))
 
 
-def incidents_after(history: History) -> list[tuple[int, int, str | None]]:
-    """Each incident after all sweeps: start offset, sweeps that saw it, and how it ended."""
-    world, sweeps = opened(history.scenario, history.opening), Sweeps(EVERYTHING)
-    for number, before in enumerate((*(visit.before for visit in history.earlier), history.before)):
-        for event in before:
+def swept(scenario: Scenario, opening: tuple[Event, ...], *between: tuple[Event, ...], clock_ms: int = 0) -> Sweeps:
+    """A sweep behind the opening and one behind each of these, at rest, each of which knows all before it. clock_ms: by
+    how much each scanner's clock is before that of the last.
+    """
+    world, sweeps = opened(scenario, opening), Sweeps(EVERYTHING)
+    for number, events in enumerate(((), *between)):
+        for event in events:
+            assert can_happen(world, event), event
             happen(world, event)
-        sweeps.sweep(Simulation(world), range(number), NOW_MS)
-    rows = sweeps.memory(range(len(sweeps.done))).incidents.values()
+            settle(world, ("fetch", "complete transition"))
+        sweeps.sweep(Simulation(world.copy()), range(number), NOW_MS + number * clock_ms)
+    return sweeps
+
+
+def shown(sweeps: Sweeps, *order: int) -> list[tuple[int, int, str | None]]:
+    """Each incident after sweeps were stored in this order: start offset, sweeps that saw it, and how it ended."""
+    rows = sweeps.memory(order).incidents.values()
     return [(row["start_offset"], row["sweeps"], row["resolved_how"]) for row in rows]
 
 
@@ -136,13 +146,14 @@ def incidents_after(history: History) -> list[tuple[int, int, str | None]]:
 def test_an_incident_outlives_its_first_records(
     scenario: Scenario, opening: tuple[Event, ...], between: tuple[Event, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = _two_sweeps(scenario, opening, (("delete records", (P, 2, 2)), *between))
-    found, wrong, _ = run(history)
+    events: tuple[Event, ...] = (("delete records", (P, 2, 2)), *between)
+    found, wrong, _ = run(_two_sweeps(scenario, opening, events))
     assert wrong == []
     assert [(j.observation.start_offset, j.observation.incident_offset) for j in found.transactions] == [(2, 0)]
-    assert incidents_after(history) == [(0, 2, None)]
+    assert shown(swept(scenario, opening, events), 0, 1) == [(0, 2, None)]
     monkeypatch.setattr(scan, "first_records_are_gone", lambda *asked: False)
-    assert incidents_after(history) == [(0, 1, "ended"), (2, 1, None)], "the rule is what keeps it"
+    ended = [(0, 1, "ended"), (2, 1, None)]
+    assert shown(swept(scenario, opening, events), 0, 1) == ended, "the rule is what keeps it"
 
 
 @pytest.mark.parametrize("world", WIDE)
@@ -182,15 +193,27 @@ def test_a_history_of_several_sweeps_is_made_shorter() -> None:
     assert len(short.earlier) == 1
 
 
-def test_an_end_counts_in_whatever_order_sweeps_are_stored() -> None:
-    ended: tuple[Event, ...] = (*_late(), ("delete records", (P, 2, 3)))
-    history = _two_sweeps(_ALONE, _late(*_INIT), ended)
-    world, sweeps = opened(history.scenario, history.opening), Sweeps(EVERYTHING)
-    for number, before in enumerate((*(visit.before for visit in history.earlier), history.before)):
-        for event in before:
-            happen(world, event)
-        # The clock of the second scanner is a day behind.
-        sweeps.sweep(Simulation(world), range(number), NOW_MS - number * 86_400_000)
+def test_an_end_counts_in_whatever_order_sweeps_are_stored_and_whatever_their_clocks_say() -> None:
+    a_day_back = -86_400_000
+    sweeps = swept(_ALONE, _late(*_INIT), (*_late(), ("delete records", (P, 2, 3))), clock_ms=a_day_back)
     assert misfolded(sweeps, (0, 1)) == misfolded(sweeps, (1, 0)) == []
-    in_turn = sweeps.memory((0, 1)).incidents.values()
-    assert [(row["start_offset"], row["resolved_how"]) for row in in_turn] == [(1, "ended"), (3, None)]
+    assert shown(sweeps, 0, 1) == [(1, 1, "ended"), (3, 1, None)]
+
+
+# What the replica that leads now shows first was written after the first sweep: nobody can tell whose it is.
+_MORE_AND_A_NEW_REPLICA: tuple[Event, ...] = (
+    *(("append data", (0,)), ("delete records", (P, 2, 3)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
+    *(("expand isr", (P, 3)), *heard(1, 2, 3), ("move leader", (P, 3)), *heard(1, 2, 3)),
+)
+_LED_AS_BEFORE: tuple[Event, ...] = (("move leader", (P, 2)), *heard(1, 2, 3))
+
+
+def test_an_end_that_is_stored_late_closes_nothing_that_was_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The incident is taken to be over, and another to have begun, until the replica leads again that still knows."""
+    one_on_its_way: tuple[Event, ...] = (*_INIT, *_late(at=3)[:-1])
+    sweeps = swept(DELETED_V1, one_on_its_way, _MORE_AND_A_NEW_REPLICA, _LED_AS_BEFORE)
+    assert shown(sweeps, 0, 1) == [(1, 1, "ended"), (3, 1, None)]
+    assert shown(sweeps, 0, 1, 2)[0] == (1, 2, None)
+    assert misfolded(sweeps, (0, 2, 1)) == []
+    monkeypatch.setattr(incidents, "_at", lambda row: 0)
+    assert [one.why for one in misfolded(sweeps, (0, 2, 1))] == ["stored in another order, its incident is over"]
