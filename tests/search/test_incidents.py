@@ -29,7 +29,6 @@ from txnscan.store import incidents
 # Of each world. A wrong verdict names its seed.
 SEEDS = range(60)
 Patch = Callable[[pytest.MonkeyPatch], None]
-MISTAKEN = "it goes on with the incident of another transaction"
 # Broker 2, the only one with the partition, is killed and finds no snapshot when it is back.
 _ALONE = replace(DELETED_V1, name="one replica", topics=((P, (2,)),))
 _REBUILT: tuple[Event, ...] = (
@@ -94,7 +93,7 @@ def test_without_this_condition_an_incident_goes_on_with_another_transaction(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case.drop(monkeypatch)
-    assert [one.why for one in run(_two_sweeps(_ALONE, case.opening, case.between))[1]] == [MISTAKEN]
+    assert [one.mistaken for one in run(_two_sweeps(_ALONE, case.opening, case.between))[1]] == [True]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.condition)
@@ -216,4 +215,4 @@ def test_an_end_that_is_stored_late_closes_nothing_that_was_seen_again(monkeypat
     assert shown(sweeps, 0, 1, 2)[0] == (1, 2, None)
     assert misfolded(sweeps, (0, 2, 1)) == []
     monkeypatch.setattr(incidents, "_at", lambda row: 0)
-    assert [one.why for one in misfolded(sweeps, (0, 2, 1))] == ["stored in another order, its incident is over"]
+    assert [(one.start_offset, one.mistaken) for one in misfolded(sweeps, (0, 2, 1))] == [(1, True)]
