@@ -2,10 +2,11 @@
 
     python -m tests.prove.histories
 
-Four parts: small worlds in every way up to their bounds; every obligation dropped, where the search must find somebody
-innocent accused; larger worlds at random; and the same with an apply in them, whose markers must do no harm. Ends with
-the figures; exits with 1 when a verdict is wrong, when a marker did harm, or when an obligation turns out not to be
-needed. A random history is run again by `txnscan simulate --world WORLD --seed SEED`.
+Five parts: small worlds in every way up to their bounds; every obligation dropped, where the search must find somebody
+innocent accused; larger worlds at random; the same with several sweeps in them, which know of each other; and the same
+with an apply in them, whose markers must do no harm. Ends with the figures; exits with 1 when a verdict is wrong, when
+a marker did harm, or when an obligation turns out not to be needed. A random history of one sweep is run again by
+`txnscan simulate --world WORLD --seed SEED`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from txnscan.sim.check import Figures
 from txnscan.sim.exhaustive import exhaustive
 from txnscan.sim.obligations import DROPPED, with_all
 from txnscan.sim.scenarios import ARENAS, SMALL, WIDE
-from txnscan.sim.wander import Resolved, wander, wander_and_apply
+from txnscan.sim.wander import Resolved, wander, wander_again, wander_and_apply
 
 # How many shares an exhaustive search is cut into, and how many random histories make one.
 _SHARES = 8
@@ -50,6 +51,17 @@ def wandered(world: str, first_seed: int, count: int) -> tuple[Figures, list[int
     return total, failing
 
 
+def wandered_again(world: str, first_seed: int, count: int) -> tuple[Figures, list[int]]:
+    """The same with several sweeps in each history, which know of each other."""
+    total, failing = Figures(), []
+    for seed in range(first_seed, first_seed + count):
+        figures, _ = wander_again(WIDE[world], seed)
+        total.add(figures)
+        if figures.wrong:
+            failing.append(seed)
+    return total, failing
+
+
 def applied(world: str, first_seed: int, count: int) -> tuple[Resolved, list[int]]:
     """Random histories of a world with an apply in them, and the seeds of those in which a marker did harm."""
     total, failing = Resolved(), []
@@ -63,14 +75,14 @@ def applied(world: str, first_seed: int, count: int) -> tuple[Resolved, list[int
 
 def right(figures: Figures) -> bool:
     """Whether no verdict was wrong."""
-    return not (figures.false_accusations or figures.torn or figures.overlooked)
+    return not (figures.false_accusations or figures.torn or figures.overlooked or figures.mistaken)
 
 
 def in_words(figures: Figures) -> str:
     """The figures on one line."""
     return (
         f"{figures.histories:,} histories, {figures.accusations:,} accusations, {figures.false_accusations} false, "
-        f"{figures.torn} outcomes wrong, {figures.overlooked} overlooked"
+        f"{figures.torn} outcomes wrong, {figures.overlooked} overlooked, {figures.mistaken} incidents mistaken"
     )
 
 
@@ -128,6 +140,21 @@ def prove_at_random(pool: ProcessPoolExecutor, count: int, first_seed: int) -> F
     return total
 
 
+def prove_again(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Figures:
+    """Random histories of the larger worlds with several sweeps in them, as many of each."""
+    total = Figures()
+    shares = list(_shares(count // len(WIDE), first_seed))
+    for world in WIDE:
+        figures, began_s = Figures(), time.monotonic()
+        for part, failing in pool.map(wandered_again, *zip(*((world, *share) for share in shares), strict=True)):
+            figures.add(part)
+            for seed in failing:
+                say(f"WRONG: wander_again(WIDE[{world!r}], {seed})")
+        say(f"{world}, several sweeps: {in_words(figures)} ({time.monotonic() - began_s:.0f} s)")
+        total.add(figures)
+    return total
+
+
 def prove_applying(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Resolved:
     """Random histories of the larger worlds with two sweeps and an apply in them, as many of each."""
     total = Resolved()
@@ -147,7 +174,8 @@ def markers_in_words(found: Resolved) -> str:
     """What was written and refused, on one line."""
     return (
         f"{found.written:,} markers written, {len(found.harm)} did harm, {found.refused:,} transactions refused; "
-        f"{found.accepted:,} accepted unknown outcomes were commits of which nothing was left"
+        f"{found.accepted:,} accepted unknown outcomes were commits of which nothing was left, and {found.undated:,} "
+        "completed commits had records that no date tells apart from them"
     )
 
 
@@ -171,6 +199,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--applies", type=int, default=100_000, metavar="N", help="random histories with an apply (default: 100000)"
     )
+    parser.add_argument(
+        "--again", type=int, default=100_000, metavar="N", help="random histories of several sweeps (default: 100000)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--processes", type=int, default=2, help="how many to use (default: 2)")
     parser.add_argument("--brief", action="store_true", help="small worlds up to smaller bounds")
@@ -180,17 +211,19 @@ def main(arguments: list[str] | None = None) -> int:
         obligations = prove_obligations(pool)
         small = prove_small(pool, options.brief)
         wide = prove_at_random(pool, options.random, options.seed)
+        again = prove_again(pool, options.again, options.seed)
         markers = prove_applying(pool, options.applies, options.seed)
     report(
         (
             f"small worlds, exhaustively: {in_words(small)}, in {small.worlds:,} worlds",
             f"larger worlds, at random, from seed {options.seed}: {in_words(wide)}",
+            f"{options.again:,} histories of several sweeps that know of each other, at random: {in_words(again)}",
             f"{options.applies:,} histories with an apply, at random: {markers_in_words(markers)}",
             f"obligations shown to be needed: {sum(obligations.values())} of {len(obligations)}",
             f"histories in {time.monotonic() - began_s:.0f} s",
         )
     )
-    return 0 if right(small) and right(wide) and all(obligations.values()) and not markers.harm else 1
+    return 0 if all(map(right, (small, wide, again))) and all(obligations.values()) and not markers.harm else 1
 
 
 if __name__ == "__main__":

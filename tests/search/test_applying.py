@@ -6,7 +6,7 @@ visible that was not committed, or disturbs a producer that is alive; and with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,15 +16,21 @@ from tests.known_histories import KNOWN as FOOLED_ONCE
 from txnscan.evidence import log_reads
 from txnscan.findings import Scan
 from txnscan.judge import outcome
-from txnscan.model import Facts, Judged, SeenMarker, Siblings
+from txnscan.judge.outcome import Decision
+from txnscan.model import Facts, Judged, Observation, SeenMarker, Siblings
 from txnscan.resolve.apply import Status
 from txnscan.resolve.plan import Action
-from txnscan.sim.applying import Applied, Apply, Memory, SimulatedBrokers, harm
+from txnscan.sim.applying import Applied, Apply, Harm, SimulatedBrokers, harm
+from txnscan.sim.memory import Memory
 from txnscan.sim.scenarios import (
     BACK,
     COMPACTED,
+    DELETED,
+    DOWN,
     LOG,
+    MORE_WRITTEN,
     MOVED,
+    NEW_REPLICA,
     UP,
     WIDE,
     A,
@@ -35,6 +41,7 @@ from txnscan.sim.scenarios import (
     down_again,
     heard,
     opened,
+    torn_commit,
 )
 from txnscan.sim.scenarios import LATE_DATA as LATE
 from txnscan.sim.table import Event
@@ -42,6 +49,7 @@ from txnscan.sim.transitions import can_happen, happen, settle
 from txnscan.sim.truth import HEALING
 from txnscan.sim.wander import Resolved, wander_and_apply
 from txnscan.sim.world import Scenario, World
+from txnscan.store.incidents import Row
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -98,11 +106,11 @@ def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 class Forgetful(Memory):
     """Knows what the last sweep has found by itself, and nothing of those before."""
 
-    def keep(self, found: Scan) -> None:
+    def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
         """See Memory."""
         self.kept = {}
-        self.identities.clear()
-        super().keep(found)
+        self.incidents.clear()
+        super().keep(found, at_start)
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See scan.History."""
@@ -129,6 +137,17 @@ class Hasty(SimulatedBrokers):
         return replace(judged, evidence=replace(judged.evidence, coordinators=at_rest))
 
 
+class OfOpenIncidents(Memory):
+    """Forgets the facts of a producer id with its last open incident, as the memory of `watch` does."""
+
+    def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
+        """See Memory."""
+        super().keep(found, at_start)
+        known = {row["producer_id"] for row in self.open_incidents}
+        self.kept = {one: facts for one, facts in self.kept.items() if one in known}
+
+
+UNADDED = "a record of ('a', 2), which was not committed, was made visible"
 INVISIBLE = "a committed record of ('a', 1) was made invisible"
 VISIBLE = "a record of ('a', 1), which was not committed, was made visible"
 _TWO = replace(COMPACTED, name="two partitions", topics=((P, (2,)), (Q, (1,))))
@@ -155,6 +174,19 @@ def _aborted_while_down(version: int) -> tuple[Event, ...]:
         *(("EndTxn", (1, A, False, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
         *(*UP, ("InitProducerId", (1, A))),
     )
+
+
+# The next epoch is one of transactions v2, whose commit loses the partition as well.
+_COMMITTED_WHILE_DOWN: tuple[Event, ...] = (
+    *(("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P)), ("send data", (A, P, 2)), ("append data", (0,))),
+    *(*DOWN, ("EndTxn", (1, A, True, 2)), ("skip marker", (1, A, P)), ("write completion", (1, A)), *UP),
+    ("InitProducerId", (1, A)),
+)
+_by_date = outcome._by_date
+
+
+def _of_the_last_epoch_alone(commit: Decision, o: Observation, last: Observation) -> str | None:
+    return _by_date(commit, o, last) if o.producer_epoch == last.producer_epoch else None
 
 
 def known(name: str) -> tuple[Scenario, tuple[Event, ...]]:
@@ -206,6 +238,20 @@ CASES = (
         patched(outcome, "_not_of_this_data", lambda commit, ends, evidence, o: None),
     ),
     Case(
+        "v1: what is dated after a commit is not of it",
+        WIDE["never-added-v1"],
+        (*MORE_WRITTEN, ("InitProducerId", (1, A))),
+        UNADDED,
+        patched(outcome, "_by_date", lambda commit, o, last: None),
+    ),
+    Case(
+        "v1: the dates of an earlier epoch are not known",
+        WIDE["never-added-v1-v2"],
+        (*MORE_WRITTEN, *_COMMITTED_WHILE_DOWN),
+        UNADDED,
+        patched(outcome, "_by_date", _of_the_last_epoch_alone),
+    ),
+    Case(
         "siblings are looked at",
         _TWO,
         (*_TORN, *_HOLED),
@@ -254,6 +300,43 @@ def test_a_commit_that_was_proven_before_the_log_was_compacted_is_completed_afte
     assert broken == []
     assert [result.status for result in done.results] == [Status.RESOLVED]
     assert [written.marker.committed for written in done.written] == [True]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_stays_known_while_the_first_records_of_its_data_are_deleted_and_a_new_replica_leads(
+    version: int,
+) -> None:
+    """Its incident goes on, and so does what was proven of it. Under v1 the first record is part of the proof, so the
+    marker is refused.
+    """
+    _, _, *replaced = NEW_REPLICA  # Broker 3 is back before the first sweep.
+    case = Case(
+        "an incident goes on where its first records are gone",
+        replace(DELETED, versions=(version,), faults=DELETED.faults | {"compaction"}),
+        (*torn_commit(version, 3), ("InitProducerId", (1, A))),
+        INVISIBLE,
+        nothing,
+        before={"second sweep": (("delete records", (P, 2, 2)), *replaced, ("clean log", (LOG, 1, 5)))},
+        way=Apply("of incidents", memory_class=OfOpenIncidents),
+    )
+    done, broken = played(case)
+    assert broken == []
+    assert [written.marker.committed for written in done.written] == ([True] if version == 2 else [])
+    assert done.plan is not None
+    assert [refusal.guard for refusal in done.plan.refused] == ([] if version == 2 else ["maybe_committed"])
+
+
+def test_what_was_never_added_and_is_not_dated_later_becomes_visible_with_the_commit() -> None:
+    """The limit that `outcome.py` and `docs/proof.md` name."""
+    opening = tuple(event for event in MORE_WRITTEN if event[0] != "time passes")
+    done, end = Apply().resolve(opened(WIDE["never-added-v1"], (*opening, ("InitProducerId", (1, A)))), at_rest)
+    (written,) = done.written
+    assert written.marker.committed
+    assert harm(written, end) == Harm(UNADDED, undated=True)
+
+
+def at_rest(world: World, step: str) -> None:
+    """Nothing happens between two steps."""
 
 
 def test_a_sibling_with_the_commit_marker_is_what_refuses_the_abort(wording: SnapshotAssertion) -> None:

@@ -32,10 +32,13 @@ from txnscan.sim.scenarios import (
     COMPACTED,
     COMPACTED_MEANWHILE,
     CRASHES,
+    DELETED,
     LATE_DATA,
     LEADERLESS,
     LOG,
+    MORE_WRITTEN,
     MOVING_COORDINATOR,
+    NEW_REPLICA,
     PARTIAL_LOAD,
     TIMED_OUT,
     UNWRITABLE,
@@ -48,6 +51,7 @@ from txnscan.sim.scenarios import (
     heard,
     opened,
     rest,
+    torn_commit,
 )
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
@@ -329,6 +333,122 @@ def test_a_tombstone_is_dropped_after_all_else_of_its_id_and_a_replica_that_was_
         happen(world, event)
         rest(world)
     assert states(world, 2) == ["Empty", "Ongoing", *[None] * 4, "Empty"]
+
+
+# Three records of a transaction whose commit lost p-0; the first two are deleted.
+DELETED_FIRST: tuple[Event, ...] = (*torn_commit(2, 3), ("delete records", (P, 2, 2)))
+
+
+def shown_open(world: World, broker_id: int) -> list[tuple[int, int]]:
+    """What is open on this replica of p-0: start offsets and last sequence numbers."""
+    return [(one.start_offset, one.last_sequence) for one in still_open(world.logs[P, broker_id]).values()]
+
+
+def test_a_log_start_that_moves_leaves_the_start_offset_of_what_is_open() -> None:
+    world = opened(DELETED, DELETED_FIRST)
+    assert world.log_starts[P, 2] == 2
+    assert shown_open(world, 2) == [(0, 2)]
+    (judged,) = sweep(Simulation(world)).transactions
+    assert (judged.observation.start_offset, judged.observation.second_last_stable_offset) == (0, 2)
+    assert judged.judgement.outcome == "maybe_committed", "its first record cannot be read"
+
+
+def test_a_new_replica_shows_a_later_start_offset_and_the_sequence_numbers_that_batches_have() -> None:
+    world = opened(DELETED, (*DELETED_FIRST, *NEW_REPLICA))
+    assert world.log_starts[P, 3] == 2
+    assert shown_open(world, 3) == [(2, 2)]
+    assert hanging(world) == {(P, 7, offset) for offset in (0, 1, 2)}, "one transaction, of which replicas differ"
+
+
+def test_a_follower_that_was_away_and_ends_below_the_start_of_the_log_begins_anew_there() -> None:
+    back: tuple[Event, ...] = (("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3))
+    world = opened(DELETED, (*torn_commit(2, 3), *back))
+    world.logs[P, 3] = world.logs[P, 2][:1]
+    assert can_happen(world, ("fetch", (P, 3)))
+    world.log_starts[P, 2] = 1
+    happen(world, ("fetch", (P, 3)))
+    assert shown_open(world, 3) == [(0, 2)], "what it has is up to the start"
+    world.logs[P, 3], world.log_starts[P, 2] = world.logs[P, 2][:1], 2
+    happen(world, ("fetch", (P, 3)))
+    assert shown_open(world, 3) == [(2, 2)]
+
+
+def test_a_killed_broker_without_snapshots_forgets_what_has_no_record_left() -> None:
+    killed: tuple[Event, ...] = (("kill broker", (2,)), ("rebuild producers' state", (P, 2)))
+    table = [(1, [(1, 2)]), (2, [(2, 2)]), (3, [])]
+    with Cases() as cases:
+        for start, expected in table:
+            with cases.case(start):
+                world = opened(DELETED, (*torn_commit(2, 3), ("delete records", (P, 2, start)), *killed))
+                assert shown_open(world, 2) == expected
+                assert not can_happen(world, killed[1])
+
+
+def test_a_replica_is_replaced_only_while_another_is_in_sync_and_leads() -> None:
+    world = opened(DELETED, torn_commit(2, 3))
+    assert not can_happen(world, ("replace replica", (P, 2)))
+    assert not can_happen(world, ("replace replica", (P, 3))), "its broker is down"
+    go_on(world, ("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3))
+    ask(world, ("replace replica", (P, 3)))
+    assert (world.logs[P, 3], world.leadership(world.image, P).isr) == ((), frozenset({2}))
+
+
+def test_a_leader_that_was_cut_off_takes_a_batch_that_the_next_leader_gets_too() -> None:
+    """What it took is truncated once it follows."""
+    cut: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3))
+    begun: tuple[Event, ...] = (("InitProducerId", (3, A)), ("AddPartitionsToTxn", (3, A, P)), ("send data", (A, P, 1)))
+    world = opened(WIDE["two-leaders"], (*begun, *cut))
+    ask(world, ("append data elsewhere", (0, 2)), ("append data", (0,)))
+    assert [[epoch for epoch, _ in world.logs[P, b]] for b in (1, 2)] == [[0], [1]]
+    assert hanging(world) == frozenset(), "its timeout ends it"
+
+
+UNADDED: tuple[Event, ...] = (("send data without adding", (A, P)), ("append data", (0,)))
+
+
+def test_data_that_was_never_added_lands_where_nothing_is_verified_and_hangs() -> None:
+    world = opened(WIDE["never-added-v1"], (INIT, *UNADDED))
+    assert hanging(world) == {(P, 7, 0)}
+    world = opened(WIDE["never-added-verified"], (INIT, *UNADDED))
+    assert hanging(world) == frozenset()
+
+
+def test_data_that_was_never_added_joins_an_open_transaction_of_its_epoch_even_where_brokers_verify() -> None:
+    world = opened(WIDE["never-added-verified"], MORE_WRITTEN)
+    *_, (_, joined) = world.logs[P, 2]
+    assert isinstance(joined, Data)
+    assert (joined.txn, joined.added, joined.sequence) == ((A, 2), False, 3)
+
+
+def test_only_a_later_date_tells_what_was_never_added_from_a_commit_that_lost_the_partition() -> None:
+    written = [event for event in MORE_WRITTEN if event[0] != "time passes"]
+    table = [("later", MORE_WRITTEN, False), ("at once", tuple(written), None)]
+    with Cases() as cases:
+        for name, opening, expected in table:
+            with cases.case(name):
+                world = opened(WIDE["never-added-v1"], opening)
+                committed = [world.was_committed(P, data) for _, data in world.logs[P, 2] if isinstance(data, Data)]
+                assert committed == [True, True, True, expected]
+
+
+def test_a_commit_is_of_the_partitions_that_it_names_and_of_those_alone() -> None:
+    other = ("q", 0)
+    added: tuple[Event, ...] = (("AddPartitionsToTxn", (1, A, other)), *UNADDED, end(1))
+    world = opened(WIDE["never-added-v1"], (INIT, *added))
+    (_, data), *_ = world.logs[P, 2]
+    assert isinstance(data, Data)
+    assert (world.decided, world.was_committed(P, data), world.was_committed(other, data)) == (
+        {(A, 1): True},
+        False,
+        True,
+    )
+
+
+def test_a_batch_that_was_sent_before_the_last_one_of_its_epoch_is_refused() -> None:
+    """Its sequence number is below that of the last one."""
+    early: tuple[Event, ...] = (("send data", (A, P, 1)), ("time passes", ()), ("send data", (A, P, 1)))
+    world = opened(WIDE["never-added-v1"], (INIT, ADD, *early, ("append data", (1,)), ("append data", (0,))))
+    assert len(world.logs[P, 2]) == 1
 
 
 def ask(world: World, *events: Event) -> None:

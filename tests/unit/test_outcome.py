@@ -684,6 +684,27 @@ CASES = (
         FROM_3,
     ),
     Case(
+        "v1: a commit, to which more may have been written before a commit of v2 at the next epoch",
+        [*BEFORE, *v1(COMMIT, P), empty(4), *v2(COMMIT, P, epoch=4)],
+        MAYBE,
+        TO_4,
+        FROM_3,
+    ),
+    Case(
+        "v1: the same before an abort",
+        [*BEFORE, *v1(COMMIT, P), empty(4), *v2(ABORT, P, epoch=4)],
+        MAYBE,
+        TO_4,
+        FROM_3,
+    ),
+    Case(
+        "v2: a commit, and then a commit of v1 at the last epoch, whose first record is not that of the data",
+        [*BEFORE, *v2(COMMIT, P), *v1(COMMIT, P, epoch=4), empty(5)],
+        MAYBE,
+        TO_4,
+        FROM_3,
+    ),
+    Case(
         "the first record is gone, and an earlier epoch committed with it",
         [*BEFORE, *v2(COMMIT, P), *v2(ABORT, P, epoch=4)],
         MAYBE,

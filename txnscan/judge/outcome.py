@@ -17,8 +17,9 @@ were committed and some were not no marker is right (`mixed`).
 
 **A commit is proven** under transactions v2 by the one decision of its epoch. Under v1 an epoch has many transactions,
 and data may join that was never added to one. There a commit is proven only where the epoch is over, where it is the
-one transaction of that epoch with this partition, and where the partition never had a marker of this producer id. In
-both, records that are dated after the commit are not of it, by a client's clock that may veto but never prove.
+one transaction of that epoch with this partition, where the partition never had a marker of this producer id, and where
+the open data has no later epoch: the partition shows the date of its last record alone. In both, records that are dated
+after the commit are not of it, by a client's clock that may veto but never prove.
 
 **No commit is proven** where the chain shows the whole epoch, and no commit in it names the partition.
 
@@ -30,7 +31,7 @@ one). A veto is lifted by a CompleteAbort of the same transaction, under v2, in 
 Not covered: a producer that goes from v2 to v1 and back to v2 within one epoch, while exactly those records are
 missing; an InitProducerId that first used up a producer id and is repeated after transactions of v1; an id that expired
 while a replica was away for longer than tombstones are kept; under v1 a client that writes more to a partition that has
-missed its commit, within the same millisecond and without adding it.
+missed its commit, without adding it and not dated later.
 """
 
 from __future__ import annotations
@@ -279,10 +280,9 @@ def _not_of_this_data(
     commit: Decision, ends: Sequence[Decision], evidence: OutcomeEvidence, o: Observation
 ) -> str | None:
     """Why this commit, which names the partition, need not be the commit of the open data, all `ends` being known."""
-    last = evidence.observation
-    slack_ms = CLOCK_SLACK_MS if commit.raised else 0
-    if o.producer_epoch == last.producer_epoch and last.last_timestamp_ms > commit.record.updated_ms + slack_ms:
-        return "the partition has a record that is dated after it"
+    dated = _by_date(commit, o, evidence.observation)
+    if dated is not None:
+        return dated
     if commit.raised:
         # The one transaction of its epoch. Had the partition its marker, it would refuse this data.
         return None if len(ends) == 1 else "the log has another decision about that epoch"
@@ -295,6 +295,18 @@ def _not_of_this_data(
     if o.coordinator_epoch != _NO_MARKER_YET or not starts:
         return "under transactions v1 that need not be this data"
     return None
+
+
+def _by_date(commit: Decision, o: Observation, last: Observation) -> str | None:
+    """Why the open data of this epoch may have records that were written after the commit, by dates. The partition
+    shows the date of its last record alone, so those of an earlier epoch are not known.
+    """
+    if o.producer_epoch == last.producer_epoch:
+        slack_ms = CLOCK_SLACK_MS if commit.raised else 0
+        later = last.last_timestamp_ms > commit.record.updated_ms + slack_ms
+        return "the partition has a record that is dated after it" if later else None
+    # Under v2 no other transaction has that epoch.
+    return None if commit.raised else "under transactions v1 more may have been written after it at that epoch"
 
 
 def _contrary(evidence: OutcomeEvidence, o: Observation) -> str | None:

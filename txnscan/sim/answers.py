@@ -27,6 +27,7 @@ _TIMEOUT_MS = 60_000
 # org.apache.kafka.common.acl: AclOperation, AclPermissionType, and resource.PatternType.
 _DESCRIBE, _DENY, _LITERAL = 8, 2, 3
 _UNDEFINED_EPOCH = -1
+_OFFSET_OUT_OF_RANGE = 1
 
 
 def answer(world: World, broker_id: int, request: Any) -> Any:
@@ -103,7 +104,7 @@ def _producers(world: World, broker_id: int, key: Key) -> Any:
                 producer_id=producer_id,
                 producer_epoch=shown.producer_epoch,
                 last_sequence=shown.last_sequence,
-                last_timestamp=_LONG_AGO_MS,
+                last_timestamp=_LONG_AGO_MS + shown.last_ms,
                 coordinator_epoch=shown.coordinator_epoch,
                 current_txn_start_offset=shown.start_offset,
             )
@@ -141,10 +142,11 @@ def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level:
     offset = mark
     if asked.timestamp == -2 or asked.timestamp >= 0:
         # Times mean nothing here: any record may be as young as what is asked for.
-        offset = 0
+        offset = world.log_starts.get((key, broker_id), 0)
     elif isolation_level == 1 and code is ErrorCode.NONE:
         shown = producer_state(world.logs[key, broker_id]).values()
-        offset = min([p.start_offset for p in shown if p.start_offset >= 0] + [mark])
+        first = min([p.start_offset for p in shown if p.start_offset >= 0] + [mark])
+        offset = max(first, world.log_starts[key, broker_id])
     return SimpleNamespace(
         partition_index=key[1], error_code=int(code), offset=-1 if code is not ErrorCode.NONE else offset, timestamp=-1
     )
@@ -213,12 +215,14 @@ def _fetch(world: World, broker_id: int, request: Any) -> Any:
     (asked,) = topic.partitions
     key = (topic.topic, asked.partition)
     believed = world.leads(broker_id, key)
-    code = ErrorCode.NONE
+    code: int = ErrorCode.NONE
     if believed is None:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     elif asked.current_leader_epoch != believed.epoch:
         newer = asked.current_leader_epoch > believed.epoch
         code = ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
+    elif asked.fetch_offset < world.log_starts[key, broker_id]:
+        code = _OFFSET_OUT_OF_RANGE
     mark = world.high_watermarks.get((key, broker_id), 0)
     records = b""
     if code is ErrorCode.NONE:
@@ -234,21 +238,24 @@ def _stored(log: Log, start: int) -> Iterator[bytes]:
         if offset < start:
             continue
         if isinstance(record, Data):
-            producer_id, epoch = record.producer_id, record.producer_epoch
-            written = sum(isinstance(r, Data) and r[:2] == (producer_id, epoch) for _, r in log[:offset])
             yield encode.batch(
                 offset,
                 [(None, b"")],
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=written,
+                producer_id=record.producer_id,
+                producer_epoch=record.producer_epoch,
+                base_sequence=record.sequence,
+                timestamp_ms=_LONG_AGO_MS + record.sent_ms,
                 leader_epoch=leader_epoch,
             )
         elif isinstance(record, Marker):
             yield encode.marker(offset, record, _LONG_AGO_MS, leader_epoch)
         elif isinstance(record, TransactionLogRecord):
             held = record.metadata
-            value = encode.transaction_log_value(held, _LONG_AGO_MS) if held is not None else None
+            value = (
+                encode.transaction_log_value(held, _LONG_AGO_MS, _LONG_AGO_MS + record.updated_ms)
+                if held is not None
+                else None
+            )
             key = transactional_id_key(record.transactional_id)
             yield encode.batch(offset, [(key, value)], leader_epoch=leader_epoch)
 

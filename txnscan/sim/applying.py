@@ -8,73 +8,32 @@ hangs counts as watched for long enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from txnscan.engine import Engine
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.log_reads import with_stored
-from txnscan.findings import FactsAlone, History, Incident, Incidents, Scan, Sightings, together_facts, with_news
+from txnscan.findings import FactsAlone, History, Scan
 from txnscan.judge.outcome import outcome
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import (
-    NO_FACTS,
-    TRANSACTION_STATE_TOPIC,
-    Facts,
-    Judged,
-    Key,
-    ProducerFacts,
-    SeenMarker,
-    TransactionKey,
-)
+from txnscan.model import NO_FACTS, TRANSACTION_STATE_TOPIC, Judged, Key, SeenMarker
 from txnscan.resolve.apply import Attempt, Result, Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Limits, Stored
 from txnscan.resolve.plan import Action, Plan, make_plan
 from txnscan.sim.answers import CLUSTER_ID
 from txnscan.sim.history import CONFIG, NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, accused, sweep
+from txnscan.sim.memory import Memory
 from txnscan.sim.records import NOBODY, Data, Marker, TransactionLogRecord, Txn
 from txnscan.sim.truth import settled
 from txnscan.sim.world import World
 
 _LONG_AGO_MS = NOW_MS - 2 * 3_600_000
 _OPTIONS = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
-
-
-class Memory:
-    """What sweeps and applies have seen of what hangs, kept as the tables keep it."""
-
-    def __init__(self) -> None:
-        self.kept: Facts = {}
-        self.identities: dict[str, TransactionKey] = {}
-
-    def keep(self, found: Scan) -> None:
-        """Adds what a sweep found."""
-        for judged in accused(found):
-            name = _incident(judged)
-            self.identities[name] = judged.observation.transaction_key
-        self.kept = with_news(self.kept, found)
-
-    def remember(self, marker: SeenMarker) -> None:
-        """Adds what an apply saw."""
-        seen = {marker.producer_id: ProducerFacts(markers=(marker,))}
-        self.kept = together_facts(self.kept, seen)
-
-    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
-        """See History."""
-        found = {one: Incident(_LONG_AGO_MS) for one in self.identities.values()}
-        return lambda: found
-
-    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
-        """See History."""
-        return dict
-
-    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
-        """See History."""
-        return lambda: self.kept
 
 
 @dataclass
@@ -100,10 +59,6 @@ class MemoryJournal:
 
     def hold(self) -> None:
         """See Journal."""
-
-
-def _incident(judged: Judged) -> str:
-    return "/".join(map(str, judged.observation.transaction_key))
 
 
 @dataclass(frozen=True)
@@ -210,7 +165,7 @@ class Apply:
             between(world, step)
             simulation = simulated(world)
             try:
-                found = sweep(simulation, self.cluster_class, history=memory)
+                found = sweep(simulation, self.cluster_class, history=memory, sweep_id=step)
             except ClusterUnreachable:
                 return done, world
             memory.keep(found)
@@ -220,7 +175,7 @@ class Apply:
             [_stored(judged, found, memory) for judged in hanging],
             Limits(),
             cluster_id=CLUSTER_ID,
-            sweep_id="simulated",
+            sweep_id="second sweep",
             swept_at_ms=NOW_MS,
             planned_at_ms=NOW_MS,
             version="",
@@ -240,7 +195,7 @@ def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
     known = outcome(with_stored(evidence, seen)) if evidence is not None else None
     o, judgement, views = judged.observation, judged.judgement, judged.evidence.coordinators
     return Stored(
-        incident_id=_incident(judged),
+        incident_id=o.transaction_key.incident_id(CLUSTER_ID),
         topic=o.topic,
         topic_id=o.topic_id,
         partition=o.partition,
@@ -271,11 +226,13 @@ def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
 @dataclass(frozen=True)
 class Harm:
     """What a marker has broken. forgotten: a committed record was made invisible, and the transaction log had no record
-    of its commit any more, which is what whoever accepts an unknown outcome risks.
+    of its commit any more, which is what whoever accepts an unknown outcome risks. undated: a record was made visible
+    that was never added to its transaction, and whose date does not show it (see `World.was_committed`).
     """
 
     why: str
     forgotten: bool = False
+    undated: bool = False
 
 
 def harm(written: Written, end: World) -> Harm | None:
@@ -291,16 +248,17 @@ def harm(written: Written, end: World) -> Harm | None:
     log = future.logs[written.key, leader] if leader != NOBODY else ()
     if len(log) <= written.offset or log[written.offset][1] != written.marker:
         return None
-    for _, record in reversed(log[: written.offset]):
+    for _, record in reversed(log[future.log_starts[written.key, leader] : written.offset]):
         if isinstance(record, Marker) and record.producer_id == written.marker.producer_id:
             break
         if isinstance(record, Data) and record.producer_id == written.marker.producer_id:
-            committed = future.decided.get(record.txn, False)
+            committed = future.was_committed(written.key, record)
             if committed and not written.marker.committed:
                 forgotten = not _has_commit(written.world, record.txn)
                 return Harm(f"a committed record of {record.txn} was made invisible", forgotten)
             if written.marker.committed and not committed:
-                return Harm(f"a record of {record.txn}, which was not committed, was made visible")
+                why = f"a record of {record.txn}, which was not committed, was made visible"
+                return Harm(why, undated=committed is None)
     return None
 
 

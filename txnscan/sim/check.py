@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import Scan
-from txnscan.sim.history import Simulation, Wrong, false_accusations, held_in_vain, overlooked, torn
+from txnscan.sim.history import (
+    NOW_MS,
+    Simulation,
+    Wrong,
+    false_accusations,
+    held_in_vain,
+    mistaken,
+    overlooked,
+    torn,
+)
+from txnscan.sim.memory import Memory
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import opened
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import can_happen, happen
 from txnscan.sim.turns import Turns
 from txnscan.sim.world import Scenario, World
+from txnscan.store.incidents import Row
 
 # Events between the answers of a sweep, each with the number of the answer that it comes before.
 Schedule = tuple[tuple[int, Event], ...]
 
 
 @dataclass(frozen=True)
+class Visit:
+    """One of several sweeps of a world. before, during: what happened since the sweep before it, and between its
+    answers. known: the earlier sweeps that it knows of, by number, in the order in which they were stored. now_ms: what
+    its scanner's clock says.
+    """
+
+    before: tuple[Event, ...]
+    during: Schedule
+    known: tuple[int, ...] = ()
+    now_ms: int = NOW_MS
+
+
+@dataclass(frozen=True)
 class History:
     """What happened before a sweep, and during it: enough to run it again.
 
-    turns: decides in which order brokers that are asked in parallel answer; None for one after the other.
+    turns: decides in which order brokers that are asked in parallel answer; None for one after the other. earlier:
+    sweeps before this one. `before` happens after them. known, now_ms: see Visit.
     """
 
     scenario: Scenario
@@ -31,6 +58,9 @@ class History:
     before: tuple[Event, ...]
     during: Schedule
     turns: int | None = None
+    earlier: tuple[Visit, ...] = ()
+    known: tuple[int, ...] = ()
+    now_ms: int = NOW_MS
 
 
 @dataclass
@@ -45,6 +75,7 @@ class Figures:
     false_accusations: int = 0
     torn: int = 0
     overlooked: int = 0
+    mistaken: int = 0
     verdicts: dict[str, int] = field(default_factory=dict)
     wrong: list[tuple[History, Wrong]] = field(default_factory=list)
 
@@ -52,7 +83,7 @@ class Figures:
         """Counts another search in."""
         for name in ("worlds", "histories", "unreachable", "complete", "accusations"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("false_accusations", "torn", "overlooked"):
+        for name in ("false_accusations", "torn", "overlooked", "mistaken"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for verdict, number in other.verdicts.items():
             self.verdicts[verdict] = self.verdicts.get(verdict, 0) + number
@@ -67,12 +98,71 @@ def run(history: History, protocol: Protocol = EVERYTHING) -> tuple[Scan, list[W
 
     Raises ClusterUnreachable when no broker answered.
     """
-    world = opened(history.scenario, history.opening)
-    for event in history.before:
-        happen(world, event)
+    world, sweeps = opened(history.scenario, history.opening), Sweeps(protocol)
+    for visit in history.earlier:
+        _happen_all(world, visit.before, guarded=True)
+        with suppress(ClusterUnreachable):
+            sweeps.sweep(Simulation(world, Scripted(visit.during)), visit.known, visit.now_ms)
+    _happen_all(world, history.before, guarded=bool(history.earlier))
     simulation = Simulation(world.copy(), Scripted(history.during), in_turns(history.turns))
-    found = protocol.sweep(simulation)
-    return found, wrong_verdicts(found, simulation.world, world, history, protocol), simulation.world
+    told = sweeps.next(history.known, history.now_ms)
+    found = told.sweep(simulation)
+    return found, wrong_verdicts(found, simulation.world, world, history, told), simulation.world
+
+
+def _happen_all(world: World, events: Iterable[Event], guarded: bool) -> None:
+    for event in events:
+        # See Scripted.
+        if not guarded or can_happen(world, event):
+            happen(world, event)
+
+
+@dataclass
+class Sweeps:
+    """Sweeps of one world, each of which knows what it is told of those before it."""
+
+    protocol: Protocol
+    done: list[tuple[Scan, Sequence[Row]] | None] = field(default_factory=list)
+
+    def memory(self, known: Iterable[int]) -> Memory:
+        """What these sweeps left, stored in this order."""
+        memory = Memory()
+        for number in known:
+            one = self.done[number]
+            if one is not None:
+                memory.keep(*one)
+        return memory
+
+    def next(self, known: Sequence[int], now_ms: int) -> Protocol:
+        """The protocol of the next sweep, which knows these. A first one reads what its scenario has it read."""
+        if not self.done:
+            return replace(self.protocol, now_ms=now_ms)
+        number = len(self.done)
+        return replace(self.protocol, history=self.memory(known), sweep_id=f"sweep {number}", now_ms=now_ms)
+
+    def sweep(self, simulation: Simulation, known: Sequence[int], now_ms: int) -> Scan:
+        """Runs the next sweep and keeps what it found. Raises ClusterUnreachable when no broker answers."""
+        told, at_start = self.next(known, now_ms), self.memory(known).open_incidents
+        self.done.append(None)
+        found = told.sweep(simulation)
+        self.done[-1] = (found, at_start)
+        return found
+
+
+def misfolded(sweeps: Sweeps, order: Iterable[int]) -> list[Wrong]:
+    """Incidents that are over where the sweeps are stored in this order, and are not where they are in their own."""
+    in_turn = sweeps.memory(range(len(sweeps.done))).incidents
+    return [
+        Wrong(
+            (row["topic"], row["partition"]),
+            row["producer_id"],
+            row["start_offset"],
+            *("", "", "stored in another order, its incident is over"),
+            mistaken=True,
+        )
+        for which, row in sweeps.memory(order).incidents.items()
+        if row["resolved_how"] is not None and in_turn[which]["resolved_how"] is None
+    ]
 
 
 def in_turns(seed: int | None) -> Turns | None:
@@ -91,7 +181,7 @@ def wrong_verdicts(found: Scan, end: World, world: World, history: History, prot
         same = protocol.sweep(again)
         wrong = false_accusations(same, again.asked_worlds, again.world)
         wrong += held_in_vain(same, again.holder_worlds, again.world)
-    return wrong + torn(found, end) + overlooked(end)
+    return wrong + torn(found, end) + overlooked(end) + mistaken(found, end)
 
 
 class Scripted:
@@ -119,6 +209,8 @@ def count(figures: Figures, found: Scan, wrong: list[Wrong], history: Callable[[
     for one in wrong:
         if one.torn:
             figures.torn += 1
+        elif one.mistaken:
+            figures.mistaken += 1
         elif one.verdict:
             figures.false_accusations += 1
         else:

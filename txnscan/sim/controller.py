@@ -109,6 +109,23 @@ def _elect_uncleanly(world: World, key: Key, broker_id: int) -> None:
     _led(world, key, old._replace(leader=broker_id, epoch=old.epoch + 1, isr=frozenset({broker_id})))
 
 
+def _replaceable(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.topics:
+        now = world.leadership(world.image, key)
+        for b in replicas:
+            others = now.leader not in (NOBODY, b) and now.isr - {b}
+            if others and b in world.image.brokers and world.up(b) and world.leads(b, key) is None:
+                yield (key, b)
+
+
+def _replace_replica(world: World, key: Key, broker_id: int) -> None:
+    old = world.leadership(world.image, key)
+    _led(world, key, old._replace(isr=old.isr - {broker_id}, epoch=old.epoch + 1))
+    world.logs[key, broker_id] = ()
+    for offsets in (world.log_starts, world.high_watermarks, world.epoch_starts):
+        offsets[key, broker_id] = 0
+
+
 CONTROLLER = (
     Transition(
         "fence broker",
@@ -145,6 +162,16 @@ CONTROLLER = (
         "of the set's last change is refused (Partition.maybeExpandIsr, isReplicaIsrEligible, "
         "ReplicationControlManager.validateAlterPartitionData).",
         of="{0} by broker {1}",
+    ),
+    Transition(
+        "replace replica",
+        _replaceable,
+        _replace_replica,
+        "A reassignment takes a follower's replica away, which raises the leader epoch, and gives it a new one: that "
+        "is empty and not in sync, and begins at the start of the leader's log (PartitionReassignmentReplicas, "
+        "PartitionChangeBuilder.triggerLeaderEpochBumpForReplicaReassignmentIfNeeded).",
+        of="{0} on broker {1}",
+        fault="reassignment",
     ),
     Transition(
         "unclean election",

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.records import (
     NOBODY,
+    Commit,
     Coordinator,
     Held,
     Marker,
@@ -26,7 +27,7 @@ from txnscan.sim.records import (
     producer_state,
 )
 from txnscan.sim.table import Subject, Transition
-from txnscan.sim.world import World
+from txnscan.sim.world import NEVER_ADDED, World
 
 # `TransactionState.validPreviousStates`.
 VALID_PREVIOUS_STATES = {
@@ -69,9 +70,12 @@ def prepare(world: World, broker_id: int, name: str, held: Held, metadata: Trans
     if held.metadata.state not in VALID_PREVIOUS_STATES[metadata.state]:
         raise InvalidTransition(f"{name}: {held.metadata.state} to {metadata.state}")
     value = None if metadata.state == "Dead" else metadata
-    offset = world.append(broker_id, _log_key(world, name), TransactionLogRecord(name, value))
+    offset = world.append(broker_id, _log_key(world, name), TransactionLogRecord(name, value, world.now_ms))
     if offset is None:
         return False
+    if metadata.state == "PrepareCommit" and metadata.txn is not None and NEVER_ADDED in world.scenario.faults:
+        of_data = (held.metadata.producer_id, held.metadata.producer_epoch)
+        world.commits[metadata.txn] = Commit(*of_data, metadata.partitions, world.now_ms)
     world.held[broker_id, name] = held._replace(pending=metadata, pending_offset=offset)
     return True
 

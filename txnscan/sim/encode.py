@@ -73,11 +73,12 @@ def marker(offset: int, written: Marker, timestamp_ms: int = 0, leader_epoch: in
     return bytes(data)
 
 
-def transaction_log_value(metadata: TransactionMetadata, time_ms: int) -> bytes:
-    """`TransactionLogValue.json`, version 1."""
+def transaction_log_value(metadata: TransactionMetadata, started_ms: int, updated_ms: int | None = None) -> bytes:
+    """`TransactionLogValue.json`, version 1. updated_ms: when it was started, if it is None."""
+    times = (started_ms if updated_ms is None else updated_ms, started_ms)
     status = [state.value for state in State].index(metadata.state)
     head = struct.pack(">hqhib", 1, metadata.producer_id, metadata.producer_epoch, _TIMEOUT_MS, status)
-    return b"".join((head, _partitions(metadata), struct.pack(">qq", time_ms, time_ms), _tags(metadata)))
+    return b"".join((head, _partitions(metadata), struct.pack(">qq", *times), _tags(metadata)))
 
 
 def _partitions(metadata: TransactionMetadata) -> bytes:

@@ -31,6 +31,7 @@ from txnscan.model import (
     Key,
     LogRow,
     NarrowRow,
+    Observation,
     OffsetsRow,
     ReadBatch,
     Reason,
@@ -40,7 +41,7 @@ from txnscan.model import (
 )
 from txnscan.scan import scan
 from txnscan.sim.answers import answer
-from txnscan.sim.records import NOBODY, Data, Marker, Txn, still_open
+from txnscan.sim.records import NOBODY, Data, Marker, still_open, with_beginning
 from txnscan.sim.truth import hanging, open_in, settled
 from txnscan.sim.turns import Turns
 from txnscan.sim.world import World
@@ -228,14 +229,18 @@ def sweep(
     engine_class: type[SimulatedEngine] = SimulatedEngine,
     history: ScanHistory | None = None,
     reads_log: bool = True,
+    sweep_id: str = "simulated",
+    now_ms: int = NOW_MS,
 ) -> Scan:
-    """A sweep of the simulated cluster. Raises ClusterUnreachable when no broker answers."""
+    """A sweep of the simulated cluster. now_ms: what the scanner's clock says. Raises ClusterUnreachable when no broker
+    answers.
+    """
     return scan(
         CONFIG,
         cluster_class(simulation),
         engine_class(simulation),
-        sweep_id="simulated",
-        now_ms=lambda: NOW_MS,
+        sweep_id=sweep_id,
+        now_ms=lambda: now_ms,
         history=history if history is not None else _Watching(simulation.world.scenario.watched),
         progress=_unwatched,
         reads_log=reads_log,
@@ -251,7 +256,7 @@ def _unwatched(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A verdict that the truth contradicts. torn: an outcome that it contradicts."""
+    """A verdict that the truth contradicts. torn: an outcome that it contradicts. mistaken: such an incident."""
 
     key: Key
     producer_id: int
@@ -260,6 +265,7 @@ class Wrong:
     reason: str
     why: str
     torn: bool = False
+    mistaken: bool = False
 
 
 def accused(found: Scan) -> list[Judged]:
@@ -311,21 +317,45 @@ def _right(judged: Judged, future: World) -> bool:
     before it sends any.
     """
     read_up_to = judged.observation.second_high_watermark
-    known = {future.decided.get(txn, False) for txn in _begun_at(future, *_identity(judged), read_up_to)}
-    right = {"committed": known <= {True}, "not_committed": True not in known, "mixed": known == {True, False}}
+    key, producer_id, start_offset = _identity(judged)
+    known = {future.was_committed(key, data) for data in _open_at(future, key, producer_id, start_offset, read_up_to)}
+    # Of what nobody can tell apart from committed data, a commit may be right or wrong.
+    right = {
+        "committed": known <= {True, None},
+        "not_committed": True not in known,
+        "mixed": True in known and known != {True},
+    }
     return right[str(judged.judgement.outcome)]
 
 
-def _begun_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None) -> set[Txn]:
-    """The transactions whose data a replica has from this offset on, up to the marker that ends it, or to another."""
-    begun = set()
+def mistaken(found: Scan, end: World) -> list[Wrong]:
+    """What goes on with the incident of another transaction: one that a marker ended before it began."""
+    return [
+        replace(_wrong(judged, "it goes on with the incident of another transaction"), mistaken=True)
+        for judged in found.transactions
+        if judged.observation.incident_offset is not None and not _is_one(end, judged.observation)
+    ]
+
+
+def _is_one(world: World, o: Observation) -> bool:
+    """Whether no marker stands between the first record of the incident and that of what is open, which was read on a
+    leader, below its high watermark.
+    """
+    logs = (with_beginning(world.logs[(o.topic, o.partition), b]) for b in world.places[o.topic, o.partition])
+    between = [record for log in logs for _, record in log[o.incident_offset : o.start_offset]]
+    return not any(isinstance(record, Marker) and record.producer_id == o.producer_id for record in between)
+
+
+def _open_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None) -> set[Data]:
+    """The data that a replica has from this offset on, up to the marker that ends it, or to another offset."""
+    found = set()
     for replica in world.places[key]:
-        for _, record in world.logs[key, replica][start_offset:behind]:
+        for _, record in with_beginning(world.logs[key, replica])[start_offset:behind]:
             if isinstance(record, Marker) and record.producer_id == producer_id:
                 break
             if isinstance(record, Data) and record.producer_id == producer_id:
-                begun.add(record.txn)
-    return begun
+                found.add(record)
+    return found
 
 
 def something_open(world: World) -> bool:

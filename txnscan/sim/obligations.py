@@ -14,7 +14,7 @@ from txnscan.engine import OnProgress
 from txnscan.evidence.agreement import Agreement
 from txnscan.evidence.probe import narrow_failed
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve
-from txnscan.findings import Scan
+from txnscan.findings import History, Scan
 from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import (
@@ -41,7 +41,8 @@ from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simul
 @dataclass(frozen=True)
 class Protocol:
     """A sweep's evidence protocol. lacks: what it leaves out. starts_anywhere: it can go wrong though nothing is open
-    when it begins. reads_log: whether the transaction log is held against what hangs.
+    when it begins. reads_log: whether the transaction log is held against what hangs. history: what earlier sweeps
+    left, nothing if it is None. sweep_id, now_ms: of this sweep, by its own clock.
     """
 
     name: str
@@ -50,10 +51,21 @@ class Protocol:
     engine_class: type[SimulatedEngine] = SimulatedEngine
     starts_anywhere: bool = False
     reads_log: bool = True
+    history: History | None = None
+    sweep_id: str = "simulated"
+    now_ms: int = NOW_MS
 
     def sweep(self, simulation: Simulation) -> Scan:
         """A sweep by it. Raises ClusterUnreachable when no broker answers."""
-        return sweep(simulation, self.cluster_class, self.engine_class, reads_log=self.reads_log)
+        return sweep(
+            simulation,
+            self.cluster_class,
+            self.engine_class,
+            self.history,
+            reads_log=self.reads_log,
+            sweep_id=self.sweep_id,
+            now_ms=self.now_ms,
+        )
 
 
 EVERYTHING = Protocol("everything")

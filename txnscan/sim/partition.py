@@ -6,13 +6,16 @@ from collections.abc import Iterable
 
 from txnscan.model import Key
 from txnscan.sim.records import (
+    Data,
     Log,
     Produce,
     TransactionLogRecord,
     common_prefix,
+    next_sequence,
     producer_state,
     superseded,
     without,
+    without_beginning,
 )
 from txnscan.sim.table import Subject, Transition
 from txnscan.sim.world import World
@@ -32,7 +35,11 @@ def _fetches(world: World) -> Iterable[Subject]:
             if believed.leader != leader or believed.epoch != followed.epoch:
                 continue
             # A fetch that brings nothing and shows the leader nothing new is left out.
-            if not _alike(world.logs[key, follower], world.logs[key, leader]) or world.would_advance(leader, key):
+            if (
+                not _alike(world.logs[key, follower], world.logs[key, leader])
+                or world.log_starts[key, follower] < world.log_starts[key, leader]
+                or world.would_advance(leader, key)
+            ):
                 yield (key, follower)
 
 
@@ -48,14 +55,40 @@ def _fetch(world: World, key: Key, follower: int) -> None:
     ours, theirs = world.logs[key, follower], world.logs[key, leader]
     # What is below the end of its own log it keeps as it is: each replica has its own cleaner. Above it, what the
     # leader has cleaned is not there to be copied.
-    alike = common_prefix(ours, theirs)
-    world.logs[key, follower] = ours[:alike] + theirs[alike:]
+    alike, start = common_prefix(ours, theirs), world.log_starts[key, leader]
+    # Who ends below the leader's start begins anew there, producers' state included.
+    kept = ours[:alike] if alike >= start else without_beginning(theirs[:start], start)
+    world.logs[key, follower] = kept + theirs[len(kept) :]
+    world.log_starts[key, follower] = max(start, min(world.log_starts[key, follower], alike))
     world.advance(leader, key)
     world.high_watermarks[key, follower] = min(mark, len(world.logs[key, follower]))
 
 
 def _deliveries(world: World) -> Iterable[Subject]:
     return ((n,) for n, produce in enumerate(world.in_flight) if _leader(world, produce) is not None)
+
+
+def _further_deliveries(world: World) -> Iterable[Subject]:
+    for number, produce in enumerate(world.in_flight):
+        for b in world.places[produce.partition]:
+            zombie = world.up(b) and b != _leader(world, produce) and world.leads(b, produce.partition) is not None
+            if zombie and not any(_is_of(record, produce) for _, record in world.logs[produce.partition, b]):
+                yield (number, b)
+
+
+def _is_of(record: object, produce: Produce) -> bool:
+    return isinstance(record, Data) and record.txn == produce.data.txn
+
+
+def _deliver_elsewhere(world: World, number: int, broker_id: int) -> None:
+    produce = world.in_flight[number]
+    if _accepts(world, broker_id, produce):
+        _append(world, broker_id, produce)
+
+
+def _append(world: World, leader: int, produce: Produce) -> None:
+    sequence = next_sequence(world.logs[produce.partition, leader], produce.data)
+    world.append(leader, produce.partition, produce.data._replace(sequence=sequence))
 
 
 def _leader(world: World, produce: Produce) -> int | None:
@@ -69,13 +102,19 @@ def _deliver(world: World, number: int) -> None:
     world.in_flight = world.in_flight[:number] + world.in_flight[number + 1 :]
     leader = _leader(world, produce)
     if leader is not None and _accepts(world, leader, produce):
-        world.append(leader, produce.partition, produce.data)
+        _append(world, leader, produce)
 
 
 def _accepts(world: World, leader: int, produce: Produce) -> bool:
     known = producer_state(world.logs[produce.partition, leader]).get(produce.data.producer_id)
     if known is not None and produce.data.producer_epoch < known.producer_epoch:
         return False  # INVALID_PRODUCER_EPOCH
+    if (
+        known is not None
+        and known.producer_epoch == produce.data.producer_epoch
+        and produce.data.sent_ms < known.last_ms
+    ):
+        return False  # OUT_OF_ORDER_SEQUENCE_NUMBER: the numbers are those of the client
     if known is not None and known.start_offset >= 0 and known.producer_epoch == produce.data.producer_epoch:
         return True  # an open transaction at the same epoch is not verified again
     return (produce.version == 1 and not world.scenario.verify) or _verified(world, produce)
@@ -141,6 +180,30 @@ def _drop_tombstone(world: World, key: Key, broker_id: int, offset: int) -> None
     world.logs[key, broker_id] = without(world.logs[key, broker_id], frozenset({offset}))
 
 
+def _deletable(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.topics:
+        for b in replicas:
+            if world.up(b):
+                reach = range(world.log_starts[key, b] + 1, world.high_watermarks[key, b] + 1)
+                yield from ((key, b, start) for start in reach)
+
+
+def _delete_records(world: World, key: Key, broker_id: int, start: int) -> None:
+    world.log_starts[key, broker_id] = start
+
+
+def _rebuildable(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.topics:
+        for b in replicas:
+            log, start = world.logs[key, b], world.log_starts[key, b]
+            if world.brokers[b].run == "down" and without_beginning(log, start) != log:
+                yield (key, b)
+
+
+def _rebuild(world: World, key: Key, broker_id: int) -> None:
+    world.logs[key, broker_id] = without_beginning(world.logs[key, broker_id], world.log_starts[key, broker_id])
+
+
 def _losses(world: World) -> Iterable[Subject]:
     return ((n,) for n in range(len(world.in_flight)))
 
@@ -156,8 +219,9 @@ PARTITION = (
         _fetch,
         "A follower truncates what the leader does not have and copies the rest, when both are at the same leader "
         "epoch; the leader's high watermark follows its in-sync replicas, the follower's lags one fetch behind. What "
-        "the leader has cleaned is a hole in the copy, and what the follower had before stays as it is "
-        "(ReplicaFetcherThread, Partition.maybeIncrementLeaderHW).",
+        "the leader has cleaned is a hole in the copy, and what the follower had before stays as it is. A follower "
+        "that ends below the start of the leader's log begins anew there, and builds its producers' state from what it "
+        "copies (ReplicaFetcherThread, Partition.maybeIncrementLeaderHW, LocalLog.truncateFullyAndStartAt).",
         of="{0} by broker {1}",
     ),
     Transition(
@@ -171,12 +235,43 @@ PARTITION = (
         of="{0}",
     ),
     Transition(
+        "append data elsewhere",
+        _further_deliveries,
+        _deliver_elsewhere,
+        "A second broker believes that it leads the partition, and gets the batch, too: a client whose metadata is old "
+        "waits there in vain for an acknowledgement, and sends the batch to the other leader as well "
+        "(Partition.appendRecordsToLeader, Sender.completeBatch).",
+        of="{0} at broker {1}",
+        fault="two leaders",
+    ),
+    Transition(
         "lose a request",
         _losses,
         _lose,
         "A Produce request never arrives, or is refused.",
         of="{0}",
         fault="lost request",
+    ),
+    Transition(
+        "delete records",
+        _deletable,
+        _delete_records,
+        "Retention on a replica, or DeleteRecords on the leader, moves the start of the log, up to the high watermark "
+        "and past the first record of an open transaction, too. Its producer's entry stays, start offset included; "
+        "the last stable offset is the log's start then (UnifiedLog.maybeIncrementLogStartOffset, "
+        "ProducerStateManager.removeUnreplicatedTransactions).",
+        of="{0} on broker {1}, below offset {2}",
+        fault="deleted records",
+    ),
+    Transition(
+        "rebuild producers' state",
+        _rebuildable,
+        _rebuild,
+        "A broker that was killed finds no snapshot of the producers' state, which goes with the segments that are "
+        "deleted, and builds it from the start of the log: what was open before begins there now, and what has nothing "
+        "left is not open any more (UnifiedLog.rebuildProducerState).",
+        of="{0} on broker {1}",
+        fault="lost snapshots",
     ),
     Transition(
         "clean log",

@@ -8,7 +8,10 @@ from txnscan.model import Key
 from txnscan.sim.coordinator import begin_add, begin_end, begin_init, free
 from txnscan.sim.records import NOBODY, Data, Produce
 from txnscan.sim.table import Subject, Transition
-from txnscan.sim.world import World
+from txnscan.sim.world import NEVER_ADDED, World
+
+# More than clocks may differ by (`outcome.CLOCK_SLACK_MS`).
+_TICK_MS = 10_000
 
 
 def _inits(world: World) -> Iterable[Subject]:
@@ -36,8 +39,25 @@ def _sends(world: World) -> Iterable[Subject]:
 
 def _send(world: World, name: str, key: Key, version: int) -> None:
     producer = world.producers[name]
-    data = Data(producer.producer_id, producer.producer_epoch, (name, producer.txn))
+    identity = (producer.producer_id, producer.producer_epoch, (name, producer.txn))
+    data = Data(*identity, sent_ms=world.now_ms, added=key in producer.added)
     world.in_flight = (*world.in_flight, Produce(key, data, version))
+
+
+def _forgotten_adds(world: World) -> Iterable[Subject]:
+    if 1 not in world.scenario.versions:
+        return
+    for name, producer in world.producers.items():
+        if producer.producer_id != NOBODY and producer.ending is None and not producer.fenced:
+            yield from ((name, key) for key, _ in world.scenario.topics if key not in producer.added)
+
+
+def _send_unadded(world: World, name: str, key: Key) -> None:
+    _send(world, name, key, 1)
+
+
+def _time_passes(world: World) -> None:
+    world.now_ms += _TICK_MS
 
 
 def _ends(world: World) -> Iterable[Subject]:
@@ -77,6 +97,24 @@ PRODUCER = (
         _send,
         "The producer sends a batch to a partition that it has added.",
         of="'{0}' to {1}, transactions v{2}",
+    ),
+    Transition(
+        "send data without adding",
+        _forgotten_adds,
+        _send_unadded,
+        "A client of transactions v1 sends a batch to a partition that it has not added to its transaction; its "
+        "brokers know of it only where they verify, and not where an open transaction of the same epoch stands there "
+        "(AddPartitionsToTxnManager, ProducerStateManager.hasOngoingTransaction).",
+        of="'{0}' to {1}",
+        fault=NEVER_ADDED,
+    ),
+    Transition(
+        "time passes",
+        lambda world: ((),),
+        _time_passes,
+        "What is sent or written from here on has a later date than all before. Everywhere else dates are equal.",
+        of="",
+        fault=NEVER_ADDED,
     ),
     Transition(
         "EndTxn",

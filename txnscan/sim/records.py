@@ -19,11 +19,16 @@ Txn = tuple[str, int]
 
 
 class Data(NamedTuple):
-    """A transactional batch of one record."""
+    """A transactional batch of one record. sequence: its number at this epoch, in the order of the partition. sent_ms:
+    when it was sent. added: ground truth, whether its producer had added the partition then.
+    """
 
     producer_id: int
     producer_epoch: int
     txn: Txn
+    sequence: int = 0
+    sent_ms: int = 0
+    added: bool = True
 
 
 class Marker(NamedTuple):
@@ -36,16 +41,26 @@ class Marker(NamedTuple):
 
 
 class TransactionLogRecord(NamedTuple):
-    """A TransactionLogValue with its key; `metadata` None is the tombstone of an expired id."""
+    """A TransactionLogValue with its key; `metadata` None is the tombstone of an expired id. updated_ms: when it was
+    written.
+    """
 
     transactional_id: str
     metadata: TransactionMetadata | None
+    updated_ms: int = 0
+
+
+class Gone(NamedTuple):
+    """A record that a replica does not have, below the start of its log. record: ground truth."""
+
+    record: Data | Marker
 
 
 Record = Data | Marker | TransactionLogRecord
 # A record with the epoch of the leader that appended it. None is a hole: a cleaner has dropped the record, that of this
-# replica or of the one that it was copied from. Offsets do not move.
-Entry = tuple[int, Record | None]
+# replica or of the one that it was copied from. Offsets do not move. What a replica has below the start of its log,
+# nobody can read any more; its producers' state still knows of it, until that is built anew.
+Entry = tuple[int, Record | Gone | None]
 Log = tuple[Entry, ...]
 
 
@@ -85,6 +100,15 @@ class Held(NamedTuple):
     failed_fence: bool = False
     fencing: bool = False
     unanswered: tuple[tuple[int, TransactionMetadata, TransactionMetadata], ...] = ()
+
+
+class Commit(NamedTuple):
+    """Ground truth: a PrepareCommit that was written, the producer id and epoch of its data, and when."""
+
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[Key]
+    written_ms: int
 
 
 class Coordinator(NamedTuple):
@@ -172,13 +196,16 @@ class Produce(NamedTuple):
 
 
 class Open(NamedTuple):
-    """What a replica's producer state shows of one producer id (`ProducerStateEntry`). txns: ground truth."""
+    """What a replica's producer state shows of one producer id (`ProducerStateEntry`). last_ms: when its last batch was
+    sent. txns: ground truth.
+    """
 
     producer_epoch: int
     coordinator_epoch: int
     start_offset: int
     last_sequence: int
     txns: frozenset[Txn]
+    last_ms: int = 0
 
 
 # --- logs -------------------------------------------------------------------------------------------------------------
@@ -230,8 +257,9 @@ def producer_state(log: Log) -> dict[int, Open]:
                 epoch,
                 before.coordinator_epoch,
                 offset if fresh else before.start_offset,
-                _last_sequence(before, epoch) + 1,
+                record.sequence,
                 frozenset({record.txn}) if fresh else before.txns | {record.txn},
+                record.sent_ms,
             )
         elif isinstance(record, Marker):
             before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))
@@ -243,6 +271,26 @@ def producer_state(log: Log) -> dict[int, Open]:
 
 def _last_sequence(before: Open, epoch: int) -> int:
     return before.last_sequence if before.producer_epoch == epoch else -1
+
+
+def next_sequence(log: Log, data: Data) -> int:
+    """The sequence number of this batch, if it is appended now."""
+    known = producer_state(log).get(data.producer_id)
+    return 0 if known is None else _last_sequence(known, data.producer_epoch) + 1
+
+
+def without_beginning(log: Log, start: int) -> Log:
+    """The log as it is for a replica that has nothing from below this offset."""
+    return tuple((epoch, _gone(record)) for epoch, record in log[:start]) + log[start:]
+
+
+def _gone(record: Record | Gone | None) -> Gone | None:
+    return Gone(record) if isinstance(record, Data | Marker) else record if isinstance(record, Gone) else None
+
+
+def with_beginning(log: Log) -> Log:
+    """The log with all that was ever written to it: ground truth."""
+    return tuple((epoch, record.record if isinstance(record, Gone) else record) for epoch, record in log)
 
 
 def still_open(log: Log) -> dict[int, Open]:

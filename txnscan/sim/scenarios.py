@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen, settle
-from txnscan.sim.world import Scenario, World
+from txnscan.sim.world import NEVER_ADDED, Scenario, World
 
 P = ("p", 0)
 Q = ("q", 0)
@@ -96,6 +96,34 @@ def away(version: int) -> tuple[Event, ...]:
     )
 
 
+def lost_commit(version: int, *followers: int) -> tuple[Event, ...]:
+    """A transaction of three records is committed while nobody leads its partition, and its marker is skipped. Broker 2
+    is down, and so are the followers.
+    """
+    written: tuple[Event, ...] = (("send data", (A, P, version)), ("append data", (0,)))
+    gone = tuple((name, (b,)) for b in (*followers, 2) for name in ("kill broker", "fence broker"))
+    return (
+        *(("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P)), *written * 3, *gone, *heard(1)),
+        *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
+    )
+
+
+def torn_commit(version: int, *followers: int) -> tuple[Event, ...]:
+    """The same, and broker 2 is back, without the followers, and leads the partition; the producer has gone on to the
+    next epoch.
+    """
+    return (*lost_commit(version, *followers), ("InitProducerId", (1, A)), *UP)
+
+
+# Transactions v1: the same, and the producer writes to the partition again, without adding it, and later.
+MORE_WRITTEN: tuple[Event, ...] = (
+    *(*lost_commit(1), *UP, ("time passes", ()), ("send data without adding", (A, P)), ("append data", (0,))),
+)
+# Broker 3 is back, gets a replica of p-0 that has nothing yet, and leads it.
+NEW_REPLICA: tuple[Event, ...] = (
+    *(("start broker", (3,)), ("unfence broker", (3,)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
+    *(("expand isr", (P, 3)), *heard(1, 2, 3), ("move leader", (P, 3)), *heard(1, 2, 3)),
+)
 # An open transaction, whose coordinator's log takes no writes: broker 2 is down, and two replicas must be in sync.
 UNWRITABLE: tuple[Event, ...] = (*begun_and_written(1), ("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
 # Broker 2 is back, and in sync again.
@@ -156,6 +184,14 @@ TIMED_OUT = Scenario(
     versions=(1,),
     faults=frozenset({"append timeout", "leader move"}),
 )
+DELETED = Scenario(
+    "a log whose beginning is deleted",
+    topics=((P, (2, 3)),),
+    coordinators=((1,),),
+    versions=(2,),
+    faults=frozenset({"deleted records", "reassignment", "leader move", "kill", "lost snapshots"}),
+)
+DELETED_V1 = replace(DELETED, name=f"{DELETED.name}, transactions v1", versions=(1,))
 PARTIAL_LOAD = replace(
     TIMED_OUT, name="a coordinator that loads a part", faults=frozenset({"partial load", "leader move"})
 )
@@ -211,6 +247,8 @@ SMALL = (
     Small(COMPACTED, away(2), ((6, 0),), brief=(3, 0)),
     Small(COMPACTED_V1, (*away(1), *COMPACTED_MEANWHILE, *MOVED), ((7, 0), (4, 1)), brief=(3, 0)),
     Small(COMPACTED_V1, away(1), ((6, 0),), brief=(3, 0)),
+    Small(DELETED, torn_commit(2, 3), ((4, 0), (2, 1)), brief=(2, 0)),
+    Small(DELETED_V1, torn_commit(1, 3), ((4, 0), (2, 1)), brief=(2, 0)),
     Small(PARTIAL_LOAD, (*begun_and_written(1), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
     Small(PARTIAL_LOAD, (*ended_and_late(), *MOVED), ((6, 0), (4, 1)), brief=(4, 0)),
     Small(
@@ -329,6 +367,51 @@ _WIDE = (
         )
         for version in (1, 2)
     ),
+    *(
+        Scenario(
+            f"{name}-v{version}",
+            topics=((P, replicas), (Q, (1,))),
+            coordinators=((1,),),
+            versions=(version,),
+            faults=DELETED.faults | {"compaction", "lost request"},
+        )
+        for name, replicas in (("deleted-records", (2,)), ("new-replicas", (2, 3)))
+        for version in (1, 2)
+    ),
+    *(
+        Scenario(
+            f"never-added-{name}",
+            topics=((P, (2,)), (Q, (1,))),
+            coordinators=((1,),),
+            versions=versions,
+            verify=verify,
+            faults=frozenset({"kill", "leader move", "lost request", "compaction", NEVER_ADDED, *more}),
+        )
+        for name, versions, verify, more in (
+            ("v1", (1,), False, ()),
+            ("verified", (1,), True, ()),
+            ("v1-v2", (1, 2), False, ()),
+            ("deleted", (1,), False, ("deleted records", "lost snapshots")),
+        )
+    ),
+    Scenario(
+        "two-leaders",
+        topics=((P, (1, 2)), (Q, (2, 1))),
+        coordinators=((3,),),
+        producers=(A, "b"),
+        versions=(1,),
+        faults=frozenset({"cut", "pause", "leader move", "lost request", "two leaders"}),
+    ),
+    *(
+        Scenario(
+            f"lost-commits-partly-loaded-v{version}",
+            topics=((P, (2,)), (Q, (1,))),
+            coordinators=((1, 2),),
+            versions=(version,),
+            faults=frozenset({"kill", "leader move", "partial load", "compaction"}),
+        )
+        for version in (1, 2)
+    ),
     Scenario(
         "partial-loads",
         topics=((P, (1, 2)), (Q, (2,))),
@@ -342,6 +425,16 @@ WIDE = {scenario.name: scenario for scenario in _WIDE}
 OPENINGS: dict[str, tuple[Event, ...]] = {
     **{f"holes-in-the-log-v{version}": away(version) for version in (1, 2)},
     **{f"lost-markers-v{version}": down_again(version) for version in (1, 2)},
+    **{f"deleted-records-v{version}": torn_commit(version) for version in (1, 2)},
+    **{f"lost-commits-partly-loaded-v{version}": (*away(version), *BACK) for version in (1, 2)},
+    "never-added-v1": (*lost_commit(1), *UP),
+    "never-added-verified": MORE_WRITTEN,
+    "never-added-deleted": begun_and_written(1),
+    "never-added-v1-v2": (
+        *(*MORE_WRITTEN, ("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P))),
+        *(("send data", (A, P, 2)), ("append data", (0,)), *DOWN),
+    ),
+    **{f"new-replicas-v{version}": torn_commit(version, 3) for version in (1, 2)},
 }
 # What happens by itself while nothing goes wrong and no client asks.
 _OF_ITSELF = ("fetch", "complete transition")

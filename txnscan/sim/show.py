@@ -17,6 +17,7 @@ from txnscan.sim.obligations import DROPPED, EVERYTHING, Protocol
 from txnscan.sim.records import (
     Data,
     Entry,
+    Gone,
     Held,
     Marker,
     producer_state,
@@ -208,7 +209,9 @@ def _log(world: World, key: Key, broker_id: int) -> str:
         return "empty"
     open_from = sorted(s.start_offset for s in producer_state(log).values() if s.start_offset >= 0)
     opened_at = f", open from {', '.join(map(str, open_from))}" if open_from else ""
-    return f"{' '.join(map(_entry, log))}, high watermark {world.high_watermarks[key, broker_id]}{opened_at}"
+    start = world.log_starts[key, broker_id]
+    begins = f" (deleted below offset {start})" if start else ""
+    return f"{' '.join(map(_entry, log))}{begins}, high watermark {world.high_watermarks[key, broker_id]}{opened_at}"
 
 
 def _entry(entry: Entry) -> str:
@@ -220,6 +223,8 @@ def _entry(entry: Entry) -> str:
         return f"[{outcome} {record.producer_id}/{record.producer_epoch}]"
     if record is None:
         return "[cleaned]"
+    if isinstance(record, Gone):
+        return "[deleted]"
     if record.metadata is None:
         return f"[tombstone of '{record.transactional_id}']"
     metadata = record.metadata

@@ -49,11 +49,15 @@ def can_happen(world: World, event: Event) -> bool:
     return allowed and subject in tuple(transition.when(world))
 
 
-def settle(world: World, names: Sequence[str]) -> None:
-    """Lets the first of these transitions that is possible happen, until none is. Raises NeverSettles."""
+def settle(world: World, names: Sequence[str]) -> list[Event]:
+    """Lets the first of these transitions that is possible happen, until none is. Returns what happened. Raises
+    NeverSettles.
+    """
+    happened: list[Event] = []
     for _ in range(_SETTLING_STEPS_MAX):
         event = next(((name, subject) for name in names for subject in TRANSITIONS[name].when(world)), None)
         if event is None:
-            return
+            return happened
         happen(world, event)
+        happened.append(event)
     raise NeverSettles(f"{names} after {_SETTLING_STEPS_MAX} steps")

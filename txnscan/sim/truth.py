@@ -10,11 +10,11 @@ not count: what hangs without it hangs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.coordinator import decide
-from txnscan.sim.records import NOBODY, TransactionLogRecord, still_open
+from txnscan.sim.records import NOBODY, Data, TransactionLogRecord, still_open, with_beginning
 from txnscan.sim.transitions import happen, settle
 from txnscan.sim.world import World
 
@@ -86,8 +86,9 @@ def _withdraw_unacknowledged_adds(world: World) -> None:
             for replica in world.places[key]:
                 log = world.logs[key, replica]
                 # A deposed coordinator's record may be truncated already or cleaned, or another leader's stand there.
-                if len(log) > at and log[at][1] == TransactionLogRecord(name, added):
-                    entry = (log[at][0], TransactionLogRecord(name, before))
+                record = log[at][1] if len(log) > at else None
+                if isinstance(record, TransactionLogRecord) and record[:2] == (name, added):
+                    entry = (log[at][0], record._replace(metadata=before))
                     world.logs[key, replica] = (*log[:at], entry, *log[at + 1 :])
 
 
@@ -100,10 +101,29 @@ def open_in(world: World, key: Key) -> dict[int, int]:
 
 
 def hanging(world: World) -> frozenset[tuple[Key, int, int]]:
-    """Every (partition, producer id, start offset) that nobody will ever end."""
+    """Every (partition, producer id, start offset) that nobody will ever end.
+
+    Where records were deleted, a transaction has several start offsets: a replica that built its producers' state anew
+    shows a later one than others. What has nothing left in the end was not ended by anybody either.
+    """
     future = settled(world)
     return frozenset(
         (key, producer_id, start_offset)
         for key, _ in world.scenario.topics
-        for producer_id, start_offset in open_in(future, key).items()
+        for producer_id, start_offset in _begun_in(future, key)
     )
+
+
+def _begun_in(world: World, key: Key) -> Iterator[tuple[int, int]]:
+    """What nobody has ended on the true leader, deleted records included: each start offset that a replica may show,
+    with its producer id.
+    """
+    leader = world.leadership(world.image, key).leader
+    log = with_beginning(world.logs[key, leader]) if leader != NOBODY else ()
+    start = max(world.log_starts[key, b] for b in world.places[key])
+    for producer_id, begun in still_open(log).items():
+        for offset, (_, record) in enumerate(log[begun.start_offset :], begun.start_offset):
+            if isinstance(record, Data) and record.producer_id == producer_id:
+                yield producer_id, offset
+                if offset >= start:
+                    break

@@ -11,8 +11,8 @@ from typing import Any
 
 from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.sim.applying import Apply, harm
-from txnscan.sim.check import Figures, History, count, in_turns, wrong_verdicts
-from txnscan.sim.history import Simulation, something_open
+from txnscan.sim.check import Figures, History, Sweeps, Visit, count, in_turns, misfolded, wrong_verdicts
+from txnscan.sim.history import NOW_MS, Simulation, something_open
 from txnscan.sim.obligations import EVERYTHING, Protocol
 from txnscan.sim.scenarios import OPENINGS, opened
 from txnscan.sim.table import Event
@@ -37,6 +37,8 @@ _PICKS = 20
 _CALM = 0.5
 # How often every partition is read with proof, whatever is held there.
 _WATCHED = 0.5
+# How often what sweeps found is stored in another order than theirs.
+_SHUFFLED = 0.5
 # How many further events, at most, until a transaction stands open.
 _FURTHER = 25
 # The same of faults. A load is over soon, and an append acknowledged soon: with weight 1 they would hardly ever fail.
@@ -46,6 +48,14 @@ _FAULT_WEIGHTS = {
     "link broker again": 4.0,
     "partial load": 30.0,
     "append timeout": 4.0,
+    # Only together do they make an open transaction begin later.
+    "delete records": 2.0,
+    "replace replica": 2.0,
+    "rebuild producers' state": 16.0,
+    "append data elsewhere": 8.0,
+    # Each commit and what is written after it have their own dates, more often than not.
+    "time passes": 3.0,
+    "send data without adding": 2.0,
 }
 
 
@@ -108,6 +118,16 @@ def _underway(scenario: Scenario, chooser: random.Random) -> tuple[World, list[E
     return world, path
 
 
+def _begun(scenario: Scenario, chooser: random.Random) -> tuple[World, list[Event]]:
+    """The same; or a world right behind its opening, if it has one, before others end what hangs there."""
+    opening, path = OPENINGS.get(scenario.name), list[Event]()
+    if opening is None or chooser.random() < _LATER:
+        return _underway(scenario, chooser)
+    world = opened(scenario, opening)
+    _go_on(world, chooser, chooser.randint(0, 8), 0.1, path)
+    return world, path
+
+
 def _go_on(world: World, chooser: random.Random, events: int, fault_chance: float, path: list[Event]) -> None:
     for _ in range(events):
         event = at_random(world, chooser, fault_chance)
@@ -139,15 +159,67 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
     return figures, history
 
 
+# How often much has happened before the first of several sweeps.
+_LATER = 0.3
+# How many sweeps there are at most before the last, and what their scanners' clocks jump by.
+_EARLIER_MAX = 3
+_JUMPS_MS = (0, 0, 0, 86_400_000, -86_400_000)
+
+
+def wander_again(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tuple[Figures, list[History]]:
+    """Several sweeps in one history at random, each told what some earlier ones found, in any order. Every one of them
+    is held against the truth. The same seed gives the same histories.
+    """
+    chooser = random.Random(seed)  # noqa: S311
+    figures, histories, visits = Figures(worlds=1), list[History](), list[Visit]()
+    sweeps, opening = Sweeps(protocol), OPENINGS.get(scenario.name, ())
+    world, path = _begun(scenario, chooser)
+    chance, fault_chance = chooser.choice((0.0, 0.02, 0.1, 0.25)), chooser.choice((0.0, 0.1, 0.3, 1.0))
+    for number in range(1 + chooser.randint(1, _EARLIER_MAX)):
+        if number:
+            path = []
+            _go_on(world, chooser, chooser.randint(0, 12), fault_chance, path)
+            path += settle(world, HEALING) if chooser.random() < _CALM else []
+        known, now_ms = _some(chooser, number), NOW_MS + number * 60_000 + chooser.choice(_JUMPS_MS)
+        before, pilot, told = world.copy(), _Wandering(chooser, chance, fault_chance), sweeps.next(known, now_ms)
+        try:
+            found = sweeps.sweep(Simulation(world, pilot), known, now_ms)
+        except ClusterUnreachable:
+            figures.unreachable += 1
+            found = None
+        during = tuple(pilot.schedule)
+        history = History(scenario, opening, tuple(path), during, None, tuple(visits), known, now_ms)
+        visits.append(Visit(tuple(path), during, known, now_ms))
+        histories.append(history)
+        if found is not None:
+            wrong = wrong_verdicts(found, world, before, history, told)
+            count(figures, found, wrong, lambda shown=history: shown)  # type: ignore[misc]
+    wrong = misfolded(sweeps, chooser.sample(range(len(visits)), len(visits)))
+    figures.mistaken += len(wrong)
+    figures.wrong += [(histories[-1], one) for one in wrong]
+    return figures, histories
+
+
+def _some(chooser: random.Random, number: int) -> tuple[int, ...]:
+    """Which of so many earlier sweeps are known, in the order in which they were stored."""
+    share = chooser.choice((1.0, 1.0, 0.6))
+    known = [one for one in range(number) if chooser.random() < share]
+    if chooser.random() < _SHUFFLED:
+        chooser.shuffle(known)
+    return tuple(known)
+
+
 @dataclass
 class Resolved:
     """What a history with an apply came to. harm: what each marker has broken, where it has. accepted: how many have
-    aborted a commit of which nothing was left, as the option says.
+    aborted a commit of which nothing was left, as the option says. undated: how many have completed a commit with
+    records that were never added, which no date tells apart.
     """
 
     written: int = 0
     refused: int = 0
     accepted: int = 0
+    undated: int = 0
     harm: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
 
@@ -156,6 +228,7 @@ class Resolved:
         self.written += other.written
         self.refused += other.refused
         self.accepted += other.accepted
+        self.undated += other.undated
         self.harm += other.harm
 
 
@@ -182,10 +255,12 @@ def wander_and_apply(scenario: Scenario, seed: int, apply: Apply = Apply()) -> R
     _go_on(end, chooser, chooser.randint(0, 20), 0.0, path)
     broken = [(written, found) for written in done.written if (found := harm(written, end)) is not None]
     risked = [written.accepted and found.forgotten for written, found in broken]
+    excused = [was_risked or found.undated for (_, found), was_risked in zip(broken, risked, strict=True)]
     return Resolved(
         written=len(done.written),
         refused=len(done.plan.refused) if done.plan is not None else 0,
         accepted=sum(risked),
-        harm=[found.why for (_, found), was_risked in zip(broken, risked, strict=True) if not was_risked],
+        undated=sum(found.undated for _, found in broken),
+        harm=[found.why for (_, found), is_excused in zip(broken, excused, strict=True) if not is_excused],
         results=[f"{result.status}: {result.detail}" for result in done.results],
     )

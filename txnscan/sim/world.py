@@ -16,7 +16,9 @@ from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.records import (
     Broker,
+    Commit,
     Coordinator,
+    Data,
     Held,
     Image,
     Leadership,
@@ -29,6 +31,8 @@ from txnscan.sim.records import (
     common_prefix,
 )
 
+# The kind of fault that data is which a client never added to its transaction.
+NEVER_ADDED = "data never added"
 _coordinator_partition = lru_cache(coordinator_partition)
 
 
@@ -76,6 +80,7 @@ class World:
     __slots__ = (
         "acks",
         "brokers",
+        "commits",
         "coordinators",
         "decided",
         "epoch_starts",
@@ -85,8 +90,10 @@ class World:
         "in_flight",
         "index",
         "let_in",
+        "log_starts",
         "logs",
         "next_producer_id",
+        "now_ms",
         "places",
         "producers",
         "scenario",
@@ -102,6 +109,7 @@ class World:
         )
         self.brokers = {b: Broker("up", True, self.image, self.image, self.image) for b in scenario.brokers}
         self.logs: dict[tuple[Key, int], Log] = {(key, b): () for key, r in scenario.partitions for b in r}
+        self.log_starts: dict[tuple[Key, int], int] = dict.fromkeys(self.logs, 0)
         self.high_watermarks = dict.fromkeys(self.logs, 0)
         self.epoch_starts: dict[tuple[Key, int], int] = dict.fromkeys(self.logs, 0)
         self.let_in: dict[tuple[Key, int], LetIn] = {}
@@ -115,6 +123,9 @@ class World:
         self.in_flight: tuple[Produce, ...] = ()
         self.next_producer_id = 7
         self.decided: dict[Txn, bool] = {}
+        # Where data may come that was never added: the commits of a transaction that were written, and when.
+        self.commits: dict[Txn, Commit] = {}
+        self.now_ms = 0
 
     def copy(self) -> World:
         """A world that can go its own way."""
@@ -131,6 +142,7 @@ class World:
             self.image,
             *self.brokers.values(),
             *self.logs.values(),
+            *self.log_starts.values(),
             *self.high_watermarks.values(),
             *self.epoch_starts.values(),
             tuple(sorted(self.let_in.items(), key=lambda item: item[0])),
@@ -141,6 +153,8 @@ class World:
             self.in_flight,
             self.next_producer_id,
             tuple(sorted(self.decided.items())),
+            tuple(sorted(self.commits.items(), key=lambda item: item[0])),
+            self.now_ms,
         )
 
     # --- who is who ---
@@ -215,6 +229,19 @@ class World:
         same = (theirs.leader, theirs.epoch) == (believed.leader, believed.epoch)
         log = self.logs[key, follower]
         return log if same else log[: self.high_watermarks[key, believed.leader]]
+
+    # --- the ground truth ---
+
+    def was_committed(self, key: Key, data: Data) -> bool | None:
+        """Whether a record was committed on this partition. None for one that was never added, and is not dated after
+        the commit of its producer id and epoch that lost the partition: nobody can tell the two apart.
+        """
+        ours = self.commits.get(data.txn)
+        if self.decided.get(data.txn, False) and (data.added or (ours is not None and key in ours.partitions)):
+            return True
+        others = (commit for txn, commit in self.commits.items() if key in commit.partitions and self.decided.get(txn))
+        alike = any(one[:2] == data[:2] and data.sent_ms <= one.written_ms for one in others)
+        return None if alike and not data.added else False
 
     def acknowledged(self, broker_id: int, key: Key, epoch: int, offset: int) -> bool:
         """Whether the record that this broker appended at a leader epoch is below its high watermark."""

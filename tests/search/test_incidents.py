@@ -1,0 +1,218 @@
+"""Several sweeps of one history: none goes on with the incident of another transaction, and an incident outlives its
+first records. Each condition of `identity.py` is dropped in a history in which it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from txnscan import scan
+from txnscan.evidence import identity
+from txnscan.evidence.cluster import ClusterUnreachable
+from txnscan.findings import Incidents
+from txnscan.sim.check import Figures, History, Sweeps, Visit, misfolded, run
+from txnscan.sim.history import NOW_MS, Simulation
+from txnscan.sim.obligations import EVERYTHING
+from txnscan.sim.scenarios import DELETED, DELETED_V1, NEW_REPLICA, WIDE, A, P, heard, opened, torn_commit
+from txnscan.sim.shorten import shortened
+from txnscan.sim.table import Event
+from txnscan.sim.transitions import can_happen, happen, settle
+from txnscan.sim.wander import wander_again
+from txnscan.sim.world import Scenario
+from txnscan.store import incidents
+
+# Of each world. A wrong verdict names its seed.
+SEEDS = range(60)
+Patch = Callable[[pytest.MonkeyPatch], None]
+# Broker 2, the only one with the partition, is killed and finds no snapshot when it is back.
+_ALONE = replace(DELETED_V1, name="one replica", topics=((P, (2,)),))
+_REBUILT: tuple[Event, ...] = (
+    *(("kill broker", (2,)), ("rebuild producers' state", (P, 2)), ("fence broker", (2,)), *heard(1)),
+    *(("start broker", (2,)), ("unfence broker", (2,)), *heard(1, 2)),
+)
+_INIT: tuple[Event, ...] = (("InitProducerId", (1, A)),)
+
+
+def _late(*before: Event, at: int = 1) -> tuple[Event, ...]:
+    """A transaction is aborted while a record of it is on its way, which arrives and hangs."""
+    return (
+        *before,
+        *(("AddPartitionsToTxn", (1, A, P)), *(("send data", (A, P, 1)),) * at),
+        *(("EndTxn", (1, A, False, 1)), ("write marker", (1, A, P)), ("marker acknowledged", (1, A, P))),
+        *(("write completion", (1, A)), *(("append data", (0,)),) * at),
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A condition, and what makes it go away; what hangs at the first sweep, and what ends it before the second, at
+    which something else hangs.
+    """
+
+    condition: str
+    drop: Patch
+    opening: tuple[Event, ...]
+    between: tuple[Event, ...]
+
+
+def of_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_may_be", lambda o, which, incident: which.start_offset < o.start_offset)
+
+
+def of_any_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(send: Any, agreed: Any, incidents: Incidents, *which: Any) -> bool:
+        endless = {one: replace(incident, last_sequence=1 << 30) for one, incident in incidents.items()}
+        return identity.first_records_are_gone(send, agreed, endless, *which)
+
+    monkeypatch.setattr(scan, "first_records_are_gone", gone)
+
+
+CASES = (
+    Case(
+        "the producer epoch is the same",
+        of_any_epoch,
+        _late(*_INIT, at=3),
+        (*_INIT, *_late(), ("delete records", (P, 2, 5))),
+    ),
+    Case(
+        "the first record that is left was there when a sweep saw it last",
+        of_any_sequence,
+        _late(*_INIT),
+        (*_late(), ("delete records", (P, 2, 3))),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.condition)
+def test_without_this_condition_an_incident_goes_on_with_another_transaction(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.drop(monkeypatch)
+    assert [one.mistaken for one in run(_two_sweeps(_ALONE, case.opening, case.between))[1]] == [True]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.condition)
+def test_with_it_none_does(case: Case) -> None:
+    found, wrong, _ = run(_two_sweeps(_ALONE, case.opening, case.between))
+    assert wrong == []
+    assert [judged.observation.incident_offset for judged in found.transactions] == [None]
+
+
+def _two_sweeps(scenario: Scenario, opening: tuple[Event, ...], between: tuple[Event, ...]) -> History:
+    """Two sweeps of a world at rest."""
+    world, events = opened(scenario, opening), list[Event]()
+    for event in between:
+        assert can_happen(world, event), event
+        happen(world, event)
+        events += [event, *settle(world, ("fetch", "complete transition"))]
+    return History(scenario, opening, tuple(events), (), None, (Visit((), ()),), (0,))
+
+
+def swept(scenario: Scenario, opening: tuple[Event, ...], *between: tuple[Event, ...], clock_ms: int = 0) -> Sweeps:
+    """A sweep behind the opening and one behind each of these, at rest, each of which knows all before it. clock_ms: by
+    how much each scanner's clock is before that of the last.
+    """
+    world, sweeps = opened(scenario, opening), Sweeps(EVERYTHING)
+    for number, events in enumerate(((), *between)):
+        for event in events:
+            assert can_happen(world, event), event
+            happen(world, event)
+            settle(world, ("fetch", "complete transition"))
+        sweeps.sweep(Simulation(world.copy()), range(number), NOW_MS + number * clock_ms)
+    return sweeps
+
+
+def shown(sweeps: Sweeps, *order: int) -> list[tuple[int, int, str | None]]:
+    """Each incident after sweeps were stored in this order: start offset, sweeps that saw it, and how it ended."""
+    rows = sweeps.memory(order).incidents.values()
+    return [(row["start_offset"], row["sweeps"], row["resolved_how"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "opening", "between"),
+    [
+        (DELETED, torn_commit(2, 3), NEW_REPLICA),
+        (DELETED_V1, torn_commit(1, 3), NEW_REPLICA),
+        (_ALONE, torn_commit(1), _REBUILT),
+    ],
+    ids=["a new replica leads", "transactions v1", "no snapshot"],
+)
+def test_an_incident_outlives_its_first_records(
+    scenario: Scenario, opening: tuple[Event, ...], between: tuple[Event, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: tuple[Event, ...] = (("delete records", (P, 2, 2)), *between)
+    found, wrong, _ = run(_two_sweeps(scenario, opening, events))
+    assert wrong == []
+    assert [(j.observation.start_offset, j.observation.incident_offset) for j in found.transactions] == [(2, 0)]
+    assert shown(swept(scenario, opening, events), 0, 1) == [(0, 2, None)]
+    monkeypatch.setattr(scan, "first_records_are_gone", lambda *asked: False)
+    ended = [(0, 1, "ended"), (2, 1, None)]
+    assert shown(swept(scenario, opening, events), 0, 1) == ended, "the rule is what keeps it"
+
+
+@pytest.mark.parametrize("world", WIDE)
+def test_no_sweep_that_knows_earlier_ones_is_wrong(world: str) -> None:
+    total = Figures()
+    for seed in SEEDS:
+        figures, _ = wander_again(WIDE[world], seed)
+        assert figures.wrong == [], f"wander_again(WIDE[{world!r}], {seed})"
+        total.add(figures)
+    assert total.histories > 2 * len(SEEDS)
+
+
+def test_the_same_seed_gives_the_same_sweeps_and_running_them_again_the_same_verdicts() -> None:
+    for seed in range(20):
+        figures, histories = wander_again(WIDE["new-replicas-v2"], seed)
+        again, same = wander_again(WIDE["new-replicas-v2"], seed)
+        assert (histories, figures.verdicts) == (same, again.verdicts)
+        verdicts: dict[str, int] = {}
+        for history in histories:
+            with suppress(ClusterUnreachable):
+                for judged in run(history)[0].transactions:
+                    name = f"{judged.judgement.verdict}/{judged.judgement.reason}"
+                    verdicts[name] = verdicts.get(name, 0) + 1
+        assert verdicts == figures.verdicts
+
+
+def test_a_history_of_several_sweeps_is_made_shorter() -> None:
+    history = _two_sweeps(DELETED, torn_commit(2, 3), (("delete records", (P, 2, 2)), *NEW_REPLICA))
+    idle = Visit((), ((3, ("move leader", (P, 2))),))
+    longer = replace(history, earlier=(*history.earlier, idle), known=(1, 0))
+
+    def goes_on(candidate: History) -> bool:
+        return any(judged.observation.incident_offset == 0 for judged in run(candidate)[0].transactions)
+
+    short = shortened(longer, goes_on)
+    assert goes_on(short)
+    assert len(short.earlier) == 1
+
+
+def test_an_end_counts_in_whatever_order_sweeps_are_stored_and_whatever_their_clocks_say() -> None:
+    a_day_back = -86_400_000
+    sweeps = swept(_ALONE, _late(*_INIT), (*_late(), ("delete records", (P, 2, 3))), clock_ms=a_day_back)
+    assert misfolded(sweeps, (0, 1)) == misfolded(sweeps, (1, 0)) == []
+    assert shown(sweeps, 0, 1) == [(1, 1, "ended"), (3, 1, None)]
+
+
+# What the replica that leads now shows first was written after the first sweep: nobody can tell whose it is.
+_MORE_AND_A_NEW_REPLICA: tuple[Event, ...] = (
+    *(("append data", (0,)), ("delete records", (P, 2, 3)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
+    *(("expand isr", (P, 3)), *heard(1, 2, 3), ("move leader", (P, 3)), *heard(1, 2, 3)),
+)
+_LED_AS_BEFORE: tuple[Event, ...] = (("move leader", (P, 2)), *heard(1, 2, 3))
+
+
+def test_an_end_that_is_stored_late_closes_nothing_that_was_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The incident is taken to be over, and another to have begun, until the replica leads again that still knows."""
+    one_on_its_way: tuple[Event, ...] = (*_INIT, *_late(at=3)[:-1])
+    sweeps = swept(DELETED_V1, one_on_its_way, _MORE_AND_A_NEW_REPLICA, _LED_AS_BEFORE)
+    assert shown(sweeps, 0, 1) == [(1, 1, "ended"), (3, 1, None)]
+    assert shown(sweeps, 0, 1, 2)[0] == (1, 2, None)
+    assert misfolded(sweeps, (0, 2, 1)) == []
+    monkeypatch.setattr(incidents, "_at", lambda row: 0)
+    assert [(one.start_offset, one.mistaken) for one in misfolded(sweeps, (0, 2, 1))] == [(1, True)]
