@@ -162,10 +162,10 @@ _LISTED = (
     *(("publish metadata", (3,)), ("write marker", (3, "b", _P)), ("apply to replicas", (3,)), ("append data", (0,))),
 )
 _TAKEN_UP = (
-    *((1, ("marker acknowledged", (3, "b", _P))), (1, ("cut broker off", (1,))), (5, ("elect coordinators", (3,)))),
-    *((5, ("fence broker", (1,))), (6, ("publish metadata", (3,))), (6, ("write completion", (3, "b"))), (6, _DONE)),
-    *((6, ("AddPartitionsToTxn", (3, "b", _P))), (6, _DONE), (10, ("EndTxn", (3, "b", False, 1))), (11, _DONE)),
-    (13, ("skip marker", (3, "b", _P))),
+    *((6, ("marker acknowledged", (3, "b", _P))), (6, ("cut broker off", (1,))), (10, ("elect coordinators", (3,)))),
+    *((10, ("fence broker", (1,))), (11, ("publish metadata", (3,))), (11, ("write completion", (3, "b"))), (11, _DONE)),
+    *((11, ("AddPartitionsToTxn", (3, "b", _P))), (11, _DONE), (15, ("EndTxn", (3, "b", False, 1))), (16, _DONE)),
+    (18, ("skip marker", (3, "b", _P))),
 )
 _TIMED_OUT = (
     *(("InitProducerId", (1, "a")), *_COPIED, ("AddPartitionsToTxn", (1, "a", _P)), *_COPIED),
@@ -185,12 +185,12 @@ _OWED = (
     *(("unfence broker", (2,)), ("elect coordinators", (1,)), ("publish metadata", (2,))),
 )
 _OWED_ABORT = (
-    *((0, ("apply to replicas", (2,))), (8, ("elect coordinators", (2,))), (8, ("cut broker off", (2,)))),
-    *((9, ("fence broker", (2,))), *((11, event) for event in _HEARD), (15, ("elect coordinators", (1,)))),
-    *((15, ("unfence broker", (1,))), *zip((15, 16), _HEARD, strict=True), (21, ("elect coordinators", (1,)))),
-    *((23, ("load", (1, 0))), (23, ("link broker again", (2,))), (23, ("AddPartitionsToTxn", (1, "a", _P)))),
-    *((23, _HERE), (24, ("publish metadata", (2,))), (24, ("EndTxn", (1, "a", False, 2))), (29, _HERE)),
-    *((31, ("apply to replicas", (2,))), (31, ("elect coordinators", (2,))), (31, ("unfence broker", (2,)))),
-    *((31, ("publish metadata", (2,))), (33, ("skip marker", (1, "a", _P))), (33, ("publish metadata", (1,)))),
-    (38, ("apply to replicas", (2,))),
+    *((4, ("apply to replicas", (2,))), (12, ("elect coordinators", (2,))), (12, ("cut broker off", (2,)))),
+    *((13, ("fence broker", (2,))), *((15, event) for event in _HEARD), (19, ("elect coordinators", (1,)))),
+    *((19, ("unfence broker", (1,))), *zip((19, 20), _HEARD, strict=True), (25, ("elect coordinators", (1,)))),
+    *((27, ("load", (1, 0))), (27, ("link broker again", (2,))), (27, ("AddPartitionsToTxn", (1, "a", _P)))),
+    *((27, _HERE), (28, ("publish metadata", (2,))), (28, ("EndTxn", (1, "a", False, 2))), (33, _HERE)),
+    *((35, ("apply to replicas", (2,))), (35, ("elect coordinators", (2,))), (35, ("unfence broker", (2,)))),
+    *((35, ("publish metadata", (2,))), (37, ("skip marker", (1, "a", _P))), (37, ("publish metadata", (1,)))),
+    (42, ("apply to replicas", (2,))),
 )

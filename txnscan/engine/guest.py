@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -50,5 +51,5 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 def _copied(spark: SparkSession) -> SparkSession:
     if hasattr(spark, "cloneSession"):
-        return spark.cloneSession()
+        return cast("SparkSession", spark.cloneSession())
     return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())

@@ -127,10 +127,8 @@ def catch_up(
 
 
 def _lags(broker_id: int, records: int) -> Failure:
-    missing = plural(records, "record")
-    return Failure(
-        f"the metadata of broker {broker_id} lacks the last {missing}; check its connection to the controller"
-    )
+    lacks = f"lacks {plural(records, 'record')} that other brokers have"
+    return Failure(f"the metadata of broker {broker_id} {lacks}; check its connection to the controller")
 
 
 def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reported]) -> ClusterView:

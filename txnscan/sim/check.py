@@ -15,6 +15,7 @@ from txnscan.sim.history import (
     Wrong,
     false_accusations,
     held_in_vain,
+    missed,
     mistaken,
     overlooked,
     torn,
@@ -181,7 +182,7 @@ def wrong_verdicts(found: Scan, end: World, world: World, history: History, prot
         same = protocol.sweep(again)
         wrong = false_accusations(same, again.asked_worlds, again.world)
         wrong += held_in_vain(same, again.holder_worlds, again.world)
-    return wrong + torn(found, end) + overlooked(end) + mistaken(found, end)
+    return wrong + torn(found, end) + overlooked(end) + missed(found, world, end) + mistaken(found, end)
 
 
 class Scripted:

@@ -396,6 +396,20 @@ def _is_left_to_a_decision(judged: Judged, calm: World) -> bool:
     return said and judged.observation.producer_id in {metadata.producer_id for metadata in held}
 
 
+def missed(found: Scan, begun: World, end: World) -> list[Wrong]:
+    """What hung and stood open at the leader before a complete sweep and after it, and is not among what it saw."""
+    if not found.complete:
+        return []
+    seen = {_identity(judged)[:2] for judged in found.transactions}
+    return [
+        Wrong(key, producer_id, start, "", "", "it hung all the while, and a complete sweep did not see it")
+        for key, producer_id, start in hanging(begun) & hanging(end)
+        if (key, producer_id) not in seen
+        if start in (open_in(begun, key).get(producer_id), open_in(end, key).get(producer_id))
+        if producer_id in open_in(begun, key) and producer_id in open_in(end, key)
+    ]
+
+
 def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> list[Wrong]:
     """What hung when every broker was asked what it holds, and was kept from the proof by a broker that claimed it and
     will not end it.

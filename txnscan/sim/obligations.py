@@ -12,6 +12,7 @@ from typing import Any
 
 from txnscan.engine import OnProgress
 from txnscan.evidence.agreement import Agreement
+from txnscan.evidence.metadata_image import Latest
 from txnscan.evidence.probe import narrow_failed
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve
 from txnscan.findings import History, Scan
@@ -73,7 +74,15 @@ EVERYTHING = Protocol("everything")
 WITHOUT_LOG = Protocol("log", "the transaction log is held against the coordinators", reads_log=False)
 
 
-class _OneBrokersWord(SimulatedCluster):
+class _OldPlan(SimulatedCluster):
+    """The plan is of the broker that answers first, however old its metadata is."""
+
+    def latest(self, topics: Iterable[str] | None = None) -> Latest:
+        """See Cluster."""
+        return Latest(self.view(topics), {})
+
+
+class _OneBrokersWord(_OldPlan):
     """L dropped: one broker's metadata says who leads partitions; who coordinates is still agreed on by all."""
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
@@ -263,6 +272,7 @@ def _listing(held: Held) -> Held:
 DROPPED = {
     protocol.name: protocol
     for protocol in (
+        Protocol("plan", "the plan is as new as the metadata of every broker", _OldPlan, reads_log=False),
         Protocol("leader", "L: reads come from the leader", _OneBrokersWord, _DescribeAlone, reads_log=False),
         Protocol(
             "high-watermark",

@@ -262,6 +262,13 @@ SMALL = (
 )
 # Where each obligation is needed: with it nothing goes wrong within the bound, without it something does.
 ARENAS = {
+    # A late record hangs at the leader of now. A broker that was cut off still believes that it leads the partition.
+    "plan": Small(
+        replace(MOVING_PARTITION, name="a leader that was cut off", topics=((P, (2, 1)),)),
+        (*_aborted(3), ("move leader", (P, 1)), *heard(1, 2, 3), *_DEPOSED),
+        ((2, 0),),
+        brief=(1, 0),
+    ),
     "leader": Small(MOVING_PARTITION, (*begun_and_written(1, 3), *_DEPOSED), ((6, 0),), brief=(6, 0)),
     "high-watermark": Small(MOVING_PARTITION, _aborted(3), ((3, 0),), brief=(3, 0)),
     "coverage": Small(MOVING_COORDINATOR, begun_and_written(1), ((3, 1),), brief=(3, 1)),

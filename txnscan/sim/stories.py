@@ -36,6 +36,13 @@ STORIES = {
     story.without: story
     for story in (
         Story(
+            "plan",
+            _history("plan", before=(("append data", (0,)),)),
+            "Broker 1 is cut off from the controller. It believes that it leads p-0, but broker 2 does. A late record of "
+            "an aborted transaction reaches broker 2 and hangs there. On broker 1 nothing is open, and a sweep that "
+            "plans from its metadata asks no other broker.",
+        ),
+        Story(
             "leader",
             _history(
                 "leader",
