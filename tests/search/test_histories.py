@@ -163,8 +163,14 @@ _LISTED = (
 )
 _TAKEN_UP = (
     *((6, ("marker acknowledged", (3, "b", _P))), (6, ("cut broker off", (1,))), (10, ("elect coordinators", (3,)))),
-    *((10, ("fence broker", (1,))), (11, ("publish metadata", (3,))), (11, ("write completion", (3, "b"))), (11, _DONE)),
-    *((11, ("AddPartitionsToTxn", (3, "b", _P))), (11, _DONE), (15, ("EndTxn", (3, "b", False, 1))), (16, _DONE)),
+    *((10, ("fence broker", (1,))), (11, ("publish metadata", (3,))), (11, ("write completion", (3, "b")))),
+    *(
+        (11, _DONE),
+        (11, ("AddPartitionsToTxn", (3, "b", _P))),
+        (11, _DONE),
+        (15, ("EndTxn", (3, "b", False, 1))),
+        (16, _DONE),
+    ),
     (18, ("skip marker", (3, "b", _P))),
 )
 _TIMED_OUT = (

@@ -38,8 +38,8 @@ STORIES = {
         Story(
             "plan",
             _history("plan", before=(("append data", (0,)),)),
-            "Broker 1 is cut off from the controller. It believes that it leads p-0, but broker 2 does. A late record of "
-            "an aborted transaction reaches broker 2 and hangs there. On broker 1 nothing is open, and a sweep that "
+            "Broker 1 is cut off from the controller. It believes that it leads p-0, but broker 2 does. A late record "
+            "of an aborted transaction reaches broker 2 and hangs there. On broker 1 nothing is open, and a sweep that "
             "plans from its metadata asks no other broker.",
         ),
         Story(
