@@ -9,7 +9,14 @@ import pytest
 
 from tests.builders import NOW_MS, observation, view
 from txnscan.evidence.transaction_log import tombstone
-from txnscan.judge.log_check import Described, ended_since, last_records, orphan_contradiction, owner_contradiction
+from txnscan.judge.log_check import (
+    Described,
+    dropped_decision,
+    ended_since,
+    last_records,
+    orphan_contradiction,
+    owner_contradiction,
+)
 from txnscan.model import Key, LoggedTransaction, State
 
 if TYPE_CHECKING:
@@ -144,3 +151,44 @@ def test_a_described_transaction_without_its_record_in_the_log_is_undecided(
     why = ended_since(O, said, [record(State.EMPTY, 4)])
     assert why == wording
     assert ended_since(O, said, [replace(AT_REST, transactional_id="Y")]) is not None
+
+
+# --- a decision that its id went on without ---------------------------------------------------------------------------
+
+ONGOING_P = record(State.ONGOING, 3, P, offset=5, whole_from=0)
+ABORTING_P = record(State.PREPARE_ABORT, 3, P, offset=6, whole_from=0)
+COMMITTING_P = record(State.PREPARE_COMMIT, 3, P, offset=6, whole_from=0)
+
+
+def after(state: State, epoch: int = 3, offset: int = 7, **changes: Any) -> LoggedTransaction:
+    return record(state, epoch, offset=offset, **{"whole_from": 0, **changes})
+
+
+@pytest.mark.parametrize(
+    ("logged", "is_dropped", "why"),
+    [
+        ([ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8)], True, "the id was taken for a new one"),
+        ([ONGOING_P, COMMITTING_P, after(State.EMPTY, 0, producer_id=8)], True, "the same of a commit"),
+        ([ABORTING_P, after(State.EMPTY, 0, producer_id=8)], True, "what came before the decision is gone"),
+        ([ONGOING_P, ABORTING_P, after(State.EMPTY, 2)], True, "it goes on from an earlier state"),
+        ([ONGOING_P, ABORTING_P, tombstone(7, 0, "X")], True, "it expired without an end"),
+        ([ONGOING_P, ABORTING_P], False, "it is the last record"),
+        ([ONGOING_P, ABORTING_P, after(State.COMPLETE_ABORT)], False, "it is complete"),
+        ([ONGOING_P, ABORTING_P, after(State.COMPLETE_ABORT, 0, producer_id=8)], False, "it used up a producer id"),
+        ([ONGOING_P, ABORTING_P, after(State.COMPLETE_ABORT, start_time_ms=1)], True, "another one is complete"),
+        ([ONGOING_P, ABORTING_P, after(State.COMPLETE_COMMIT)], True, "the opposite is complete"),
+        ([ONGOING_P, ABORTING_P, ABORTING_P, after(State.COMPLETE_ABORT)], False, "it was written twice"),
+        ([ONGOING_P, COMMITTING_P, ABORTING_P, after(State.COMPLETE_ABORT)], False, "the first of two timed out"),
+        ([ONGOING_P, COMMITTING_P, ABORTING_P, after(State.EMPTY, 2)], True, "neither of two is complete"),
+        ([ONGOING_P, ABORTING_P, after(State.ONGOING, partitions=frozenset({P, Q}))], False, "it timed out"),
+        ([ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8, whole_from=7)], False, "offsets are missing"),
+        ([ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8, whole_from=6)], True, "none behind it is"),
+        ([ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8, transactional_id="Y")], False, "another id's"),
+        ([ONGOING_P, replace(ABORTING_P, partitions=frozenset({Q})), after(State.EMPTY, 2)], False, "elsewhere"),
+        ([replace(ABORTING_P, producer_id=8), after(State.EMPTY, 2)], False, "it is of another producer id"),
+    ],
+)
+def test_a_decision_that_its_id_went_on_without_may_still_get_its_markers(
+    logged: list[LoggedTransaction], is_dropped: bool, why: str
+) -> None:
+    assert (dropped_decision(O, logged) is not None) == is_dropped, why

@@ -22,7 +22,13 @@ from txnscan.evidence.probe import of_topic
 from txnscan.evidence.tasks import ReadLog
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.lineage import adds, bounded, joined, newest_of, not_shown
-from txnscan.judge.log_check import Described, ended_since, orphan_contradiction, owner_contradiction
+from txnscan.judge.log_check import (
+    Described,
+    dropped_decision,
+    ended_since,
+    orphan_contradiction,
+    owner_contradiction,
+)
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.describe_transactions import describe_transactions
@@ -157,10 +163,14 @@ def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[L
     of_owners: dict[int, list[int]] = defaultdict(list)
     said: list[str | None] = [None] * len(hanging)
     for number, (judged, logs) in enumerate(hanging):
+        logged = [record for log in logs for record in log.logged]
+        said[number] = dropped_decision(judged.observation, logged)
+        if said[number] is not None:
+            continue
         if judged.evidence.coordinators:
             of_owners[id(logs[0])].append(number)
         else:
-            said[number] = orphan_contradiction(judged.observation, [r for log in logs for r in log.logged])
+            said[number] = orphan_contradiction(judged.observation, logged)
 
     def ask(numbers: Sequence[int]) -> list[str | None]:
         return [_owner_contradiction(hanging[number][0], hanging[number][1][0]) for number in numbers]

@@ -138,6 +138,11 @@ def follows(a: LoggedTransaction, b: LoggedTransaction) -> bool:
     return raised == 0 and (written_twice or b.state is _COMPLETED_AS.get(a.state))
 
 
+def completes(decision: LoggedTransaction, record: LoggedTransaction) -> bool:
+    """Whether a record is the completion of a decision, whatever producer id and epoch the id has from then on."""
+    return record.state is _COMPLETED_AS[decision.state] and record.start_time_ms == decision.start_time_ms
+
+
 def _raised_by(decision: LoggedTransaction) -> Sequence[int]:
     """By how much a decision may raise the epoch of the data that it is about."""
     if decision.state is State.PREPARE_COMMIT:

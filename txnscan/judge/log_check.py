@@ -6,6 +6,10 @@ loadTransactionMetadata` catches what goes wrong, and serves what it has), where
 authorizer that lists no rule for it, or where an epoch was raised in memory and the record refused
 (`hasFailedEpochFence` under transactions v1). In each of these cases a coordinator that loads the log anew knows more,
 and may own what seems to hang. The last record of an id is never compacted away, so absence from the log counts here.
+
+A coordinator that loaded a part of the log may also go on with an id from an earlier state. Then the log has a
+decision, and a record right behind it that does not follow from it. The coordinator that took the decision may have
+been paused or cut off since. It still has the decision in memory, and sends its markers when it comes back.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from txnscan.judge.chain import PREPARED, completes, follows
 from txnscan.model import CoordinatorView, LoggedTransaction, Observation, State
 
 
@@ -50,6 +55,32 @@ def orphan_contradiction(o: Observation, logged: Iterable[LoggedTransaction]) ->
     for name, last in last_records(logged).items():
         if last.producer_id == o.producer_id:
             return f"its last record of '{name}' has producer id {o.producer_id}, and no coordinator shows that id"
+    return None
+
+
+def dropped_decision(o: Observation, logged: Iterable[LoggedTransaction]) -> str | None:
+    """How the log shows a decision about this partition that its id went on without, or None.
+
+    An append that timed out is no such decision: its coordinator goes on from the record before. Where offsets are
+    missing, the completion of the decision may be missing as well, and nothing follows.
+    """
+    of_ids: dict[str, list[LoggedTransaction]] = {}
+    for record in logged:
+        of_ids.setdefault(record.transactional_id, []).append(record)
+    for name, records in of_ids.items():
+        before: LoggedTransaction | None = None
+        undone: list[LoggedTransaction] = []
+        for record in records:
+            if record.state in PREPARED:
+                undone.append(record)
+                continue
+            goes_on = before is not None and follows(before, record)
+            if not goes_on and not any(completes(decision, record) for decision in undone):
+                for decision in undone:
+                    if _holds(decision, o) and record.whole_from <= decision.offset:
+                        shown = f"the {decision.state} of '{name}' with this partition at offset {decision.offset}"
+                        return f"{shown} is not completed, and the record at offset {record.offset} does not follow"
+            before, undone = record, []
     return None
 
 
