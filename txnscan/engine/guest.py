@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -34,10 +33,10 @@ SMALL_QUERIES: Mapping[str, str] = MappingProxyType(
 
 def own_session(spark: SparkSession) -> SparkSession:
     """A copy of a session, with settings for small queries. The session itself where Spark cannot copy it, as Spark
-    Connect before 4.1; a setting that this Spark does not know or allow is left out.
+    Connect; a setting that this Spark does not know or allow is left out.
     """
     try:
-        own = _copied(spark)
+        own = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
     except Exception:
         # Py4J and Spark Connect fail in many ways where there is no such method.
         return spark
@@ -47,9 +46,3 @@ def own_session(spark: SparkSession) -> SparkSession:
         except PySparkException:
             continue
     return own
-
-
-def _copied(spark: SparkSession) -> SparkSession:
-    if hasattr(spark, "cloneSession"):
-        return cast("SparkSession", spark.cloneSession())
-    return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
