@@ -190,7 +190,7 @@ class Scan:
     ends: its leader epoch and high watermark then. boot: the time since boot when the sweep was finished.
     broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for. read_bytes: bytes of
     producers' states and of `__transaction_state` that were read. decided: the facts about what hangs, where the log
-    was read for it.
+    was read for it. log_epochs: by partition of `__transaction_state`, the leader epoch that all brokers named last.
     """
 
     sweep_id: str
@@ -221,6 +221,14 @@ class Scan:
     boot: BootTime | None = None
     decided: Mapping[TransactionKey, OutcomeEvidence] = field(default_factory=dict)
     ends: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
+    log_epochs: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def read_epochs(self) -> Mapping[int, int]:
+        """The leader epochs at which partitions of `__transaction_state` were read for what hangs, by partition."""
+        news = [evidence.news for evidence in self.decided.values()]
+        scanned = {log.partition: log.leader_epoch for one in news for scan in one.scans for log in scan.logs}
+        return scanned | {read.partition: read.leader_epoch for one in news for read in one.reads}
 
     def impact(self, judged: Judged) -> Impact | None:
         """What a transaction blocks, where it hangs and that was looked for."""

@@ -29,6 +29,7 @@ from txnscan.judge.undelivered import undelivered_warning
 from txnscan.kafka.errors import API_SINCE
 from txnscan.model import (
     CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
     ClusterView,
     Context,
     Impact,
@@ -113,7 +114,7 @@ def scan(
     )
 
     still_open = [key for key, row in first.items() if row.open_producers or row.failure is not None]
-    second, _ = reader.narrow(still_open, agreed, lambda done, total: progress("second read", done, total))
+    second, agreed = reader.narrow(still_open, agreed, lambda done, total: progress("second read", done, total))
 
     progress("judge", 0, 1)
     seen = _earliest(incidents, last_seen() if last_seen is not None else {})
@@ -186,6 +187,7 @@ def scan(
         impacts=impacts,
         read_bytes=cluster.read_bytes,
         decided={evidence.observation.transaction_key: evidence for evidence in decided},
+        log_epochs=agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
     )
 
 

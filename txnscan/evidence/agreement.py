@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -103,6 +104,14 @@ class Agreement:
         epoch = max(entry.leader_epoch for entry in shown)
         leaders = {entry.leader for entry in shown if entry.leader_epoch == epoch and entry.leader >= 0}
         return leaders.pop() if len(leaders) == 1 else None
+
+    def leader_epochs(self, topic: str) -> dict[int, int]:
+        """By partition number, the leader epoch on which all brokers agree; without those where they do not."""
+        agreed = {}
+        for index in self.indexes(topic):
+            with suppress(Unagreed):
+                agreed[index] = self.partition(topic, index).leader_epoch
+        return agreed
 
     def indexes(self, topic: str) -> tuple[int, ...]:
         """The partition numbers that any broker names for a topic."""

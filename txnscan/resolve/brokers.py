@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.init_producer_id import Fenced, fence
 from txnscan.kafka.metadata import read_metadata
 from txnscan.kafka.write_txn_markers import MarkerToWrite
-from txnscan.model import Broker, Judged, SeenMarker, Siblings
+from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, Judged, SeenMarker, Siblings
 from txnscan.resolve.apply import Look
 from txnscan.resolve.plan import Action
 from txnscan.resolve.siblings import commit_seen
@@ -47,6 +47,8 @@ class LiveBrokers:
         self._settings = config.connection()
         self._bootstrap = parse_bootstrap_servers(config.bootstrap_servers)
         self._known: dict[int, Broker] = {}
+        # By action, the leader epochs at which the log was read when it was proven.
+        self._read_epochs: dict[tuple[str, int], Mapping[int, int]] = {}
 
     @property
     def config(self) -> ScanConfig:
@@ -74,20 +76,29 @@ class LiveBrokers:
 
     def prove(self, action: Action) -> Judged | None:
         """See Brokers."""
-        return self._judged(action, reads_log=True)
+        found = self._swept(action, reads_log=True)
+        self._read_epochs[action.where, action.producer_id] = found.read_epochs
+        return _of(action, found)
 
     def prove_again(self, action: Action) -> Judged | None:
-        """See Brokers."""
-        return self._judged(action, reads_log=False)
+        """See Brokers. A replica that leads the log since it was read may have records that the last leader lacked."""
+        found = self._swept(action, reads_log=False)
+        judged = _of(action, found)
+        read = self._read_epochs.get((action.where, action.producer_id), {})
+        moved = [k for k, epoch in read.items() if found.log_epochs.get(k) != epoch]
+        if judged is not None and moved:
+            log = f"{TRANSACTION_STATE_TOPIC}-{min(moved)}"
+            raise RequestFailed(f"{log} has another leader since it was read; apply again", sent=False)
+        return judged
 
-    def _judged(self, action: Action, reads_log: bool) -> Judged | None:
+    def _swept(self, action: Action, reads_log: bool) -> Scan:
         try:
             found = self.proven(action.topic, action.partition, reads_log=reads_log)
         except (ClusterUnreachable, ConfigError) as error:
             raise RequestFailed(str(error), sent=False) from None
         if found.partitions_failed:
             raise RequestFailed(found.errors[0].error, sent=False)
-        return next((j for j in found.transactions if j.observation.producer_id == action.producer_id), None)
+        return found
 
     def proven(self, topic: str, partition: int, *, reads_log: bool = True) -> Scan:
         """A sweep of this partition alone. Raises ClusterUnreachable and ConfigError."""
@@ -178,3 +189,8 @@ class LiveBrokers:
             last_stable_offset=row.last_stable_offset,
             high_watermark=row.high_watermark,
         )
+
+
+def _of(action: Action, found: Scan) -> Judged | None:
+    """The transaction of an action, None where it is not open."""
+    return next((j for j in found.transactions if j.observation.producer_id == action.producer_id), None)

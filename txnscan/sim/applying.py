@@ -263,10 +263,13 @@ def harm(written: Written, end: World) -> Harm | None:
 
 
 def _has_commit(world: World, txn: Txn) -> bool:
-    """Whether the log that coordinators would load has a record of the commit of this transaction."""
+    """Whether a log that somebody can read has a record of the commit of this transaction: that of a broker that
+    believes that it leads it. A replica that the controller has chosen, and that has not heard of it, serves nothing.
+    """
     key = (TRANSACTION_STATE_TOPIC, world.coordinator_of(txn[0]))
-    log = world.logs.get((key, world.leadership(world.image, key).leader), ())
-    logged = [record.metadata for _, record in log if isinstance(record, TransactionLogRecord) and record.metadata]
+    logs = (world.logs[key, b] for b in world.places[key] if world.up(b) and world.leads(b, key) is not None)
+    records = (record for log in logs for _, record in log if isinstance(record, TransactionLogRecord))
+    logged = [record.metadata for record in records if record.metadata]
     return any(one.txn == txn and one.state in ("PrepareCommit", "CompleteCommit") for one in logged)
 
 
