@@ -1,4 +1,4 @@
-"""The session of txnscan's own beside the user's: it has the user's settings, and the user's session is left alone."""
+"""txnscan works in a copy of the user's Spark session. The original is not changed."""
 
 from __future__ import annotations
 

@@ -227,17 +227,17 @@ class Factory:
         return self.fake
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""
 
 
 class Fake(FakeCluster):
-    """Brokers with bootstrap servers: the number below zero is that of the broker behind it."""
+    """Brokers and bootstrap servers. Bootstrap server -1 is broker 1."""
 
     def send(self, broker_id: int, request: Any) -> Any:
         return super().send(abs(broker_id), request)
 
     def learn(self, brokers: Iterable[Broker]) -> None:
-        """Addresses mean nothing here."""
+        """Does nothing: a fake has no addresses."""
 
 
 @dataclass
@@ -264,7 +264,7 @@ def read_while(
     images: Mapping[int, int | None] = MappingProxyType({}),
     leaders: Iterable[int] = (1, 2, 3),
 ) -> tuple[Wide, list[list[Key]]]:
-    """The wide read of t-0 to t-2, each with a transaction open; and what was read."""
+    """The wide read of t-0 to t-2, each with an open transaction, and the partitions of each read."""
     fake = Fake()
     fake.lead("t", leaders)
     fake.images = dict(images)
@@ -283,7 +283,7 @@ def moves(fake: Fake, index: int, leader: int) -> None:
 
 
 def once(change: Callable[[Fake], None], after: int = 1) -> Callable[[Fake, int], None]:
-    """What happens after the first wide read, or a later one."""
+    """Makes the change after the first wide read, or after a later one."""
     return lambda fake, reads: change(fake) if reads == after else None
 
 

@@ -72,7 +72,7 @@ class Latest:
 
 
 def ask_offsets(send: Send, broker_ids: Iterable[int], in_parallel: InParallel) -> dict[int, Reported]:
-    """What each of these brokers reports."""
+    """Asks each of these brokers."""
 
     def ask(broker_id: int) -> Reported:
         try:
@@ -151,7 +151,7 @@ def _offsets(reported: Mapping[int, Reported]) -> dict[int, int]:
 
 
 def _without_order(agreed: Agreement, reported: Mapping[int, Reported]) -> Latest:
-    """What brokers show together whose images have no order. Raises RequestFailed."""
+    """The metadata of brokers outside KRaft mode, merged. Raises RequestFailed."""
     failures = {one.broker: one.failure for one in agreed.errors if one.broker is not None}
     if not agreed.views:
         raise RequestFailed("; ".join(failure.error for failure in failures.values()))

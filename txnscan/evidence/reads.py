@@ -1,7 +1,7 @@
 """Reading partitions through an engine, with retries, as leaders may move meanwhile.
 
-A partition whose leader moved since the plan answers with an error; fresh metadata and another try settle most of
-that. What still fails is a row with its error.
+If a leader moved since the plan, the read is tried again with fresh metadata. If it fails again, the result is a row
+with the error.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Reader:
         self._config = config
 
     def wide(self, planned: Latest, on_progress: OnProgress, on_retry: OnProgress) -> Wide:
-        """DescribeProducers over all partitions in scope. Partitions that failed, and those whose topic or leader has
-        changed since the plan, are read once more. What has changed again after that is a failure.
+        """DescribeProducers over all partitions in scope. A partition is read again if its read failed, or if its topic
+        or leader changed since the plan. It is a failure if it changed again.
 
         on_progress, on_retry: called with progress in partitions.
         """
@@ -93,7 +93,7 @@ class Reader:
         now = self._cluster.latest()
         after = in_scope(self._config, now.view)
         unread = {(error.topic, error.partition) for error in failed}
-        # Of what was read, what counts no more; and of what is there now, what is to be read.
+        # The first answers that do not count, and the partitions to read again.
         stale = differing(after, before) | {p.key for t in _among(before, now.disputed) for p in t.partitions}
         to_read = _among(after, differing(before, after) | now.disputed | unread)
         second, errors = self._wide(to_read, on_retry) if to_read else ([], [])
@@ -112,7 +112,7 @@ class Reader:
         )
 
     def _unsettled(self, planned: Latest, now: Latest, reread: Sequence[Topic]) -> Iterator[Unobserved]:
-        """What has changed since it was read again; and the brokers whose metadata may hide more of that."""
+        """A failure for each partition that changed again, and for each broker whose metadata is not current."""
         latest = self._cluster.latest({topic.name for topic in reread}) if reread else now
         moved = differing(now.view.topics, latest.view.topics) - latest.disputed
         for failure, keys in ((MOVED, moved), (DISPUTED, latest.disputed)):
@@ -172,7 +172,7 @@ class Reader:
         ]
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
-        """The offsets of these partitions, from the leaders that one broker names. No verdict rests on them."""
+        """Offsets of these partitions, by the leaders that one broker names. No verdict depends on them."""
         believed = Agreement(views=(view,), errors=())
         known = []
         for key in keys:

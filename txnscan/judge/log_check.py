@@ -59,10 +59,10 @@ def orphan_contradiction(o: Observation, logged: Iterable[LoggedTransaction]) ->
 
 
 def dropped_decision(o: Observation, logged: Iterable[LoggedTransaction]) -> str | None:
-    """How the log shows a decision about this partition that its id went on without, or None.
+    """A decision about this partition that its id went on without, in words; or None.
 
-    An append that timed out is no such decision: its coordinator goes on from the record before. Where offsets are
-    missing, the completion of the decision may be missing as well, and nothing follows.
+    An append that timed out is no such decision: its coordinator goes on from the record before. If offsets are
+    missing, the completion may be among them, and the result is None.
     """
     of_ids: dict[str, list[LoggedTransaction]] = {}
     for record in logged:

@@ -81,7 +81,7 @@ class LiveBrokers:
         return _of(action, found)
 
     def prove_again(self, action: Action) -> Judged | None:
-        """See Brokers. A replica that leads the log since it was read may have records that the last leader lacked."""
+        """See Brokers. Fails if the log has a new leader since `prove`: that replica may have more records."""
         found = self._swept(action, reads_log=False)
         judged = _of(action, found)
         read = self._read_epochs.get((action.where, action.producer_id), {})
@@ -192,5 +192,5 @@ class LiveBrokers:
 
 
 def _of(action: Action, found: Scan) -> Judged | None:
-    """The transaction of an action, None where it is not open."""
+    """The open transaction of an action, or None."""
     return next((j for j in found.transactions if j.observation.producer_id == action.producer_id), None)

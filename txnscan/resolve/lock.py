@@ -7,8 +7,8 @@ An apply that ends without giving the lease back loses it:
 
 - at once, if its process is seen to be gone, on the same machine and in the same namespace of process ids;
 - else once the row says that it has run out *and* has not changed for a whole lease, by the monotonic clock of the
-  apply that wants it. The times in the row are those of another host's clock, which may be wrong. They may refuse the
-  lock, and never grant it.
+  apply that wants it. The times in the row are by the clock of another host, and may be wrong. They can refuse the
+  lock, but never grant it.
 
 No lease can fence a marker that is on its way. An apply that is paused between its last look at the row and its request
 may send after another apply has begun. The marker can then do no more than after a pause without another apply: both
@@ -104,7 +104,7 @@ class _Row:
 
 
 def _unwatched(done: int, total: int) -> None:
-    """Nobody watches."""
+    """Does nothing."""
 
 
 class Lock:
@@ -167,7 +167,7 @@ class Lock:
             raise JournalLost(f"this apply was too slow and lost its turn: {other}")
 
     def _dead(self) -> tuple[str, int] | None:
-        """Who has the lease in vain, None where nobody has it. Raises ApplyRunning where its holder may be alive."""
+        """The holder that is dead, or None if there is no holder. Raises ApplyRunning if the holder may be alive."""
         row = self._row()
         if row is None or row["holder"] is None:
             return None
@@ -189,7 +189,7 @@ class Lock:
                 raise ApplyRunning("--tables", self._running(row))
 
     def _write(self, over: tuple[str, int] | None) -> str | None:
-        """Takes or renews the lease, or says who has it. over: the holder and its renewals, as they were seen."""
+        """Takes or renews the lease; a sentence if another apply has it. over: the holder and renewals that were seen."""
         began_s, now_ms = self._monotonic_s(), self._now_ms()
         self._merge(now_ms + self._lease_ms, over=over)
         row = self._row()

@@ -1,6 +1,6 @@
-"""What sweeps and applies have seen of a simulated cluster, kept as the tables keep it.
+"""The memory of sweeps and applies of a simulated cluster, as the tables keep it.
 
-Facts only grow. Incidents are folded by the product's own function, and closed by what the tables close them by.
+Facts only grow. The product's own functions fold and close the incidents.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Memory:
 
 
 def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:
-    """What a sweep proved to be over, of the incidents that were open when it began (`Tables.write`)."""
+    """The open incidents that a sweep proved to be over (`Tables.write`)."""
     still_open = {
         judged.observation.transaction_key
         for judged in found.transactions
