@@ -189,7 +189,7 @@ class Lock:
                 raise ApplyRunning("--tables", self._running(row))
 
     def _write(self, over: tuple[str, int] | None) -> str | None:
-        """Takes or renews the lease; a sentence if another apply has it. over: the holder and renewals that were seen."""
+        """Takes or renews the lease; a sentence if another apply has it. over: the holder and renewals as seen."""
         began_s, now_ms = self._monotonic_s(), self._now_ms()
         self._merge(now_ms + self._lease_ms, over=over)
         row = self._row()
