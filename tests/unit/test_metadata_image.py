@@ -19,7 +19,7 @@ from txnscan.evidence.probe import read_wide
 from txnscan.evidence.reads import MOVED, Reader, Wide
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.metadata import MetadataRound
 from txnscan.model import Broker, ClusterView, Failure, Key, Topic, WideBatch
 
@@ -319,6 +319,24 @@ def test_a_topic_that_was_created_meanwhile_is_read_and_one_that_was_deleted_doe
     assert read[1] == [("u", 0)]
     assert (wide.planned, wide.answered, wide.errors) == (2, 2, ())
     assert {(row.topic, row.partition) for row in wide.rows} == {("t", 1), ("u", 0)}
+
+
+@pytest.mark.parametrize(
+    ("code", "counts"),
+    [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, True), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False)],
+    ids=["hidden", "deleted"],
+)
+def test_a_topic_that_the_listing_leaves_out_is_gone_only_if_its_name_is_unknown(code: ErrorCode, counts: bool) -> None:
+    """A listing of all topics leaves out the topics that the principal may not describe."""
+
+    def hide(fake: Fake) -> None:
+        fake.topic_errors["t"] = int(code)
+
+    wide, read = read_while(once(hide))
+    assert read == [[("t", 0), ("t", 1), ("t", 2)]]
+    assert (wide.planned, wide.answered, open_keys(wide)) == ((3, 3, [0, 1, 2]) if counts else (0, 0, []))
+    assert [(one.stage, one.topic) for one in wide.errors] == ([("read", "t")] if counts else [])
+    assert [topic.name for topic in wide.view.topics] == (["t"] if counts else [])
 
 
 def test_what_failed_is_read_again_and_counts_once() -> None:

@@ -21,6 +21,8 @@ from txnscan.evidence.metadata_image import DISPUTED, Latest, differing
 from txnscan.evidence.observe import RECREATED
 from txnscan.evidence.probe import failed_partitions, narrow_failed
 from txnscan.evidence.tasks import ReadNarrow, ReadOffsets, ReadWide
+from txnscan.kafka.acls import needing
+from txnscan.kafka.errors import ErrorCode
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     ClusterView,
@@ -29,11 +31,13 @@ from txnscan.model import (
     NarrowRow,
     OffsetsRow,
     Partition,
+    Permission,
     Topic,
     Unobserved,
     WideRow,
 )
 
+UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 MOVED = Failure("the leader moved during the read")
 NARROW_TRIES = 3
 _RETRY_WAIT_S = 0.25
@@ -90,14 +94,14 @@ class Reader:
         """
         before = in_scope(self._config, planned.view)
         first, failed = self._wide(before, on_progress)
-        now = self._cluster.latest()
+        now, hidden = self._latest(before)
         after = in_scope(self._config, now.view)
         unread = {(error.topic, error.partition) for error in failed}
         # The first answers that do not count, and the partitions to read again.
         stale = differing(after, before) | {p.key for t in _among(before, now.disputed) for p in t.partitions}
         to_read = _among(after, differing(before, after) | now.disputed | unread)
         second, errors = self._wide(to_read, on_retry) if to_read else ([], [])
-        errors += self._unsettled(planned, now, to_read)
+        errors += [*hidden, *self._unsettled(planned, now, to_read)]
         return Wide(
             rows=tuple(
                 row
@@ -110,6 +114,23 @@ class Reader:
             producers=sum(row.producers for row in (*first, *second)),
             view=now.view,
         )
+
+    def _latest(self, before: Sequence[Topic]) -> tuple[Latest, list[Unobserved]]:
+        """The latest metadata, and a failure for each of these topics that it hides. A listing of all topics leaves out
+        the topics that the principal may no longer describe. They stay in the metadata as they were, because only a
+        topic that was deleted is unknown by its name.
+        """
+        now = self._cluster.latest()
+        missing = {topic.name: topic for topic in before}
+        for topic in now.view.topics:
+            missing.pop(topic.name, None)
+        if not missing:
+            return now, []
+        codes = dict(self._cluster.latest(missing).view.topic_errors)
+        hidden = [topic for name, topic in missing.items() if codes.get(name) != UNKNOWN_TOPIC]
+        topics = tuple(sorted((*now.view.topics, *hidden), key=lambda topic: topic.name))
+        failures = [_hides(topic.name, codes.get(topic.name)) for topic in hidden]
+        return replace(now, view=replace(now.view, topics=topics)), failures
 
     def _unsettled(self, planned: Latest, now: Latest, reread: Sequence[Topic]) -> Iterator[Unobserved]:
         """A failure for each partition that changed again, and for each broker whose metadata is not current."""
@@ -185,6 +206,12 @@ class Reader:
 
     def _engine_for(self, partitions: Sequence[Partition]) -> Engine:
         return self._engine.driver if len(partitions) <= DRIVER_READS_MAX else self._engine
+
+
+def _hides(name: str, code: str | None) -> Unobserved:
+    if code is None:
+        return Unobserved("read", RECREATED, None, name)
+    return Unobserved("read", needing(Failure(code, code), Permission("Describe", "Topic", name)), None, name)
 
 
 def _among(topics: Iterable[Topic], keys: Collection[tuple[str | None, int | None]]) -> list[Topic]:
