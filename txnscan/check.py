@@ -177,9 +177,9 @@ def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
     elif latest.offset is None:
         yield Finding("metadata", Level.OK, "all brokers have the same leaders")
     elif not late:
-        lag = min(latest.behind(latest.offset).values(), default=latest.offset)
-        most = plural(latest.offset - lag, "record")
-        yield Finding("metadata", Level.OK, f"current on all brokers (offset {latest.offset:,}, at most {most} behind)")
+        lag = latest.offset - min(latest.behind(latest.offset).values(), default=latest.offset)
+        behind = f", at most {plural(lag, 'record')} behind" if lag else ""
+        yield Finding("metadata", Level.OK, f"current on all brokers (offset {latest.offset:,}{behind})")
 
 
 def _apis(versions: dict[int, dict[int, tuple[int, int]]]) -> Iterator[Finding]:
