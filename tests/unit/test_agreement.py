@@ -47,6 +47,14 @@ def failure_of(agreement: Agreement, topic: str = "t", index: int = 0) -> Failur
     return unagreed.value.failure
 
 
+def test_leader_epochs_are_those_on_which_all_brokers_agree(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 1].epoch = 6
+    cut_off(cluster, 2, epoch=4)
+    cluster.believes[2].partitions["t", 1].epoch = 6
+    assert agree(cluster).leader_epochs("t") == {1: 6, 2: 5}
+    assert agree(cluster).leader_epochs("u") == {}
+
+
 def why_not(agreement: Agreement, topic: str = "t", index: int = 0) -> str:
     return failure_of(agreement, topic, index).error
 

@@ -186,6 +186,28 @@ def after(state: State, epoch: int = 3, offset: int = 7, **changes: Any) -> Logg
         ([ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8, transactional_id="Y")], False, "another id's"),
         ([ONGOING_P, replace(ABORTING_P, partitions=frozenset({Q})), after(State.EMPTY, 2)], False, "elsewhere"),
         ([replace(ABORTING_P, producer_id=8), after(State.EMPTY, 2)], False, "it is of another producer id"),
+        (
+            [replace(ABORTING_P, partitions=frozenset({Q})), ABORTING_P, after(State.EMPTY, 2)],
+            True,
+            "the second of two",
+        ),
+        (
+            [
+                *(ONGOING_P, ABORTING_P, after(State.COMPLETE_ABORT)),
+                *(replace(one, offset=one.offset + 5) for one in (ONGOING_P, ABORTING_P)),
+                after(State.EMPTY, 2, offset=12),
+            ],
+            True,
+            "the transaction after one that is complete",
+        ),
+        (
+            [
+                replace(ONGOING_P, transactional_id="Y", producer_id=8),
+                *(ONGOING_P, ABORTING_P, after(State.EMPTY, 2)),
+            ],
+            True,
+            "the second of two ids",
+        ),
     ],
 )
 def test_a_decision_that_its_id_went_on_without_may_still_get_its_markers(
