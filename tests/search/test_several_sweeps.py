@@ -27,7 +27,7 @@ from txnscan.sim.world import Scenario
 from txnscan.store import incidents
 
 # Of each world. A wrong verdict names its seed.
-SEEDS = range(60)
+SEEDS = range(30)
 Patch = Callable[[pytest.MonkeyPatch], None]
 # Broker 2, the only one with the partition, is killed and finds no snapshot when it is back.
 _ALONE = replace(DELETED_V1, name="one replica", topics=((P, (2,)),))
