@@ -97,4 +97,4 @@ lock:
 	@$(COMPILE) $(EXTRAS) --extra dev --constraint conf/requirements.txt --output-file conf/requirements-dev.txt pyproject.toml
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache spark-warehouse
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache spark-warehouse
