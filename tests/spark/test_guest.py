@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from txnscan.engine.guest import SMALL_QUERIES, own_session
+from txnscan.engine.session import spark_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,13 @@ def test_the_user_s_session_is_left_as_it_is_and_its_settings_count(spark: Spark
     finally:
         spark.catalog.dropTempView("of_the_user")
         spark.conf.set(USERS, str(before[USERS]))
+
+
+def test_sessions_of_the_command_line_have_the_same_settings() -> None:
+    ours = spark_defaults()
+    assert {name: ours[name] for name in SMALL_QUERIES if name in ours} == {
+        name: value for name, value in SMALL_QUERIES.items() if name != "spark.sql.debug.maxToStringFields"
+    }
 
 
 def test_a_session_that_cannot_be_copied_is_used_as_it_is() -> None:
