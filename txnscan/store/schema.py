@@ -165,16 +165,17 @@ def _count(verdict: Verdict) -> Callable[[Scan, Scan], int]:
     return lambda scan, item: scan.counts[verdict]
 
 
+_SWEEP_DATE = Column(
+    "sweep_date",
+    "DATE",
+    "UTC date on which the sweep started",
+    lambda s, _: timestamp(s.started_at_ms).date(),
+    True,
+)
 SWEEP = (
     Column("sweep_id", "STRING", "The sweep that this row belongs to", lambda s, _: s.sweep_id, True),
     Column("cluster_id", "STRING", "The cluster's id, from Metadata", lambda s, _: s.cluster_id, True),
-    Column(
-        "sweep_date",
-        "DATE",
-        "UTC date on which the sweep started",
-        lambda s, _: timestamp(s.started_at_ms).date(),
-        True,
-    ),
+    _SWEEP_DATE,
     Column("started_at", "TIMESTAMP", "When the sweep started", lambda s, _: timestamp(s.started_at_ms), True),
 )
 
@@ -585,13 +586,7 @@ INCIDENTS = Table(
 FACT = (
     Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
     Column("sweep_id", "STRING", "The sweep that saw it", lambda s, _: s.sweep_id, True),
-    Column(
-        "sweep_date",
-        "DATE",
-        "UTC date on which the sweep started",
-        lambda s, _: timestamp(s.started_at_ms).date(),
-        True,
-    ),
+    _SWEEP_DATE,
 )
 
 LOG_READS = Table(
