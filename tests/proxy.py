@@ -38,6 +38,11 @@ class Proxy:
                 if client_id in self._cut_off:
                     _end(one)
 
+    def let_in(self, *client_ids: str) -> None:
+        """Takes connections from these clients again."""
+        with self._lock:
+            self._cut_off -= {*client_ids}
+
     def __enter__(self) -> Proxy:
         return self
 

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.proxy import Proxy
+from tests.cut_off import CUT_OFF, cluster_to_cut
 from txnscan import ScanConfig, find_hanging
 from txnscan.cli import app
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
-from txnscan.demo.errors import DemoError
-from txnscan.demo.ports import HOST, choose_ports
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
@@ -29,7 +25,7 @@ from txnscan.findings import Scan
 from txnscan.kafka.api_versions import image_offset
 from txnscan.kafka.metadata import read_metadata
 
-BROKERS = LINKED, OTHER, CUT_OFF = 1, 2, 3
+LINKED, OTHER = 1, 2
 MOVED, FRESH = "moved", "fresh"
 
 
@@ -55,39 +51,14 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with ExitStack() as stack:
-
-        def controller(broker_id: int) -> int:
-            return {b.broker_id: b.port for b in cluster.brokers_of("CONTROLLER")}[broker_id]
-
-        base_port = row_of_ports(6)
-        proxies = {b: stack.enter_context(Proxy(partial(controller, b))) for b in BROKERS}
-        voters = ",".join(f"{broker_id}@{HOST}:{proxy.port}" for broker_id, proxy in proxies.items())
-        cluster = KafkaCluster(
-            tmp_path_factory.mktemp("stale-metadata"),
-            properties={
-                "transaction.partition.verification.enable": "false",
-                "controller.quorum.voters": voters,
-            },
-            broker_properties={
-                b: {
-                    "advertised.listeners": f"PLAINTEXT://{HOST}:{base_port + b - 1},CONTROLLER://{HOST}:{proxy.port}",
-                    # It must not become the active controller, from which nothing could cut it off.
-                    **({"controller.quorum.election.timeout.ms": "600000"} if b == CUT_OFF else {}),
-                }
-                for b, proxy in proxies.items()
-            },
-            base_port=base_port,
-        )
-        stack.enter_context(cluster)
-        wire = stack.enter_context(cluster.wire())
+    directory = tmp_path_factory.mktemp("stale-metadata")
+    settings = {"transaction.partition.verification.enable": "false"}
+    with cluster_to_cut(directory, settings) as (cluster, controllers), cluster.wire() as wire:
         Producer(wire, "any-service").init_producer_id()
         create_topic(wire, MOVED, [[CUT_OFF, LINKED, OTHER]])
         for asked in cluster.broker_ids:
             wait_until(lambda b=asked: leads(wire, b) == CUT_OFF, f"{CUT_OFF} led {MOVED}-0")  # type: ignore[misc]
-        for broker_id in (LINKED, OTHER):
-            # As the follower of the metadata log, and as the broker that sends heartbeats.
-            proxies[broker_id].cut_off(f"raft-client-{CUT_OFF}", str(CUT_OFF))
+        controllers.cut_off()
         for asked in (LINKED, OTHER):
             wait_until(lambda b=asked: leads(wire, b) == LINKED, f"{LINKED} led {MOVED}-0")  # type: ignore[misc]
         create_topic(wire, FRESH, [[OTHER, LINKED]])
@@ -96,14 +67,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             late.init_producer_id()
             late.produce(topic, 0, RECORDS, version=PRODUCE_V1)
         yield World(cluster, wire)
-
-
-def row_of_ports(count: int) -> int:
-    """The first of some free ports in a row."""
-    while True:
-        (first,) = choose_ports(1)
-        with suppress(DemoError):
-            return choose_ports(count, first)[0]
 
 
 def leads(wire: Wire, asked: int) -> int:

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.cut_off import cluster_to_cut
 from tests.prove.faults.faults import fault_order
 from tests.prove.faults.figures import Figures, say
 from tests.prove.faults.ledger import audit, overlooked, settle
@@ -22,7 +23,6 @@ from tests.prove.faults.skipped_marker import skipped_marker
 from tests.prove.faults.sweeps import Sweeper, one_round
 from tests.prove.faults.traffic import Sleepers, Traffic
 from tests.prove.faults.world import CLUSTERS, World
-from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def run_on(name: str, sweeps: int, seed: int, figures: Figures, directory: Path,
     """As many sweeps on a cluster of its own, and the audit."""
     rng = random.Random(f"{seed}-{name}")
     wanted = figures.sweeps + sweeps
-    with KafkaCluster(directory / name, properties=CLUSTERS[name]) as cluster, cluster.wire() as wire:
-        world = World(name, cluster, wire, Traffic(cluster, f"{seed}-{name}"))
+    with cluster_to_cut(directory / name, CLUSTERS[name]) as (cluster, controllers), cluster.wire() as wire:
+        world = World(name, cluster, controllers, wire, Traffic(cluster, f"{seed}-{name}"))
         say(f"{name}: planting")
         world.plant()
         sleepers = Sleepers(wire)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tests.cut_off import CUT_OFF
 from tests.prove.faults.admin import delete_topic, rotate
 from tests.prove.faults.traffic import DOOMED
 from tests.prove.faults.world import World
@@ -93,7 +94,27 @@ def recreated(world: World, _: random.Random) -> Fault:
     return Fault("topic recreated", "a topic is deleted and recreated", recreate, recreate)
 
 
-_FAULTS = (killed, stopped, paused, restarted, leaders_moved, coordinators_moved, recreated)
+def cut_off(world: World, _: random.Random) -> Fault:
+    """A broker gets no metadata any more. It leads on, by what it knows, and does not know of a new topic with a new
+    orphan. The sweeps ask it first.
+    """
+    others = [broker_id for broker_id in world.cluster.broker_ids if broker_id != CUT_OFF]
+
+    def strike() -> None:
+        world.forget(DOOMED)
+        delete_topic(world.wire, DOOMED)
+        world.controllers.cut_off()
+        world.cluster.wait_for_brokers(others)
+        world.remember(plant.orphan(world.wire, DOOMED), "orphan")
+
+    def heal() -> None:
+        world.controllers.link()
+        world.cluster.wait_for_brokers(world.cluster.broker_ids)
+
+    return Fault("stale metadata", f"broker {CUT_OFF} cut off from the controller", strike, heal)
+
+
+_FAULTS = (killed, stopped, paused, restarted, leaders_moved, coordinators_moved, recreated, cut_off)
 
 
 def fault_order(rng: random.Random) -> Iterator[Callable[[World, random.Random], Fault]]:

@@ -73,7 +73,7 @@ class Sweeper:
         return sweep(session, self._config(tables=self._tables), progress=progress).scan
 
     def _config(self, **options: Any) -> ScanConfig:
-        servers = self._world.cluster.bootstrap_servers
+        servers = self._world.bootstrap_servers
         return ScanConfig(servers, command_config=str(self._impatient), **options)
 
     def _check(self, name: str, scan: Scan, planted: Iterable[Known]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tests.cut_off import CUT_OFF, Controllers
 from tests.prove.faults.traffic import DOOMED, Traffic
 from txnscan.demo import plant
 from txnscan.demo.brokers import KafkaCluster
@@ -45,10 +46,17 @@ class World:
 
     name: str
     cluster: KafkaCluster
+    controllers: Controllers
     wire: Wire
     traffic: Traffic
     planted: frozenset[Known] = frozenset()
     ever_planted: set[TransactionKey] = field(default_factory=set)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker that is cut off now and then comes first."""
+        brokers = sorted(self.cluster.brokers, key=lambda broker: broker.broker_id != CUT_OFF)
+        return ",".join(broker.address for broker in brokers)
 
     def plant(self) -> None:
         self.remember(plant.committed_but_hanging(self.cluster).hanging, "maybe_committed")
