@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from txnscan.clock import boot_time, wall_clock_ms
+from txnscan.clock import Stopwatch, boot_time, wall_clock_ms
 from txnscan.config import (
     ConfigError,
     ScanConfig,
@@ -191,6 +191,7 @@ def _scan(
     sweep_id: str | None = None,
 ) -> Scan:
     sweep_id = new_sweep_id(wall_clock_ms) if sweep_id is None else sweep_id
+    stages = Stopwatch(progress)
     clients = ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))
     with clients.driven(), Cluster(clients) as cluster:
         found = scan(
@@ -200,10 +201,10 @@ def _scan(
             sweep_id=sweep_id,
             now_ms=wall_clock_ms,
             history=history,
-            progress=progress,
+            progress=stages,
             reads_impact=True,
         )
-    return replace(found, boot=boot_time())
+    return replace(found, boot=boot_time(), stages=stages.times())
 
 
 def new_sweep_id(now_ms: Callable[[], int]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -29,3 +31,34 @@ def boot_time() -> BootTime | None:
         return BootTime(boot_id, round(time.clock_gettime(time.CLOCK_BOOTTIME) * 1_000))
     except (OSError, ValueError, AttributeError):
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """How long a stage of a sweep took, up to the beginning of the next one, in milliseconds."""
+
+    stage: str
+    duration_ms: int
+
+
+class Stopwatch:
+    """Measures stages. Call it with (stage, done, total), as a progress callback; it passes each call on.
+
+    clock: in seconds; it must never be set.
+    """
+
+    def __init__(self, progress: Callable[[str, int, int], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress = progress
+        self._clock = clock
+        self._begun_s: dict[str, float] = {}
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage not in self._begun_s:
+            self._begun_s[stage] = self._clock()
+        self._progress(stage, done, total)
+
+    def times(self) -> tuple[StageTime, ...]:
+        """The stages up to now, in their order."""
+        began_s = [*self._begun_s.values(), self._clock()]
+        took_s = (end - begin for begin, end in pairwise(began_s))
+        return tuple(StageTime(stage, round(s * 1_000)) for stage, s in zip(self._begun_s, took_s, strict=True))

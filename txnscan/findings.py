@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from txnscan.clock import BootTime
+from txnscan.clock import BootTime, StageTime
 from txnscan.model import (
     NO_FACTS,
     Cause,
@@ -187,7 +187,8 @@ class Scan:
 
     max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
     rows in the tables too. proven: the topic id of each partition whose leader's answer the last read of it proved.
-    ends: its leader epoch and high watermark then. boot: the time since boot when the sweep was finished.
+    ends: its leader epoch and high watermark then. boot: the time since boot when the sweep was finished. stages: how
+    long each stage took.
     broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for. read_bytes: bytes of
     producers' states and of `__transaction_state` that were read. decided: the facts about what hangs, where the log
     was read for it. log_epochs: by partition of `__transaction_state`, the leader epoch that all brokers named last.
@@ -219,6 +220,7 @@ class Scan:
     impacts: Mapping[TransactionKey, Impact] = field(default_factory=dict)
     read_bytes: int = 0
     boot: BootTime | None = None
+    stages: tuple[StageTime, ...] = ()
     decided: Mapping[TransactionKey, OutcomeEvidence] = field(default_factory=dict)
     ends: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
     log_epochs: Mapping[int, int] = field(default_factory=dict)

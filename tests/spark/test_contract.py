@@ -405,6 +405,15 @@ def test_a_closed_incident_is_opened_again_at_a_later_leader_epoch(after: After)
     tables.write(next_sweep(4, judged(view("Empty", 5), partition=1, leader_epoch=6)))
     row = incidents(tables)[incident_id("cluster-1", STALE)]
     assert (row["sweeps"], row["resolved_at"], row["resolved_how"]) == (3, None, None)
+    assert len(tables.rows(INCIDENTS)) == 2
+
+
+def test_a_closed_incident_stays_closed_while_the_open_ones_are_replaced(after: After) -> None:
+    tables = after(BOTH, BOTH_AGAIN, ONE_ENDED)
+    tables.write(next_sweep(4, ORPHAN))
+    tables.write(next_sweep(5, ORPHAN, judged(partition=1, producer_id=8)))
+    found = [(row["producer_id"], row["partition"], row["sweeps"], row["is_open"]) for row in tables.rows(INCIDENTS)]
+    assert sorted(found) == [(7, 0, 5, True), (7, 1, 2, False), (8, 1, 1, True)]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def hanging(sweep: str, epoch: int, mark: int | None, at_s: int = 0) -> Row:
         "last_seen_at": at,
         "last_sweep_id": sweep,
         "sweeps": 1,
+        "is_open": True,
         "resolved_at": None,
         "resolved_how": None,
         "leader_epoch": epoch,
@@ -165,6 +166,7 @@ def test_every_order_and_a_repetition_of_the_last_one_give_the_same(rows: list[R
     found, again, expected = incident(order), incident([*order, order[-1]]), incident(sighting_first(rows))
     assert found is not None and expected is not None
     assert facts(found) == facts(expected)
+    assert found["is_open"] == (found["resolved_how"] is None)
     assert again == found
 
 

@@ -33,6 +33,7 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
         "scope": scan.scope,
         "late_after_ms": scan.late_after_ms,
         "warnings": list(scan.warnings),
+        "stages": [asdict(stage) for stage in scan.stages],
     }
 
 
@@ -68,6 +69,7 @@ def stored_object(
             "scope": sweep["scope"],
             "late_after_ms": sweep["late_after_ms"],
             "warnings": list(sweep.get("warnings") or ()),
+            "stages": list(sweep.get("stages") or ()),
         },
         "transactions": [_stored(row) for row in transactions],
         "errors": [{name: row[name] for name in ("stage", "broker", "topic", "partition", "error")} for row in errors],

@@ -52,7 +52,7 @@ def remembered(tables: Tables, cluster_id: str | None, limit: int) -> Remembered
     """At most `limit` of each, of a cluster or of all. Raises ConfigError where there are no tables."""
     of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
     open_first = (
-        *(By("resolved_at IS NULL", descending=True), By("last_seen_at", descending=True)),
+        *(By("is_open", descending=True), By("last_seen_at", descending=True)),
         *(By("topic"), By("partition")),
     )
     newest = (By("started_at", descending=True), By("sweep_id", descending=True))

@@ -28,7 +28,7 @@ def folded(before: Row | None, seen: Row) -> Row | None:
         return None if over else seen
     later = _at(before) <= _at(seen)
     if over:
-        return {**before, **seen} if later else before
+        return {**before, **seen, "is_open": False} if later else before
     if before["last_sweep_id"] == seen["last_sweep_id"]:
         return before
     return {

@@ -48,7 +48,7 @@ def kept(tables: Tables, keep_ms: int, now_ms: int) -> Kept:
     since = (timestamp(now_ms) - timedelta(milliseconds=keep_ms)).date()
     oldest = tables.rows(
         INCIDENTS,
-        Is("resolved_at", None),
+        Is("is_open", True),
         columns=("incident_id", "first_seen_at"),
         order=(By("first_seen_at"),),
         limit=1,

@@ -17,6 +17,7 @@ from operator import attrgetter
 from types import GenericAlias
 from typing import Any
 
+from txnscan.clock import StageTime
 from txnscan.findings import Scan
 from txnscan.model import (
     BlockedGroup,
@@ -34,7 +35,7 @@ from txnscan.model import (
     Verdict,
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,6 +514,7 @@ INCIDENTS = Table(
         ),
         Column("last_sweep_id", "STRING", "The last sweep that saw it hanging", lambda s, _: s.sweep_id, True),
         Column("sweeps", "BIGINT", "At least so many sweeps saw it hanging", lambda s, _: 1, True),
+        Column("is_open", "BOOLEAN", "Whether no sweep has proved that it is over", lambda s, _: True, True),
         Column(
             "resolved_at",
             "TIMESTAMP",
@@ -578,7 +580,13 @@ INCIDENTS = Table(
             if column.name in ("groups_blocked", "cause", "cause_reason", "owner_id", "framework")
         ),
     ),
-    (("seen_in_order", "last_seen_at >= first_seen_at"), ("sweeps_positive", "sweeps >= 1")),
+    (
+        ("seen_in_order", "last_seen_at >= first_seen_at"),
+        ("sweeps_positive", "sweeps >= 1"),
+        ("open_until_resolved", "is_open = (resolved_at IS NULL)"),
+    ),
+    # Each sweep replaces the open incidents. The others only grow.
+    partitioned_by=("cluster_id", "is_open"),
     change_feed=True,
 )
 
@@ -740,6 +748,12 @@ SWEEPS = Table(
             "BIGINT",
             "How long that machine had run when the verdicts were ready, by a clock that nobody can set",
             lambda s, _: s.boot.since_boot_ms if s.boot is not None else None,
+        ),
+        Column(
+            "stages",
+            tuple[StageTime, ...],
+            "The stages of the sweep in their order, and how long each took. Writing these tables comes after them",
+            lambda s, _: s.stages,
         ),
     ),
     (

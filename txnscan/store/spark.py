@@ -218,6 +218,8 @@ def _where(condition: Condition) -> SparkColumn:
 def _literal_sql(condition: Condition) -> str:
     """A condition as SQL text, where Delta accepts nothing else."""
     match condition:
+        case Is(column, bool(value)):
+            return f"{column} = {str(value).lower()}"
         case Is(column, str(value)):
             return f"{column} = {_quoted(value)}"
         case OneOf(column, values):

@@ -191,7 +191,7 @@ class Tables:
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
         columns = ("incident_id", *TransactionKey._fields, "first_seen_at", "producer_epoch", "last_sequence", *_IMPACT)
-        return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("resolved_at", None), columns=columns)
+        return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("is_open", True), columns=columns)
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See History."""
@@ -266,18 +266,27 @@ class Tables:
         seen = [*INCIDENTS.rows(scan, hanging), *self._over(scan)]
         if not seen:
             return
-        of_cluster = Is("cluster_id", scan.cluster_id)
-        of = (of_cluster, OneOf("incident_id", frozenset(row["incident_id"] for row in seen)))
+        tried_again(self.delta, partial(self._fold, scan.cluster_id, {row["incident_id"]: row for row in seen}))
 
-        def fold() -> None:
-            before = {row["incident_id"]: row for row in self.delta.read(INCIDENTS, *of)}
-            after = ((before.get(one["incident_id"]), one) for one in seen)
-            rows = [row for was, one in after if (row := folded(was, one)) is not None and row != was]
-            if rows:
-                changed = OneOf("incident_id", frozenset(row["incident_id"] for row in rows))
-                self.delta.replace(INCIDENTS, arrow_rows(INCIDENTS.columns, rows), of_cluster, changed)
-
-        tried_again(self.delta, fold)
+    def _fold(self, cluster_id: str, seen: Mapping[str, Row]) -> None:
+        """Folds these rows, by incident, into those that are stored now."""
+        of, is_open = Is("cluster_id", cluster_id), Is("is_open", True)
+        still_open = {row["incident_id"]: row for row in self.delta.read(INCIDENTS, of, is_open)}
+        closed: dict[str, Row] = {}
+        if others := frozenset(seen) - still_open.keys():
+            rows = self.delta.read(INCIDENTS, of, Is("is_open", False), OneOf("incident_id", others))
+            closed = {row["incident_id"]: row for row in rows}
+        before = closed | still_open
+        after = {which: folded(before.get(which), one) for which, one in seen.items()}
+        changed = {which: row for which, row in after.items() if row is not None and row != before.get(which)}
+        if not changed:
+            return
+        stays_open = all(row["is_open"] for row in changed.values()) and not changed.keys() & closed.keys()
+        # Delta replaces the files of a whole partition without a look at their rows.
+        these = (
+            is_open if stays_open and changed.keys() >= still_open.keys() else OneOf("incident_id", frozenset(changed))
+        )
+        self.delta.replace(INCIDENTS, arrow_rows(INCIDENTS.columns, changed.values()), of, these)
 
     def _append(self, scan: Scan, table: Table) -> None:
         items = items_of(scan, table)

@@ -43,14 +43,14 @@ VIEWS = (
         "SELECT incident_id, cluster_id, topic, partition, producer_id, producer_epoch, start_offset, reason, outcome, "
         "transactional_id, blocked_records, first_seen_at, last_seen_at, sweeps, "
         "CAST(unix_timestamp(last_seen_at) - unix_timestamp(first_seen_at) AS BIGINT) AS seen_for_s "
-        "FROM {incidents} WHERE resolved_at IS NULL",
+        "FROM {incidents} WHERE is_open",
     ),
     View(
         "incidents_by_day",
         "How many incidents began and ended on each day (UTC), of each cluster",
         "SELECT cluster_id, day, sum(opened) AS opened, sum(closed) AS closed FROM ("
         "SELECT cluster_id, to_date(first_seen_at) AS day, 1 AS opened, 0 AS closed FROM {incidents} UNION ALL "
-        "SELECT cluster_id, to_date(resolved_at), 0, 1 FROM {incidents} WHERE resolved_at IS NOT NULL"
+        "SELECT cluster_id, to_date(resolved_at), 0, 1 FROM {incidents} WHERE NOT is_open"
         ") GROUP BY cluster_id, day",
     ),
     View(
@@ -67,13 +67,13 @@ VIEWS = (
         "How long each incident lasted that is over, and how it ended",
         "SELECT incident_id, cluster_id, topic, partition, reason, resolved_how, first_seen_at, resolved_at, "
         "CAST(unix_timestamp(resolved_at) - unix_timestamp(first_seen_at) AS BIGINT) AS lasted_s "
-        "FROM {incidents} WHERE resolved_at IS NOT NULL",
+        "FROM {incidents} WHERE NOT is_open",
     ),
     View(
         "worst_topics",
         "Topics by how many incidents they had, and how much is blocked now",
-        "SELECT cluster_id, topic, count(*) AS incidents, count_if(resolved_at IS NULL) AS open, "
-        "coalesce(sum(CASE WHEN resolved_at IS NULL THEN blocked_records END), 0) AS blocked_records "
+        "SELECT cluster_id, topic, count(*) AS incidents, count_if(is_open) AS open, "
+        "coalesce(sum(CASE WHEN is_open THEN blocked_records END), 0) AS blocked_records "
         "FROM {incidents} GROUP BY cluster_id, topic",
     ),
 )
