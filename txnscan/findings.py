@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 from txnscan.clock import BootTime, StageTime
 from txnscan.model import (
+    ENDED,
     NO_FACTS,
+    TOPIC_RECREATED,
     Cause,
     Facts,
     HealthyCount,
@@ -95,7 +97,7 @@ class Details:
 @dataclass(frozen=True, slots=True)
 class News:
     """An incident that opened or closed. incident_id: the same as in the tables. how: where it closed, "ended" or
-    "topic_recreated". at_ms: when the sweep that saw it was finished.
+    "topic_recreated" or "topic_deleted". at_ms: when the sweep that saw it was finished.
     """
 
     kind: Kind
@@ -192,6 +194,8 @@ class Scan:
     broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for. read_bytes: bytes of
     producers' states and of `__transaction_state` that were read. decided: the facts about what hangs, where the log
     was read for it. log_epochs: by partition of `__transaction_state`, the leader epoch that all brokers named last.
+    topics_gone: by name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED or
+    TOPIC_RECREATED.
     """
 
     sweep_id: str
@@ -224,6 +228,22 @@ class Scan:
     decided: Mapping[TransactionKey, OutcomeEvidence] = field(default_factory=dict)
     ends: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
     log_epochs: Mapping[int, int] = field(default_factory=dict)
+    topics_gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def over(self, incidents: Iterable[TransactionKey]) -> dict[TransactionKey, str]:
+        """Which of these incidents the sweep proved to be over, and how: ENDED, TOPIC_DELETED or TOPIC_RECREATED. A
+        partition whose leader's answer was not proven proves nothing, and neither does a transaction that is still open
+        in any way.
+        """
+        seen = {j.observation.transaction_key for j in self.transactions if j.judgement.verdict is not Verdict.GONE}
+        found = {}
+        for which in incidents:
+            topic_id = self.proven.get((which.topic, which.partition))
+            if (how := self.topics_gone.get((which.topic, which.topic_id))) is not None:
+                found[which] = how
+            elif topic_id is not None and which not in seen:
+                found[which] = ENDED if topic_id == which.topic_id else TOPIC_RECREATED
+        return found
 
     @property
     def read_epochs(self) -> Mapping[int, int]:

@@ -116,6 +116,8 @@ def scan(
     still_open = [key for key, row in first.items() if row.open_producers or row.failure is not None]
     second, agreed = reader.narrow(still_open, agreed, lambda done, total: progress("second read", done, total))
 
+    topics_gone = cluster.topics_gone(view, ((which.topic, which.topic_id) for which in incidents))
+
     progress("judge", 0, 1)
     seen = _earliest(incidents, last_seen() if last_seen is not None else {})
     same = partial(first_records_are_gone, cluster.send, agreed, incidents)
@@ -188,6 +190,7 @@ def scan(
         read_bytes=cluster.read_bytes,
         decided={evidence.observation.transaction_key: evidence for evidence in decided},
         log_epochs=agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
+        topics_gone=topics_gone,
     )
 
 

@@ -16,6 +16,8 @@ from tests.brokers.shared import SCENE_TOPICS, Shared
 from tests.process import ROOT, run, run_here
 from tests.prove.faults.admin import delete_topic
 from txnscan import ScanConfig, find_hanging, sweep
+from txnscan.demo import plant
+from txnscan.demo.admin import create_topic
 from txnscan.demo.plant import HealthyTraffic
 from txnscan.findings import Scan
 from txnscan.model import Verdict
@@ -95,6 +97,24 @@ def test_sweeps_through_spark_under_traffic_accuse_nothing_healthy(
     assert spark.read.format("delta").load(f"{location}/sweeps").count() == 2
     incidents = spark.read.format("delta").load(f"{location}/incidents")
     assert [row["sweeps"] for row in incidents.collect()] == [2] * 5
+
+
+def test_an_incident_is_closed_if_its_topic_is_deleted_or_made_anew(shared: Shared, location: str) -> None:
+    for topic in ("gone-deleted", "gone-anew", "gone-not"):
+        plant.orphan(shared.wire, topic)
+    config = ScanConfig(shared.bootstrap_servers, topic=("gone-.*",), engine="threads", tables=location)
+    assert set(said(sweep(None, config).scan)) == {"gone-deleted-0", "gone-anew-0", "gone-not-0"}
+    for topic in ("gone-deleted", "gone-anew"):
+        delete_topic(shared.wire, topic)
+    create_topic(shared.wire, "gone-anew", [[1]])
+    sweep(None, config)
+    found = {row["topic"]: (row["is_open"], row["resolved_how"]) for row in open_tables(location, None).rows(INCIDENTS)}
+    assert found == {
+        "gone-deleted": (False, "topic_deleted"),
+        "gone-anew": (False, "topic_recreated"),
+        "gone-not": (True, None),
+    }
+    delete_topic(shared.wire, "gone-not")
 
 
 def under_traffic(shared: Shared, **changes: Any) -> ScanConfig:

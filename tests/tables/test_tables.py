@@ -169,6 +169,16 @@ def test_if_the_topic_was_created_again_the_incident_is_closed_with_that_reason(
     assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_how"] == "topic_recreated"
 
 
+def test_if_the_topic_was_deleted_the_incident_is_closed_and_no_earlier_sweep_opens_it_again(after: After) -> None:
+    tables = after(next_sweep(1, STALE))
+    tables.write(next_sweep(2, proven={}, topics_gone={("p", "other"): "topic_deleted"}))
+    assert incidents(tables)[incident_id("cluster-1", STALE)]["is_open"]
+    tables.write(next_sweep(3, proven={}, topics_gone={("p", "t0"): "topic_deleted"}))
+    tables.write(next_sweep(4, STALE))
+    row = incidents(tables)[incident_id("cluster-1", STALE)]
+    assert (row["is_open"], row["resolved_how"], row["sweeps"]) == (False, "topic_deleted", 1)
+
+
 def test_a_sweep_does_not_close_an_incident_that_another_sweep_opened_meanwhile(
     opens: Opens, tables: Tables, location: str
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,12 +11,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.builders import said
+from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
 from txnscan.evidence.agreement import Agreement, Unagreed, read_agreement
 from txnscan.evidence.reads import confirmed
 from txnscan.kafka.acls import needing
 from txnscan.kafka.errors import ErrorCode
-from txnscan.model import Broker, ClusterView, Failure, NarrowRow, Partition, Permission, Topic, Unobserved
+from txnscan.model import (
+    TOPIC_DELETED,
+    TOPIC_RECREATED,
+    Broker,
+    ClusterView,
+    Failure,
+    NarrowRow,
+    Partition,
+    Permission,
+    Topic,
+    Unobserved,
+)
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -226,6 +240,42 @@ def test_a_topic_that_one_broker_does_not_know_and_another_does_not_show_is_a_di
     why = why_not(agree(cluster))
     assert "TOPIC_AUTHORIZATION_FAILED" in str(why) and "UNKNOWN_TOPIC_OR_PARTITION" in str(why)
     assert why == wording
+
+
+SAME, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
+UNKNOWN, HIDDEN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+# Name, what each broker shows of the topic, and how the topic with the id SAME ended.
+GONE: tuple[tuple[str, tuple[uuid.UUID | ErrorCode, ...], str | None], ...] = (
+    ("all brokers show it", (SAME, SAME, SAME), None),
+    ("no broker knows it", (UNKNOWN, UNKNOWN, UNKNOWN), TOPIC_DELETED),
+    ("one broker still shows it", (UNKNOWN, SAME, UNKNOWN), None),
+    ("one broker does not know it", (SAME, UNKNOWN, SAME), None),
+    ("all brokers show another topic of the name", (OTHER, OTHER, OTHER), TOPIC_RECREATED),
+    ("one broker does not know the other topic yet", (OTHER, UNKNOWN, OTHER), TOPIC_RECREATED),
+    ("one broker still shows it, the others another one", (OTHER, SAME, OTHER), None),
+    ("the principal may not describe it", (HIDDEN, HIDDEN, HIDDEN), None),
+    ("one broker hides it", (UNKNOWN, HIDDEN, UNKNOWN), None),
+    ("brokers show no topic ids", (uuid.UUID(int=0),) * 3, None),
+)
+
+
+def test_a_topic_is_gone_if_no_broker_shows_its_id_or_hides_it(cluster: FakeCluster) -> None:
+    topic_id = base64.urlsafe_b64encode(SAME.bytes).rstrip(b"=").decode()
+    with Cases() as cases:
+        for name, shown, how in GONE:
+            with cases.case(name):
+                for broker_id, what in enumerate(shown, 1):
+                    cluster.believes[broker_id] = one = FakeCluster()
+                    if isinstance(what, ErrorCode):
+                        one.topic_errors["t"] = int(what)
+                    else:
+                        one.lead("t", [1])
+                        one.partitions["t", 0].topic_id = what
+                assert agree(cluster).gone("t", topic_id) == how
+        with cases.case("a broker does not answer"):
+            cluster.believes = {broker_id: FakeCluster() for broker_id in (1, 2, 3)}
+            cluster.unreachable = {3}
+            assert agree(cluster).gone("t", topic_id) is None
 
 
 def test_what_failed_names_the_permission_that_is_missing_and_nobody_to_grant_it_to(cluster: FakeCluster) -> None:

@@ -77,9 +77,17 @@ def test_what_is_told_of_an_opening_is_what_the_sweep_saw() -> None:
     )
 
 
-@pytest.mark.parametrize(("topic_id", "how"), [("t0", "ended"), ("t1", "topic_recreated")])
-def test_a_closing_says_how(topic_id: str, how: str) -> None:
-    _, closed = told(scan(LATE), scan(proven={("p", 0): topic_id}))
+@pytest.mark.parametrize(
+    ("changes", "how"),
+    [
+        ({"proven": {("p", 0): "t0"}}, "ended"),
+        ({"proven": {("p", 0): "t1"}}, "topic_recreated"),
+        ({"proven": {}, "topics_gone": {("p", "t0"): "topic_deleted"}}, "topic_deleted"),
+        ({"proven": {}, "topics_gone": {("p", "t0"): "topic_recreated"}}, "topic_recreated"),
+    ],
+)
+def test_a_closing_has_its_reason(changes: dict[str, Any], how: str) -> None:
+    _, closed = told(scan(LATE), scan(**changes))
     assert (closed.kind, closed.how, closed.details) == (Kind.CLOSED, how, told(scan(LATE))[0].details)
 
 
@@ -183,3 +191,21 @@ def test_what_is_remembered_is_bounded_and_the_oldest_stays(monkeypatch: pytest.
     memory, _ = remember(Memory(), "c", scan(*many(10)))
     assert sorted(which.topic for which in memory.incidents) == ["t7", "t8", "t9"]
     assert sorted(which.topic for which in memory.sightings) == ["t8", "t9"]
+
+
+def test_if_too_many_hang_each_is_notified_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "INCIDENTS_MAX", 3)
+    memory, counts = Memory(), []
+    # The fourth is older than the others, but comes later. At last the first three are over.
+    sweeps = [
+        scan(*many(3)),
+        scan(*many(4)),
+        scan(*many(4)),
+        scan(*many(4)[3:], proven={(f"t{n}", 0): "t0" for n in range(3)}),
+    ]
+    for sweep in sweeps:
+        memory, news = remember(memory, "c", sweep)
+        counts.append(([(one.kind.value, one.where.topic) for one in news], memory.unwatched))
+    opened = [("opened", f"t{n}") for n in (2, 1, 0)]
+    closed = [("closed", f"t{n}") for n in (0, 1, 2)]
+    assert counts == [(opened, 0), ([], 1), ([], 1), ([("opened", "t3"), *closed], 0)]

@@ -18,7 +18,17 @@ from txnscan.kafka.acls import needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.metadata import MetadataRound
-from txnscan.model import Broker, ClusterView, Failure, Partition, Permission, Topic, Unobserved
+from txnscan.model import (
+    TOPIC_DELETED,
+    TOPIC_RECREATED,
+    Broker,
+    ClusterView,
+    Failure,
+    Partition,
+    Permission,
+    Topic,
+    Unobserved,
+)
 
 # Calls the function on each item, in parallel where that helps, and gives the results in order.
 InParallel = Callable[[Callable[[int], ClusterView | Unobserved], Iterable[int]], list[ClusterView | Unobserved]]
@@ -89,6 +99,21 @@ class Agreement:
         code = errors.pop()
         failure = needing(Failure(f"{topic}: {code}", code), Permission("Describe", "Topic", topic))
         return (NoSuchTopic if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name else Unagreed)(failure)
+
+    def gone(self, topic: str, topic_id: str) -> str | None:
+        """How the topic of this name and id ended: TOPIC_DELETED, or TOPIC_RECREATED if a broker shows the name with
+        another id. None if one of the brokers did not answer, may hide the topic, or shows it. A broker that never knew
+        of the topic may answer like that, too, so do not ask about a topic that no broker has shown yet.
+        """
+        if self.errors or not self.views or len({view.cluster_id for view in self.views}) > 1:
+            return None
+        found = [{one.topic_id for one in _shown(view, topic)} for view in self.views]
+        for ids, view in zip(found, self.views, strict=True):
+            if not ids and dict(view.topic_errors).get(topic) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
+                return None
+            if topic_id in ids or "" in ids:
+                return None
+        return TOPIC_RECREATED if any(found) else TOPIC_DELETED
 
     def view_of(self, broker_id: int) -> ClusterView | None:
         """What this broker believes, or None where it did not answer."""

@@ -173,6 +173,16 @@ class Cluster:
         """What all brokers agree on about these topics, now."""
         return read_agreement(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn)
 
+    def topics_gone(self, view: ClusterView, known: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """Which of these topics, by name and id, all brokers agree are gone, and how. Only those are asked about that
+        the view does not have.
+        """
+        missing = {*known} - {(topic.name, topic.topic_id) for topic in view.topics}
+        if not missing:
+            return {}
+        agreed = self.agreement({name for name, _ in missing})
+        return {which: how for which in missing if (how := agreed.gone(*which)) is not None}
+
     def max_timeout_ms(self) -> tuple[int, tuple[ScanError, ...]]:
         """The longest `transaction.max.timeout.ms` of all brokers; one that does not report its own counts with the
         default.

@@ -50,7 +50,9 @@ def sentence(news: News) -> str:
     whose = f"producer id {news.where.producer_id}, from offset {news.where.start_offset}"
     lasted = duration(max(news.at_ms - news.first_seen_ms, 0))
     if news.kind is Kind.CLOSED:
-        how = {"topic_recreated": "the topic was created anew"}.get(news.how or "", "the transaction is over")
+        how = {"topic_recreated": "the topic was created anew", "topic_deleted": "the topic was deleted"}.get(
+            news.how or "", "the transaction is over"
+        )
         return printable(f"closed: {where} of {news.cluster}, {how}; {whose}, first seen {lasted} before")
     details = news.details
     reason = f" ({details.reason})" if details is not None else ""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from txnscan.findings import Incident, Incidents, Scan, Sightings, together_facts, with_news
-from txnscan.model import Facts, ProducerFacts, SeenMarker, TransactionKey, Verdict
+from txnscan.model import Facts, ProducerFacts, SeenMarker, TransactionKey
 from txnscan.sim.history import accused
-from txnscan.store.incidents import TOPIC_RECREATED, Row, folded
+from txnscan.store.incidents import Row, folded
 from txnscan.store.schema import INCIDENTS, epoch_ms, timestamp
 
 
@@ -61,19 +61,13 @@ class Memory:
 
 def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:
     """The open incidents that a sweep proved to be over (`Tables.write`)."""
-    still_open = {
-        judged.observation.transaction_key
-        for judged in found.transactions
-        if judged.judgement.verdict is not Verdict.GONE
-    }
     return [
         {
-            "incident_id": row["incident_id"],
+            "incident_id": which.incident_id(found.cluster_id),
             "resolved_at": timestamp(found.finished_at_ms),
-            "resolved_how": "ended" if found.proven[key] == row["topic_id"] else TOPIC_RECREATED,
-            "leader_epoch": found.ends[key][0],
-            "high_watermark": found.ends[key][1],
+            "resolved_how": how,
+            "leader_epoch": found.ends[which.topic, which.partition][0],
+            "high_watermark": found.ends[which.topic, which.partition][1],
         }
-        for row in began_with
-        if (key := (row["topic"], row["partition"])) in found.proven and TransactionKey.of(row) not in still_open
+        for which, how in found.over(map(TransactionKey.of, began_with)).items()
     ]

@@ -2,18 +2,20 @@
 
 Sweeps may be folded in any order, and any of them may be missing. Which of two saw the partition later shows in the
 partition itself: leader epochs only rise, and its high watermark only rises within one. Clocks decide nothing. Where
-both saw the same, an end counts: no transaction hangs again at a leader epoch that has seen its end. A topic that was
-made anew begins its leader epochs anew, and ends all transactions of the topic before it.
+both saw the same, an end counts: no transaction hangs again at a leader epoch that has seen its end. If the topic was
+deleted or made anew, its transactions are over for ever, whatever the leader epochs: no two topics have the same id.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from txnscan.model import TOPIC_DELETED, TOPIC_RECREATED
+
 Row = dict[str, Any]
 
-# The end of a transaction whose topic was deleted and created again.
-TOPIC_RECREATED = "topic_recreated"
+# The ends of transactions whose topic is gone.
+_WITH_TOPIC = (TOPIC_DELETED, TOPIC_RECREATED)
 
 
 def folded(before: Row | None, seen: Row) -> Row | None:
@@ -45,4 +47,4 @@ def folded(before: Row | None, seen: Row) -> Row | None:
 def _at(row: Row) -> tuple[bool, int, int, str]:
     """When the partition was like this, by its own order."""
     how, mark = row["resolved_how"] or "", row["high_watermark"]
-    return (how == TOPIC_RECREATED, row["leader_epoch"], -1 if mark is None else mark, how)
+    return (how in _WITH_TOPIC, row["leader_epoch"], -1 if mark is None else mark, how)

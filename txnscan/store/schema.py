@@ -524,7 +524,8 @@ INCIDENTS = Table(
         Column(
             "resolved_how",
             "STRING",
-            "ended (by itself or by somebody), topic_recreated, or abort_marker or commit_marker where apply wrote it",
+            "ended (by itself or by somebody), topic_deleted, topic_recreated, or abort_marker or commit_marker where "
+            "apply wrote it",
             lambda s, _: None,
         ),
         Column(

@@ -17,7 +17,18 @@ from typing import Any, TypeVar
 from txnscan.config import ConfigError, local_path, printable
 from txnscan.engine.rows import from_row
 from txnscan.findings import Incident, Incidents, KnownImpact, Scan, Sighting, Sightings
-from txnscan.model import Cause, Facts, LogRead, LogScan, ProducerFacts, SeenCommit, SeenMarker, TransactionKey, Verdict
+from txnscan.model import (
+    ENDED,
+    Cause,
+    Facts,
+    LogRead,
+    LogScan,
+    ProducerFacts,
+    SeenCommit,
+    SeenMarker,
+    TransactionKey,
+    Verdict,
+)
 from txnscan.store.damage import cause, damaged_commit
 from txnscan.store.delta import (
     VERSION_PROPERTY,
@@ -30,7 +41,7 @@ from txnscan.store.delta import (
     arrow_rows,
     tried_again,
 )
-from txnscan.store.incidents import TOPIC_RECREATED, folded
+from txnscan.store.incidents import folded
 from txnscan.store.schema import (
     CANDIDATES,
     COMMITS,
@@ -48,7 +59,6 @@ from txnscan.store.schema import (
     TABLES,
     Table,
     epoch_ms,
-    incident_id,
     scope_key,
     timestamp,
 )
@@ -302,41 +312,16 @@ class Tables:
         tried_again(self.delta, lambda: self.delta.append(table, rows, once=once))
 
     def _over(self, scan: Scan) -> list[Row]:
-        """What this sweep proved to be over, of the open incidents of this cluster: see `incidents.folded`.
-
-        A partition whose leader's answer was not proven proves nothing about its incidents, and neither does a
-        transaction that is still open in any way.
-        """
-        if not scan.proven:
+        """What this sweep proved to be over, of the open incidents of this cluster: see `incidents.folded`."""
+        if not scan.proven and not scan.topics_gone:
             return []
         # The incidents as this sweep read them at its start, if it did: it proves nothing about later ones.
         rows = self._unresolved.pop(scan.cluster_id, None)
         if rows is None:
             rows = self._read_unresolved(scan.cluster_id)
-        still_open = {
-            incident_id(scan.cluster_id, judged)
-            for judged in scan.transactions
-            if judged.judgement.verdict is not Verdict.GONE
-        }
-        over = [
-            row
-            for row in rows
-            if (row["topic"], row["partition"]) in scan.proven and row["incident_id"] not in still_open
-        ]
-        ours = self._resolved_by_apply(scan.cluster_id) if over else {}
-        return [self._closed(scan, row, ours) for row in over]
-
-    def _closed(self, scan: Scan, row: Row, ours: Mapping[str, str]) -> Row:
-        key = (row["topic"], row["partition"])
-        leader_epoch, high_watermark = scan.ends.get(key, (-1, None))
-        same = scan.proven[key] == row["topic_id"]
-        return {
-            "incident_id": row["incident_id"],
-            "resolved_at": timestamp(scan.finished_at_ms),
-            "resolved_how": _how(row["incident_id"], ours) if same else TOPIC_RECREATED,
-            "leader_epoch": leader_epoch,
-            "high_watermark": high_watermark,
-        }
+        over = scan.over(map(TransactionKey.of, rows))
+        ours = self._resolved_by_apply(scan.cluster_id) if ENDED in over.values() else {}
+        return [_closed(scan, which, how, ours) for which, how in over.items()]
 
     def _resolved_by_apply(self, cluster_id: str) -> Mapping[str, str]:
         """The markers that apply has written, by incident."""
@@ -428,8 +413,17 @@ def _fact(kind: type[Fact], row: Row) -> Fact:
     return from_row(kind, {field.name: row[field.name] for field in fields(kind)})
 
 
-def _how(incident: str, written: Mapping[str, str]) -> str:
-    return f"{written[incident].lower()}_marker" if incident in written else "ended"
+def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, str]) -> Row:
+    """The row of a sweep that proved that it is over. written: the markers that apply has written, by incident."""
+    incident = which.incident_id(scan.cluster_id)
+    leader_epoch, high_watermark = scan.ends.get((which.topic, which.partition), (-1, None))
+    return {
+        "incident_id": incident,
+        "resolved_at": timestamp(scan.finished_at_ms),
+        "resolved_how": f"{written[incident].lower()}_marker" if how == ENDED and incident in written else how,
+        "leader_epoch": leader_epoch,
+        "high_watermark": high_watermark,
+    }
 
 
 def _known_impact(row: Row) -> KnownImpact | None:

@@ -51,12 +51,17 @@ class OpenIncident:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered of the cluster with this id. It says nothing about any other cluster."""
+    """What is remembered of the cluster with this id. It says nothing about any other cluster.
+
+    unwatched: how many transactions hung in the last sweep and have no incident, because there are too many. Nothing
+    about them is news.
+    """
 
     cluster_id: str | None = None
     sightings: Sightings = field(default_factory=dict)
     incidents: Mapping[TransactionKey, OpenIncident] = field(default_factory=dict)
     facts: Facts = field(default_factory=dict)
+    unwatched: int = 0
 
 
 class Remembered(NamedTuple):
@@ -108,14 +113,19 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
         for which, one in (stored or {}).items()
     }
     before = {**left, **memory.incidents}
-    still_open = {j.observation.transaction_key for j in scan.transactions if j.judgement.verdict is not Verdict.GONE}
-    over = {which for which in before if which not in still_open and _key(which) in scan.proven}
+    over = scan.over(before)
     hanging = {j.observation.transaction_key: j for j in scan.transactions if j.judgement.verdict is Verdict.HANGING}
 
-    incidents = {which: one for which, one in before.items() if which not in over}
-    news = []
-    for which, judged in hanging.items():
+    # An incident that was notified stays, so that it is notified once, and its end as well.
+    incidents = _oldest(
+        {which: one for which, one in before.items() if which not in over}, INCIDENTS_MAX, lambda one: one.first_seen_ms
+    )
+    news, unwatched = [], 0
+    for which, judged in sorted(hanging.items(), key=lambda one: one[1].observation.first_seen_ms):
         earlier = incidents.get(which)
+        if earlier is None and len(incidents) >= INCIDENTS_MAX:
+            unwatched += 1
+            continue
         seen = _seen(earlier, judged, scan)
         incidents[which] = seen
         if seen.notified and not (earlier is not None and earlier.notified):
@@ -123,12 +133,11 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
     for which in sorted(over):
         one = before[which]
         if one.closing_is_news:
-            how = "ended" if scan.proven[_key(which)] == which.topic_id else "topic_recreated"
-            news.append(replace(_news(Kind.CLOSED, name, scan, which, one), how=how))
-    kept = _oldest(incidents, INCIDENTS_MAX, lambda one: one.first_seen_ms)
-    known = {which.producer_id for which in kept}
+            news.append(replace(_news(Kind.CLOSED, name, scan, which, one), how=over[which]))
+    known = {which.producer_id for which in incidents}
     facts = {one: seen for one, seen in with_news(memory.facts, scan).items() if one in known}
-    return Remembered(Memory(scan.cluster_id, _sightings(memory.sightings, scan), kept, facts), tuple(news))
+    after = Memory(scan.cluster_id, _sightings(memory.sightings, scan), incidents, facts, unwatched)
+    return Remembered(after, tuple(news))
 
 
 def together(remembered: Incidents, stored: Incidents) -> Incidents:

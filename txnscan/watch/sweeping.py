@@ -17,7 +17,7 @@ from txnscan.findings import History, Incidents, News, Scan, Sightings, together
 from txnscan.model import Facts
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept
-from txnscan.watch.memory import Memory, MemoryHistory, remember, together
+from txnscan.watch.memory import INCIDENTS_MAX, Memory, MemoryHistory, remember, together
 
 Answer = TypeVar("Answer")
 
@@ -170,7 +170,8 @@ class ClusterWatch:
     def _finished(self, found: Scan, stored: Incidents | None) -> None:
         new_id = self._memory.cluster_id != found.cluster_id
         self._stuck = stuck_since(found, {} if new_id else self._stuck)
-        self._memory, news = remember(self._memory, self.name, found, None if self._seeded else stored)
+        left = None if self._seeded or stored is None else self._in_scope(stored)
+        self._memory, news = remember(self._memory, self.name, found, left)
         if stored is not None:
             self._seeded = True
             self._said.pop("store", None)
@@ -181,7 +182,7 @@ class ClusterWatch:
             up=True,
             last_complete_ms=found.finished_at_ms if found.complete else self.watched.last_complete_ms,
             stuck=self._stuck,
-            open_incidents=len(self._memory.incidents),
+            open_incidents=len(self._memory.incidents) + self._memory.unwatched,
             sweeps=dict(self._sweeps),
             writes=dict(self._writes),
         )
@@ -190,6 +191,10 @@ class ClusterWatch:
             self._tell(news)
         if self._store is not None:
             self._write(self._store, found)
+
+    def _in_scope(self, stored: Incidents) -> Incidents:
+        """Those on the topics that this watch sweeps: it would never see the end of the others."""
+        return {which: one for which, one in stored.items() if self._config.wants_topic(which.topic)}
 
     def _write(self, store: Store, found: Scan) -> None:
         try:
@@ -212,6 +217,11 @@ class ClusterWatch:
             self._say_once(about, f"warning: {warning}", unless_as=about)
         for about in [about for about in self._said if about.startswith("warning ") and about not in warnings]:
             del self._said[about]
+        if self._memory.unwatched:
+            more = f"{self._memory.unwatched:,} hanging transactions more than the {INCIDENTS_MAX:,} that are watched"
+            self._say_once("unwatched", f"warning: {more}: there is no notification of them", unless_as=True)
+        else:
+            self._said.pop("unwatched", None)
         for one in news:
             self._say(sentence(one))
 
