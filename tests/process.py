@@ -39,14 +39,18 @@ def run_python(*arguments: str, environment: Mapping[str, str] | None = None) ->
 
 
 def run_to_end(
-    command: Sequence[str], *, environment: Mapping[str, str] | None = None, timeout_s: float = 300.0
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    timeout_s: float = 600.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as `subprocess.run` does, with a deadline that counts ticks (`wait_until`).
 
-    environment: all variables. Without it the command inherits the environment.
+    environment: all variables. Without it the command inherits the environment. directory: where the command runs.
     """
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=directory
     ) as process:
         try:
             stdout, stderr = ended(process, timeout_s=timeout_s)
@@ -56,7 +60,7 @@ def run_to_end(
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
-def ended(process: subprocess.Popen[str], *, timeout_s: float = 300.0) -> tuple[str, str]:
+def ended(process: subprocess.Popen[str], *, timeout_s: float = 600.0) -> tuple[str, str]:
     """Wait until the process has ended, and return its output and its errors. Raises DemoError."""
 
     def output() -> tuple[str, str] | None:

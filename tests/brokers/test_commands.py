@@ -21,7 +21,7 @@ from typer.main import get_command
 
 from tests.brokers.shared import Shared
 from tests.cases import Cases
-from tests.process import ROOT, run_here
+from tests.process import ROOT, ended, run_here
 from txnscan import ScanConfig
 from txnscan.cli import app
 from txnscan.demo.admin import create_topic
@@ -377,7 +377,7 @@ def answered(world: World, answer: str, *words: str) -> tuple[int, str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:
         os.write(ours, answer.encode())
-        _, said = process.communicate(timeout=600)
+        _, said = ended(process)
     os.close(ours)
     os.close(theirs)
     return process.returncode, said
@@ -511,7 +511,7 @@ def test_a_broker_that_does_not_answer_holds_up_neither_the_others_nor_ctrl_c(wo
         assert process.stdout is not None and "TransactionalId" in process.stdout.readline()
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=600)
+        _, said = ended(process)
     finally:
         world.cluster.resume_broker(victim)
         world.cluster.wait_for_brokers(world.cluster.broker_ids)

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from tests.brokers.shared import OAUTH, PASSWORD, PLAIN, SCRAM, Shared
 from tests.cases import Cases
-from tests.process import ROOT, run
+from tests.process import ROOT, run, run_to_end
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.cli import app
 from txnscan.demo.brokers import KafkaCluster
@@ -232,7 +232,7 @@ def test_jobs_of_other_processes_cannot_see_the_secret(secured: Secured) -> None
 
 def keytool(*words: str) -> None:
     tool = find_java().with_name("keytool")
-    subprocess.run([str(tool), *words], check=True, capture_output=True, timeout=600)
+    assert run_to_end([str(tool), *words]).returncode == 0
 
 
 @pytest.mark.parametrize(("kind", "key_password"), [("PKCS12", None), ("JKS", None), ("JKS", "of-the-key-alone")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.brokers.shared import KEPT, LOST, Shared
-from tests.process import ROOT
+from tests.process import ROOT, run_to_end
 from txnscan import ScanConfig, sweep
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic, unverified
@@ -238,7 +237,7 @@ def test_an_apply_that_was_killed_is_settled_by_the_next_which_sends_no_second_m
     (tmp_path / "plan.json").write_text(to_json(plan))
     arguments = (world.config.bootstrap_servers, tables, str(tmp_path / "plan.json"), step)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    killed = subprocess.run([sys.executable, "-c", KILL, *arguments], env=environment, check=False, timeout=900)
+    killed = run_to_end([sys.executable, "-c", KILL, *arguments], environment=environment)
     assert killed.returncode == -signal.SIGKILL
     next_one = applied(world, plan, execute=True, options=EVERY_OPTION)
     assert [result.status for result in next_one.settled] == [settled]

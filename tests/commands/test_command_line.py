@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 import txnscan
 from tests.builders import plan, scan, stored
 from tests.cases import Cases
-from tests.process import ROOT, run
+from tests.process import ROOT, ended, run, run_to_end
 from txnscan.cli import app, base
 from txnscan.cli.ending import errors_in_one_line
 from txnscan.clock import wall_clock_ms
@@ -483,9 +483,7 @@ def shell(typed: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The command line in a shell, with `txnscan` for what would be installed."""
     script = f'set -o pipefail; txnscan() {{ "{sys.executable}" -m txnscan "$@"; }}; {typed}'
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, timeout=600, env=environment, check=False
-    )
+    return run_to_end(["bash", "-c", script], environment=environment)
 
 
 STREAMS = [
@@ -549,7 +547,7 @@ def test_a_master_that_spark_does_not_know_is_a_wrong_option(
 
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=600)
+    stdout, stderr = ended(process)
     return process.returncode, stdout, stderr
 
 

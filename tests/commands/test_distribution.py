@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
 import sys
 
-from tests.process import ROOT
+from tests.process import ROOT, run_to_end
 from txnscan import ScanConfig, find_hanging
 from txnscan.engine.threads import lanes
 from txnscan.evidence.batches import plan_wide
@@ -46,13 +45,8 @@ def test_an_executor_that_is_killed_in_the_middle_of_the_read_loses_nothing() ->
     with WireCluster(SHAPE) as cluster:
         here = find_hanging(ScanConfig(cluster.bootstrap_servers))
         variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-        ran = subprocess.run(
-            [sys.executable, "-c", SWEEP, cluster.bootstrap_servers, str(BATCH_SIZE)],
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
+        ran = run_to_end(
+            [sys.executable, "-c", SWEEP, cluster.bootstrap_servers, str(BATCH_SIZE)], environment=variables
         )
         in_flight = {b: s.describe_producers_in_flight_max for b, s in cluster.stats().items()}
     assert ran.returncode == 0, ran.stderr

@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 
 from tests.cases import Cases
-from tests.process import ROOT
+from tests.process import ROOT, run_to_end
 
 PACKAGE = ROOT / "txnscan"
 # Which rule hides an id depends on who asks; all else that fails says what is needed, and not to whom to grant it.
@@ -316,9 +316,7 @@ def test_the_simulator_needs_neither_brokers_nor_spark_nor_a_clock() -> None:
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=600, env=environment, check=False
-    )
+    return run_to_end([sys.executable, *arguments], environment=environment)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typer.main import get_command
 from tests.cases import Cases
 from tests.commands.test_watch import Process
 from tests.debian import program
-from tests.process import ROOT
+from tests.process import ROOT, run_to_end
 from txnscan.cli import app
 from txnscan.demo.ports import choose_ports
 from txnscan.demo.wait import wait_until
@@ -39,7 +39,7 @@ ALERTS = re.findall(r"alert: (\w+)", RULES.read_text("utf-8"))
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [program("promtool", "prometheus"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    return run_to_end(command)
 
 
 # --- alert rules

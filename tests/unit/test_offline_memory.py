@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.offline import MS, changed, data, end
-from tests.process import ROOT
+from tests.process import ROOT, run_to_end
 from txnscan.kafka.record_batch import HEADER, LENGTH_FROM, TRANSACTIONAL
 
 MB = 1 << 20
@@ -32,7 +31,7 @@ print(json.dumps([int(peak) // 1024, figures.batches, figures.size_bytes, len(re
 def peak_of(directory: Path, crc: bool = False) -> list[Any]:
     """The most that a process had in memory, in MB; how many batches and bytes it read, what is open, what is amiss."""
     command = [sys.executable, "-c", _SCRIPT, str(directory), "crc" if crc else ""]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
+    ran = run_to_end(command, directory=ROOT)
     assert ran.returncode == 0, ran.stderr
     found: list[Any] = json.loads(ran.stdout)
     return found

@@ -8,7 +8,6 @@ import pickle
 import re
 import ssl
 import struct
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -29,6 +28,7 @@ from hypothesis import strategies as st
 from kafka.net.sasl import get_sasl_mechanism
 
 from tests.cases import Cases
+from tests.process import run_to_end
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.demo.jars import kafka_jars
 from txnscan.engine.java import find_java
@@ -374,7 +374,7 @@ def test_every_setting_of_kafkas_clients_is_known(config: str, known: frozenset[
     """What Kafka's own classes print as their documentation names each of them."""
     jars = ":".join(map(str, sorted(kafka_jars().glob("*.jar"))))
     command = [str(find_java()), "-cp", jars, f"org.apache.kafka.clients.{config}"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    ran = run_to_end(command)
     names = set(re.findall(r'<a id="([^"_]+)"', ran.stdout))
     assert len(names) > 50 and names <= known
 
