@@ -22,7 +22,7 @@ from txnscan.evidence.agreement import Agreement, Unagreed
 from txnscan.findings import Incident, Incidents
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import fetch
+from txnscan.kafka.fetch import Reading, fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.record_batch import Batch
 from txnscan.model import Observation, Partition, TransactionKey
@@ -81,8 +81,8 @@ def _first_batch(send: Send, partition: Partition, offset: int, o: Observation) 
     """The first batch that is left of what is open; None where a marker of its producer id stands before it, and where
     too much does. Raises RequestFailed.
     """
-    read_bytes = 0
-    while read_bytes < BYTES_MAX:
+    reading = Reading(f"{partition.topic}-{partition.partition}")
+    while reading.size_bytes < BYTES_MAX:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=False)
         for batch in fetched.batches:
             ours = batch.producer_id == o.producer_id
@@ -91,7 +91,7 @@ def _first_batch(send: Send, partition: Partition, offset: int, o: Observation) 
             if ours and batch.is_control:
                 return None
         reached = fetched.next_offset(offset)
-        if reached == offset:
+        if reading.is_done(offset, reached, fetched.high_watermark, fetched.size_bytes):
             return None
-        offset, read_bytes = reached, read_bytes + fetched.size_bytes
+        offset = reached
     return None

@@ -28,7 +28,7 @@ from txnscan.evidence.transaction_log import (
 from txnscan.kafka.acls import needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.fetch import fetch_undecoded
+from txnscan.kafka.fetch import Reading, fetch_undecoded
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import Undecoded, Wanted, are_many, searched
@@ -135,18 +135,17 @@ class Piece:
 
 
 def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted) -> Iterator[Piece]:
-    """The log from an offset up to `end`, or where that is None to the high watermark. end: where a batch begins; what
-    was appended since is left out. wanted: see `search.searched`. Raises RequestFailed.
+    """The log from an offset up to `end`, or where that is None to the high watermark of the first answer. end: where a
+    batch begins; what was appended since is left out. wanted: see `search.searched`. Raises RequestFailed.
     """
+    reading = Reading("it")
     while end is None or offset < end:
         batches, high_watermark = fetch_undecoded(send, partition, offset, _PIECE_BYTES)
         reached = batches.next_offset(offset)
         held = batches if end is None else batches.before(end)
         yield Piece(tuple(searched(held, wanted)), offset, reached, batches)
-        if reached >= high_watermark:
+        if reading.is_done(offset, reached, high_watermark, len(batches.data)):
             return
-        if reached == offset:
-            raise RequestFailed(f"it gave no records at offset {offset}, before its end at {high_watermark}")
         offset = reached
 
 

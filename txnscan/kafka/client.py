@@ -6,6 +6,7 @@ newer broker has. And a broker that cannot be reached must cost one connection t
 here it is marked, and later requests to it fail at once with the same error.
 
 One request at a time is in flight per broker and client; a broker's throttle time is waited out before the next.
+What a peer controls has a ceiling (`receiving.py`, `THROTTLE_MS_MAX`, `fetch.Reading`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from txnscan.model import Broker, duration
 _NODE = "bootstrap-0"
 # A request that the manager refuses because the connection is paused was not sent, and can wait this long.
 _PAUSE_S = 0.01
+# Kafka's quotas ask for a few seconds, a window of `quota.window.size.seconds` for each sample.
+THROTTLE_MS_MAX = 60_000
 _UNREACHED = (
     kafka_errors.KafkaConnectionError,
     kafka_errors.NodeNotReadyError,
@@ -179,9 +182,15 @@ class _BrokerConnection:
                 what = type(error).__name__
                 raise RequestFailed(f"{self._where} gave an answer that cannot be decoded ({what})") from error
             self._answered = True
-            throttle_ms = getattr(response, "throttle_time_ms", 0) or 0
-            self._not_before_s = client._monotonic_s() + throttle_ms / 1000
+            self._hold_back(getattr(response, "throttle_time_ms", 0) or 0)
             return response
+
+    def _hold_back(self, throttle_ms: int) -> None:
+        """A broker that asks for too long a pause is not asked again."""
+        if throttle_ms > THROTTLE_MS_MAX:
+            asks = f"asks for a pause of {duration(throttle_ms)}, and {duration(THROTTLE_MS_MAX)} is the longest"
+            self._dead = f"{self._where} {asks}; check the quotas of this principal"
+        self._not_before_s = self._client._monotonic_s() + max(throttle_ms, 0) / 1000
 
     def _send_when_ready(self, request: Any, deadline_s: float) -> Any:
         """Sends; waits while the connection is paused, and connects anew, once, where a kept connection was lost.
@@ -235,7 +244,10 @@ class _BrokerConnection:
             text = f"{where} was not asked, for want of a {error.of_what}: {_sentence(error)}"
         elif isinstance(error, kafka_errors.SaslAuthenticationFailedError):
             text = f"{where} refused the credentials: {_sentence(error)}"
-        elif isinstance(error, _UNREACHED):
+        elif isinstance(error, _UNREACHED) or (
+            # What speaks another protocol than Kafka's.
+            isinstance(error, kafka_errors.InvalidReceiveError) and not self._answered
+        ):
             text = f"{where} {self._unreached(error)}"
         else:
             return RequestFailed(f"{where} answered {name} with {_sentence(error)}")

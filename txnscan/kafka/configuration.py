@@ -6,9 +6,7 @@ from typing import Any
 
 from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.oauth import Tokens
-
-# A DescribeProducers answer over a million producers is about 37 MB; kafka-python's own limit is 1 MB.
-_RECEIVE_BYTES_MAX = 512 * 1024 * 1024
+from txnscan.kafka.receiving import ANSWER_BYTES_MAX
 
 
 def configuration(settings: ConnectionSettings) -> dict[str, Any]:
@@ -22,7 +20,8 @@ def configuration(settings: ConnectionSettings) -> dict[str, Any]:
         "request_timeout_ms": settings.request_timeout_ms,
         "socket_connection_setup_timeout_ms": settings.connection_setup_timeout_ms,
         "socket_connection_setup_timeout_max_ms": settings.connection_setup_timeout_ms,
-        "receive_message_max_bytes": _RECEIVE_BYTES_MAX,
+        # `receiving.py` has ceilings of its own.
+        "receive_message_max_bytes": ANSWER_BYTES_MAX,
         "security_protocol": settings.security_protocol,
         "ssl_context": settings.tls.context() if settings.tls is not None else None,
         "sasl_mechanism": settings.sasl_mechanism,

@@ -30,7 +30,7 @@ def transaction_max_timeout_ms(send: Send, broker_id: int) -> int:
             raise RequestFailed.answered(f"broker {broker_id}", "DescribeConfigs", result.error_code)
         for config in present(result.configs):
             if config.name == _MAX_TIMEOUT and config.value is not None:
-                return int(config.value)
+                return _whole(broker_id, config.name, config.value)
     raise RequestFailed(f"broker {broker_id} did not name {_MAX_TIMEOUT} in its answer to DescribeConfigs")
 
 
@@ -62,7 +62,14 @@ def topic_cleaning(send: Send, broker_id: int, topics: Iterable[str]) -> dict[st
         retention = values.get(_RETENTION)
         found[result.resource_name] = Cleaning(
             cleanup_policy=values.get(_CLEANUP_POLICY),
-            retention_ms=int(retention) if retention is not None else None,
+            retention_ms=_whole(broker_id, _RETENTION, retention) if retention is not None else None,
             tiered=values.get(_TIERED) == "true",
         )
     return found
+
+
+def _whole(broker_id: int, name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise RequestFailed(f"broker {broker_id} named a {name} that is no whole number") from None

@@ -39,6 +39,41 @@ class Fetched:
         return max([offset, *(batch.last_offset + 1 for batch in self.batches)])
 
 
+# A log of small segments gives small answers, and one that is compacted gives few. A broker that gives less than this
+# for so many requests would keep a reader for ever.
+_REQUESTS_MAX = 10_000
+_BYTES_PER_REQUEST_MIN = 1_024
+
+
+class Reading:
+    """A read of a log that must end: the broker decides how much each answer has, and where the log ends.
+
+    where: the subject of its errors. end: where the log ended when the read began. None before the first answer.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._requests = 0
+        self.size_bytes = 0
+        self.end: int | None = None
+
+    def is_done(self, offset: int, reached: int, high_watermark: int, size_bytes: int) -> bool:
+        """Counts an answer from this offset on. Whether the end is reached. Raises RequestFailed for a read that does
+        not get on.
+        """
+        self._requests += 1
+        self.size_bytes += size_bytes
+        self.end = high_watermark if self.end is None else self.end
+        if reached >= self.end:
+            return True
+        if reached == offset:
+            raise RequestFailed(f"{self._where} gave no records at offset {offset}, before its end at {self.end}")
+        if self._requests > _REQUESTS_MAX and self.size_bytes < self._requests * _BYTES_PER_REQUEST_MIN:
+            gave = f"{self._requests:,} answers with {self.size_bytes:,} bytes"
+            raise RequestFailed(f"{self._where} gave {gave}, up to offset {reached} of {self.end}")
+        return False
+
+
 def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, records: bool) -> Fetched:
     """The batches that hold this offset and the following ones. At least one, even if it is larger than `bytes_max`.
 

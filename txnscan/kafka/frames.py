@@ -65,6 +65,8 @@ class AsBytes:
 
 
 class _Header:
+    as_bytes = True
+
     def __init__(self, header: Any) -> None:
         self._header = header
 

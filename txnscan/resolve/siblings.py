@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import fetch
+from txnscan.kafka.fetch import Reading, fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets, offset_at
 from txnscan.model import Partition, SeenMarker, Siblings
 
@@ -41,23 +41,20 @@ def commit_seen(
 
 def _commit_marker(send: Send, partition: Partition, producer_id: int, siblings: Siblings) -> SeenMarker | None:
     offset = _first_since(send, partition, siblings.since_ms - _CLOCKS_DIFFER_MS)
-    read_bytes = 0
-    while offset is not None and read_bytes < BYTES_MAX:
+    where = f"{partition.topic}-{partition.partition}"
+    reading = Reading(where)
+    while offset is not None and reading.size_bytes < BYTES_MAX:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=False)
         for batch in fetched.batches:
             ours = (batch.producer_id, batch.producer_epoch in siblings.marker_epochs) == (producer_id, True)
             if batch.commits and ours:
                 return SeenMarker(*partition.key, batch.base_offset, producer_id, batch.producer_epoch)
         reached = fetched.next_offset(offset)
-        if reached >= fetched.high_watermark:
+        if reading.is_done(offset, reached, fetched.high_watermark, fetched.size_bytes):
             return None
-        if reached == offset:
-            raise RequestFailed(f"{partition.topic}-{partition.partition} gave no records at offset {offset}")
-        read_bytes += fetched.size_bytes
         offset = reached
     if offset is None:
         return None
-    where = f"{partition.topic}-{partition.partition}"
     size = f"more than {BYTES_MAX >> 30} GiB"
     raise RequestFailed(f"{where} has {size} since the transaction began, which is too much to look through")
 

@@ -1,0 +1,134 @@
+"""What a hostile or broken broker sends costs no memory to speak of and little time: its requests fail, and no others.
+
+Times have wide margins, as the machine may do something else. Unbounded, each of these took minutes or gigabytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.errors import InvalidReceiveError
+from kafka.protocol.admin import DescribeConfigsResponse
+from kafka.protocol.parser import KafkaProtocol
+
+from tests.cases import Cases
+from tests.fakes import broker
+from tests.unit.test_client import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
+from txnscan.kafka import fetch
+from txnscan.kafka.client import THROTTLE_MS_MAX, Client
+from txnscan.kafka.describe_configs import topic_cleaning, transaction_max_timeout_ms
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.fetch import Reading
+from txnscan.kafka.receiving import BUDGET, HANDSHAKE_BYTES_MAX, Budget, Frame, answers_in
+
+MIB = 1 << 20
+SECONDS_MAX = 60.0
+PEER_BYTES_MAX = 4 * MIB
+ENDLESS = b"\xff" * (900 * 1024)
+
+
+def in_frame(correlation_id: int, body: bytes) -> bytes:
+    return struct.pack(">ii", 4 + len(body), correlation_id) + body
+
+
+# Name, what the broker answers, and how often it is asked at once.
+PEERS: tuple[tuple[str, Any, int], ...] = (
+    ("a frame of 500 MB that never comes, before anything else", lambda *_: bytes.fromhex("1f000000"), 4),
+    ("a frame of 500 MB that never comes", instead(bytes.fromhex("1f000000")), 4),
+    ("a frame of 2 GB", instead(bytes.fromhex("7fffffff")), 4),
+    ("an endless number in ApiVersions", lambda key, version, c: in_frame(c, b"\0\0" + ENDLESS), 1),
+    ("an endless number later", instead(lambda c: in_frame(c, b"\0" * 7 + ENDLESS)), 1),
+)
+
+
+def test_what_a_broker_sends_fails_its_request_soon_and_takes_little_memory() -> None:
+    with Cases() as cases:
+        for name, answer, times in PEERS:
+            with cases.case(name):
+                peers = [FakeBroker(answer) for _ in range(times)]
+                began_s, before = time.monotonic(), BUDGET.used_bytes
+                with Client(SOON, [broker(n, peer.port) for n, peer in enumerate(peers)]) as client:
+                    for n in range(times):
+                        with pytest.raises(RequestFailed):
+                            client.send(n, ask())
+                    assert BUDGET.used_bytes - before <= times * PEER_BYTES_MAX
+                assert time.monotonic() - began_s < SECONDS_MAX
+                for peer in peers:
+                    peer.close()
+
+
+def test_the_buffer_of_an_answer_grows_with_what_arrives() -> None:
+    budget = Budget(100 * MIB)
+    frame = Frame(80 * MIB, budget)
+    assert (frame.room(), budget.used_bytes) == (MIB, MIB)
+    for _ in range(3):
+        frame.take(bytes(MIB))
+    assert budget.used_bytes <= 4 * MIB
+    frame.take(bytes(77 * MIB))
+    assert (frame.missing, len(frame), budget.used_bytes) == (0, 80 * MIB, 80 * MIB)
+    with pytest.raises(InvalidReceiveError):
+        Frame(30 * MIB, budget).take(bytes(21 * MIB))
+    del frame
+    assert budget.used_bytes == 0
+
+
+def test_before_authentication_an_answer_is_small() -> None:
+    for key, size, fits in ((API_VERSIONS, HANDSHAKE_BYTES_MAX + 1, False), (LIST_TRANSACTIONS, 2 * MIB, True)):
+        parser = KafkaProtocol(client_id="test")
+        parser.in_flight_requests.append(SimpleNamespace(correlation_id=1, request_api_key=key))
+        data = struct.pack(">i", size)
+        if fits:
+            assert answers_in(parser, Budget(MIB), data) == []
+        else:
+            with pytest.raises(InvalidReceiveError):
+                answers_in(parser, Budget(MIB), data)
+
+
+def test_a_broker_that_asks_for_a_pause_of_days_is_not_asked_again() -> None:
+    slept_s: list[float] = []
+    peer = FakeBroker(lambda key, version, c: listing(c, version, 2**31 - 1) if key == LIST_TRANSACTIONS else None)
+    with Client(SOON, [broker(1, peer.port)], sleep=slept_s.append) as client:
+        assert client.send(1, ask()).error_code == 0
+        with pytest.raises(RequestFailed) as failed:
+            client.send(1, ask())
+    peer.close()
+    assert not failed.value.sent and sum(slept_s) * 1_000 <= THROTTLE_MS_MAX
+
+
+def test_a_log_whose_end_runs_away_is_read_to_where_it_ended_first() -> None:
+    reading = Reading("t-0")
+    assert not reading.is_done(0, 10, 100, 1_000)
+    assert reading.is_done(90, 100, 2**62, 1_000)
+
+
+def test_a_log_that_comes_by_single_offsets_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_REQUESTS_MAX", 100)
+    reading, offset = Reading("t-0"), 0
+    with pytest.raises(RequestFailed):
+        while not reading.is_done(offset, offset + 1, 2**62, 70):
+            offset += 1
+    assert offset == 100
+
+
+def test_a_long_log_of_small_answers_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_REQUESTS_MAX", 100)
+    reading, offset = Reading("t-0"), 0
+    while not reading.is_done(offset, offset + 1, 1_000, 2_000):
+        offset += 1
+    assert offset == 999
+
+
+def test_a_setting_that_is_no_number_fails_its_request() -> None:
+    def send(broker_id: int, request: Any) -> Any:
+        result = DescribeConfigsResponse.DescribeConfigsResult
+        names = request.resources[0].configuration_keys
+        configs = [result.DescribeConfigsResourceResult(name=name, value="9" * 5 + "x") for name in names]
+        return DescribeConfigsResponse(results=[result(error_code=0, resource_name="t", configs=configs)])
+
+    for ask_it in (lambda: transaction_max_timeout_ms(send, 1), lambda: topic_cleaning(send, 1, ["t"])):
+        with pytest.raises(RequestFailed):
+            ask_it()
