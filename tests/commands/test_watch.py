@@ -45,7 +45,7 @@ from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS
 from txnscan.watch.clusters import ClustersError, read_clusters
-from txnscan.watch.endpoint import Access, Endpoint, Tls, parse_listen, parse_users
+from txnscan.watch.endpoint import REQUESTS_MAX, Access, Endpoint, Tls, parse_listen, parse_users
 from txnscan.watch.sweeping import Claims, ClusterWatch, Store
 
 if TYPE_CHECKING:
@@ -412,6 +412,8 @@ def test_the_probes_say_whether_it_lives_and_whether_each_cluster_was_tried() ->
         (basic("nobody:"), 401),
         (basic("me"), 401),
         ({"Authorization": "Basic %%%"}, 401),
+        ({"Authorization": "Basic \xe9"}, 401),
+        ({"Authorization": "Basic " + base64.b64encode(b"\xff:right").decode()}, 401),
         ({"Authorization": "Bearer " + base64.b64encode(b"me:right").decode()}, 401),
     ],
 )
@@ -447,6 +449,40 @@ def test_tls_is_served_and_one_client_that_says_nothing_holds_up_no_other(
         port = int(server.endpoint.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)):
             assert server.get("/healthz", trusting(authority)) == (200, "ok\n")
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_clients_that_never_finish_their_request_keep_no_probe_out(
+    tmp_path: Path, authority: trustme.CA, encrypted: bool
+) -> None:
+    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem") if encrypted else None
+    context = trusting(authority) if encrypted else None
+    with Server(tls=tls) as server, contextlib.ExitStack() as stack:
+        port = int(server.endpoint.url.rpartition(":")[2])
+        for _ in range(REQUESTS_MAX):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(b"G")
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert server.get(path, context)[0] == 200
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnscan.watch.endpoint.REQUEST_S_MAX", 0.5)
+    with (
+        Server() as server,
+        socket.create_connection(("127.0.0.1", int(server.endpoint.url.rpartition(":")[2]))) as slow,
+    ):
+        slow.setblocking(False)
+
+        def is_disconnected() -> bool:
+            try:
+                slow.send(b"G")
+                return slow.recv(1) == b""
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(is_disconnected, "the client was disconnected")
 
 
 def test_clients_without_a_certificate_are_refused_where_they_must_have_one(

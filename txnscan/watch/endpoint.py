@@ -2,18 +2,21 @@
 
 /healthz and /readyz need no password: they reveal nothing, and probes have none. A broker or a cluster that is down
 changes neither: where one cluster cannot be swept, the metrics of the others must still be scraped.
+
+Slow clients keep nobody out. A request has one deadline for all of it. If all places are taken, the connection that has
+waited longest for the end of its request's head makes room. A probe sends its head at once.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import re
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from socketserver import TCPServer
@@ -26,8 +29,9 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from txnscan.config import ConfigError, printable
 
 REQUESTS_MAX = 32
-# A client that sends nothing for so long is disconnected.
-REQUEST_S_MAX = 10
+# From the connection to the last byte of the answer.
+REQUEST_S_MAX = 10.0
+_ROOM_S_MAX = 1.0
 _USER = re.compile(r"[^:\s]+:\S.*")
 
 
@@ -170,7 +174,8 @@ def _is_known(authorization: str, users: Mapping[str, str]) -> bool:
     scheme, _, encoded = authorization.partition(" ")
     try:
         name, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
+        # What is not Base64, not ASCII, or not UTF-8.
         return False
     expected = users.get(name)
     # Compared also where the name is unknown, so that the time reveals nothing about names.
@@ -179,9 +184,14 @@ def _is_known(authorization: str, users: Mapping[str, str]) -> bool:
 
 
 class _Handler(WSGIRequestHandler):
-    """Logs no requests, and disconnects clients that send nothing."""
+    """Logs no requests, and tells the server when a request's head is read."""
 
-    timeout = REQUEST_S_MAX
+    def parse_request(self) -> bool:
+        """See BaseHTTPRequestHandler."""
+        is_right = super().parse_request()
+        if isinstance(self.server, _Server):
+            self.server.head_is_read(self.connection)
+        return is_right
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Nothing."""
@@ -195,6 +205,9 @@ class _Server(ThreadingWSGIServer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._free = threading.BoundedSemaphore(REQUESTS_MAX)
+        # The connections whose heads are being read, the oldest first.
+        self._reading: dict[Any, None] = {}
+        self._lock = threading.Lock()
         super().__init__(*arguments, **options)
 
     def server_bind(self) -> None:
@@ -213,18 +226,48 @@ class _Server(ThreadingWSGIServer):
         return self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers in a thread, or not at all where too many are answered already."""
+        """Answers in a thread, or not at all if too many are being answered."""
         if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._make_room()
+            if not self._free.acquire(timeout=_ROOM_S_MAX):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._reading[request] = None
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """See ThreadingMixIn."""
+        deadline = threading.Timer(REQUEST_S_MAX, _disconnect, [request])
+        deadline.daemon = True
+        deadline.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            deadline.cancel()
+            self.head_is_read(request)
             self._free.release()
+
+    def head_is_read(self, request: Any) -> None:
+        """The request keeps its place from here on."""
+        with self._lock:
+            self._reading.pop(request, None)
+
+    def _make_room(self) -> None:
+        """Disconnects the client that has been sending its head for longest."""
+        with self._lock:
+            oldest = next(iter(self._reading), None)
+            if oldest is not None:
+                del self._reading[oldest]
+        if oldest is not None:
+            _disconnect(oldest)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Does nothing: that a client breaks off, or speaks no TLS, is not an error of this process."""
+
+
+def _disconnect(connection: socket.socket) -> None:
+    """Wakes the thread that reads from it or writes to it. That thread closes it."""
+    with suppress(OSError):
+        # Of TLS the connection beneath: the handshake may not be over.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
