@@ -29,7 +29,7 @@ from txnscan.kafka.connection import ConnectionSettings
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.frames import api_name
 from txnscan.kafka.listener import Listener, look, mismatch
-from txnscan.kafka.oauth import TokenFailed
+from txnscan.kafka.oauth import TokenFailed, Tokens
 from txnscan.kafka.receiving import received
 from txnscan.model import Broker, duration
 
@@ -107,6 +107,7 @@ class Client:
         self._monotonic_s = monotonic_s
         self._sleep = sleep
         self._configs = {**configuration(settings), "proxy_url": _Sockets.URL}
+        self.tokens: Tokens | None = self._configs.get("sasl_oauth_token_provider")
         self._net = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
         self._net.start()
         self._lock = threading.Lock()
@@ -174,6 +175,9 @@ class _BrokerConnection:
                 client._sleep(wait_s)
                 deadline_s += wait_s
             try:
+                if client.tokens is not None:
+                    # Here, and not on the I/O thread, which all brokers share.
+                    client.tokens.token()
                 response = self._send_when_ready(request, deadline_s)
             except kafka_errors.KafkaError as error:
                 raise self._failed(request, error) from None

@@ -12,7 +12,9 @@ from txnscan.kafka.receiving import ANSWER_BYTES_MAX
 def configuration(settings: ConnectionSettings) -> dict[str, Any]:
     """What kafka-python's connection manager takes. Raises ssl.SSLError or ValueError where PEM text is unusable."""
     if settings.kerberos_service is not None:
-        import txnscan.kafka.kerberos  # noqa: F401  registers its mechanism in the place of kafka-python's
+        import txnscan.kafka.kerberos
+    if settings.sasl_mechanism is not None and settings.sasl_mechanism.startswith("SCRAM-"):
+        import txnscan.kafka.scram  # noqa: F401  registers its mechanism in the place of kafka-python's
     kerberos, oauth = settings.kerberos_service, settings.oauth
     return {
         "client_id": settings.client_id,

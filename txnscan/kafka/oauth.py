@@ -1,7 +1,7 @@
 """OAUTHBEARER with client credentials (RFC 6749, section 4.4; KIP-768): tokens for brokers, from the token endpoint.
 
-A token is asked for when the first connection needs one, and again when most of its lifetime is over. Source:
-`ClientCredentialsJwtRetriever`, `HttpJwtRetriever`.
+A token is asked for when the first connection needs one, and again when most of its lifetime is over. The request has
+the client's secret, so a redirect is not followed. Source: `ClientCredentialsJwtRetriever`, `HttpJwtRetriever`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import base64
 import json
 import threading
 import time
+from typing import Any
 
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from txnscan.kafka.connection import OAuthSettings
 
+# For the whole request.
 _SECONDS_MAX = 10.0
+_PIECE_BYTES = 16 * 1024
 _ANSWER_BYTES_MAX = 1024 * 1024
 # The share of a token's lifetime after which another one is asked for.
 _USED_SHARE = 0.8
@@ -71,12 +74,16 @@ def _asked_for(settings: OAuthSettings) -> tuple[str, float]:
         },
     )
     where = "sasl.oauthbearer.token.endpoint.url"
+    opener = urllib.request.build_opener(_no_redirects())
+    deadline_s = time.monotonic() + _SECONDS_MAX
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS_MAX) as answer:  # noqa: S310
-            returned = json.loads(answer.read(_ANSWER_BYTES_MAX))
+        with opener.open(request, timeout=_SECONDS_MAX) as answer:
+            returned = json.loads(_body(answer, deadline_s))
         token = returned["access_token"]
         life_s = float(returned.get("expires_in", _DEFAULT_LIFE_S))
     except urllib.error.HTTPError as error:
+        if 300 <= error.code < 400:
+            raise TokenFailed(f"{where} redirects to another address; set it to the final one") from None
         raise TokenFailed(
             f"{where} answered with HTTP status {error.code}; check client id, secret and scope"
         ) from None
@@ -90,3 +97,27 @@ def _asked_for(settings: OAuthSettings) -> tuple[str, float]:
     if not isinstance(token, str) or not token or not token.isprintable():
         raise TokenFailed(f"{where} gave no token")
     return token, life_s
+
+
+def _no_redirects() -> Any:
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Makes an error of each redirect."""
+
+        def redirect_request(self, *_: Any) -> None:
+            """See HTTPRedirectHandler."""
+
+    return NoRedirects
+
+
+def _body(answer: Any, deadline_s: float) -> bytes:
+    """Raises TimeoutError, and ValueError for an answer that is too long."""
+    body = b""
+    while piece := answer.read1(_PIECE_BYTES):
+        body += piece
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("timed out")
+        if len(body) > _ANSWER_BYTES_MAX:
+            raise ValueError("too long")
+    return body
