@@ -16,13 +16,14 @@ from kafka.protocol.admin import DescribeConfigsResponse
 from kafka.protocol.parser import KafkaProtocol
 
 from tests.cases import Cases
-from tests.fakes import broker
+from tests.fakes import ADDRESS, broker
 from tests.unit.test_client import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
 from txnscan.kafka import fetch
 from txnscan.kafka.client import THROTTLE_MS_MAX, Client
 from txnscan.kafka.describe_configs import topic_cleaning, transaction_max_timeout_ms
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import Reading
+from txnscan.kafka.listener import look
 from txnscan.kafka.receiving import BUDGET, HANDSHAKE_BYTES_MAX, Budget, Frame, answers_in
 
 MIB = 1 << 20
@@ -132,3 +133,32 @@ def test_a_setting_that_is_no_number_fails_its_request() -> None:
     for ask_it in (lambda: transaction_max_timeout_ms(send, 1), lambda: topic_cleaning(send, 1, ["t"])):
         with pytest.raises(RequestFailed):
             ask_it()
+
+
+# Names of SASL mechanisms by their length and bytes, and whether they are shown.
+MECHANISMS = (
+    (((5, b"PLAIN"), (13, b"SCRAM-SHA-256")), True),
+    (((5, b"PLAIN"), (9, b"\x1b[31mEVIL")), False),
+    (((-2, b""),), False),
+    (((0, b""),), False),
+    (((30_000, b"A" * 30_000),), False),
+)
+
+
+def test_a_peer_decides_neither_what_is_shown_nor_how_long_its_mechanisms_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The peer here lets a TLS handshake wait.
+    monkeypatch.setattr("txnscan.kafka.listener._STEP_S_MAX", 0.5)
+    for names, shown in MECHANISMS:
+        answer = b"".join(struct.pack(">h", size) + name for size, name in names)
+
+        def handshake(key: int, version: int, c: int, answer: bytes = answer, count: int = len(names)) -> bytes:
+            claimed = 2**31 - 1 if count == 1 else count
+            return in_frame(c, struct.pack(">hi", 33, claimed) + answer)
+
+        peer = FakeBroker(handshake)
+        found = look(ADDRESS, peer.port)
+        peer.close()
+        assert bool(found.mechanisms) == shown
+        assert all(name.isprintable() for name in found.mechanisms)

@@ -9,6 +9,7 @@ with its mechanisms, before any credentials (`SaslServerAuthenticator`, `KafkaAp
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import struct
@@ -119,6 +120,10 @@ def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
     return context.wrap_socket(plain)
 
 
+# RFC 4422, section 3.1. Whatever else a peer sends is not shown to anybody.
+_MECHANISM = re.compile(r"[A-Z0-9_-]{1,20}")
+
+
 def _sasl_handshake(connection: socket.socket) -> tuple[int, tuple[str, ...]]:
     """The error code and the mechanisms of a SaslHandshake. Raises OSError and struct.error."""
     mechanism = b"PLAIN"
@@ -134,7 +139,10 @@ def _sasl_handshake(connection: socket.socket) -> tuple[int, tuple[str, ...]]:
     mechanisms, at = [], 10
     for _ in range(count):
         (size,) = struct.unpack_from(">h", answer, at)
-        mechanisms.append(answer[at + 2 : at + 2 + size].decode("ascii"))
+        name = answer[at + 2 : at + 2 + max(size, 0)].decode("latin-1")
+        if not _MECHANISM.fullmatch(name):
+            raise struct.error("no answer of Kafka's")
+        mechanisms.append(name)
         at += 2 + size
     return error_code, tuple(sorted(mechanisms))
 
