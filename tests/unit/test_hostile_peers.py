@@ -46,6 +46,12 @@ PEERS: tuple[tuple[str, Any, int], ...] = (
 )
 
 
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These peers let a TLS handshake wait when their port is probed."""
+    monkeypatch.setattr("txnscan.kafka.listener._STEP_S_MAX", 0.5)
+
+
 def test_what_a_broker_sends_fails_its_request_soon_and_takes_little_memory() -> None:
     with Cases() as cases:
         for name, answer, times in PEERS:
@@ -145,11 +151,7 @@ MECHANISMS = (
 )
 
 
-def test_a_peer_decides_neither_what_is_shown_nor_how_long_its_mechanisms_are_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # The peer here lets a TLS handshake wait.
-    monkeypatch.setattr("txnscan.kafka.listener._STEP_S_MAX", 0.5)
+def test_a_peer_decides_neither_what_is_shown_nor_how_long_its_mechanisms_are_read() -> None:
     for names, shown in MECHANISMS:
         answer = b"".join(struct.pack(">h", size) + name for size, name in names)
 
