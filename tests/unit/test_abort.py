@@ -39,6 +39,7 @@ from txnscan.resolve.abort import (
 )
 from txnscan.resolve.apply import FORCE_TERMINATE, Result, Status, apply_plan, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
+from txnscan.sim.encode import batch
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -183,12 +184,21 @@ def test_a_plan_of_a_file_is_never_forced() -> None:
 
 
 class Old(Unread):
-    """Brokers without DescribeProducers, from data. moves_to: where the last stable offset is after a marker."""
+    """Brokers without DescribeProducers, from data.
 
-    def __init__(self, moves_to: int) -> None:
+    moves_to: where the last stable offset is after a marker. stands_at: the producer id of the batch at the last stable
+    offset, or None for one that cannot be read.
+    """
+
+    def __init__(self, moves_to: int, stands_at: int | None = 7) -> None:
         super().__init__(LiveBrokers(ScanConfig("h:1")))
         self.fake = FakeCluster()
-        self.fake.partitions["p", 0] = FakePartition(last_stable=100, high_watermark=200)
+        self.fake.partitions["p", 0] = held = FakePartition(last_stable=100, high_watermark=200)
+        if stands_at is None:
+            held.errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        else:
+            held.write(batch(100, [(None, b"x")] * 3, producer_id=stands_at, producer_epoch=3))
+            held.high_watermark = 200
         self.moves_to = moves_to
         self.written: list[MarkerToWrite] = []
 
@@ -214,21 +224,24 @@ class Old(Unread):
         yield write
 
 
+# Where the last stable offset is after the marker, the producer id of the record at which it stood, and what follows.
 UNASKED = [
-    (200, Status.RESOLVED, "the last stable offset went from 100 to 200"),
-    (150, Status.RESOLVED, "from 100 to 150, held by another transaction below the high watermark 200"),
-    (100, Status.UNKNOWN, "these brokers do not say what is open, and the last stable offset has not moved"),
+    (200, 7, Status.RESOLVED),
+    (150, 7, Status.RESOLVED),
+    (100, 7, Status.UNKNOWN),
+    (200, 8, Status.UNKNOWN),
+    (200, None, Status.UNKNOWN),
 ]
 
 
-@pytest.mark.parametrize(("moves_to", "status", "says"), UNASKED)
-def test_what_a_marker_did_on_old_brokers_shows_in_the_last_stable_offset_alone(
-    moves_to: int, status: Status, says: str
+@pytest.mark.parametrize(("moves_to", "stands_at", "status"), UNASKED)
+def test_a_marker_on_old_brokers_has_resolved_if_the_last_stable_offset_stood_at_the_transaction_and_moved(
+    moves_to: int, stands_at: int | None, status: Status, wording: SnapshotAssertion
 ) -> None:
     target = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
-    old = Old(moves_to)
+    old = Old(moves_to, stands_at)
     result = forced(old, FakeJournal(), unread_action(target, "cluster-1"))  # type: ignore[arg-type]
-    assert result.status is status and says in result.detail
+    assert result.status is status and result.detail == wording
     ((marker),) = old.written
     assert (marker.producer_id, marker.producer_epoch, marker.commit) == (7, 3, False)
 
@@ -261,6 +274,13 @@ class FakeCoordinators:
         if isinstance(self.after, RequestFailed):
             raise self.after
         return self.after
+
+    longest: int | RequestFailed = 45_000
+
+    def timeout_max_ms(self, transactional_id: str) -> int:
+        if isinstance(self.longest, RequestFailed):
+            raise self.longest
+        return self.longest
 
     def fence(self, transactional_id: str, timeout_ms: int) -> Fenced:
         self.asked.append((transactional_id, timeout_ms))
@@ -318,6 +338,23 @@ def test_an_id_keeps_its_timeout_and_one_without_any_gets_that_of_a_request() ->
     fence(own)
     fence(none, replace(BEFORE, timeout_ms=2**31 - 1))
     assert (own.asked, none.asked) == ([("X", 60_000)], [("X", 30_000)])
+
+
+@pytest.mark.parametrize(
+    ("longest", "asked", "status"),
+    [
+        (45_000, [60_000, 45_000], Status.RESOLVED),
+        (RequestFailed("CLUSTER_AUTHORIZATION_FAILED"), [60_000, 30_000], Status.RESOLVED),
+        # It answers so though it allows what was asked for: not once more.
+        (60_000, [60_000], Status.FAILED),
+    ],
+)
+def test_an_id_whose_timeout_is_not_allowed_any_more_gets_the_longest_that_is(
+    longest: int | RequestFailed, asked: list[int], status: Status
+) -> None:
+    coordinators = FakeCoordinators((Fenced(50, -1, -1), Fenced(0, 7, 5)), longest=longest)
+    assert fence(coordinators).status is status
+    assert [timeout_ms for _, timeout_ms in coordinators.asked] == asked
 
 
 def test_an_id_of_two_phase_commit_needs_a_reason() -> None:

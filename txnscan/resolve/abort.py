@@ -26,6 +26,7 @@ from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import FactsAlone, Incident, Incidents, KnowsFacts, Scan
 from txnscan.kafka.acls import explained
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.fetch import fetch
 from txnscan.kafka.list_offsets import Offset, list_offsets
 from txnscan.model import (
     Context,
@@ -286,19 +287,26 @@ def unread_needs(error: str) -> str:
     )
 
 
+# A broker gives at least one batch, however large.
+_ONE_BATCH_BYTES = 1
+
+
 class Unread(LiveBrokers):
     """Brokers before Kafka 2.8, which have no DescribeProducers: what is open is known from the user. Whether a marker
-    ended it shows only in the last stable offset.
+    ended it shows only in the last stable offset, and only if that stood at the transaction: the offset may also move
+    because another one ended.
     """
 
     def __init__(self, brokers: LiveBrokers) -> None:
         super().__init__(brokers.config)
         self._before: int | None = None
+        self._stood_there = False
 
     def prove(self, action: Action) -> Judged | None:
         """See Brokers."""
         partition = self._led(action)
         self._before = self._offset(partition, Offset.LAST_STABLE)
+        self._stood_there = self._begins_at(partition, self._before, action.producer_id)
         return unread(action, partition, self._before, self._now_ms())
 
     def prove_again(self, action: Action) -> Judged | None:
@@ -316,7 +324,21 @@ class Unread(LiveBrokers):
         moved = self._before is not None and last_stable > self._before
         if not moved:
             return Look(error="these brokers do not say what is open, and the last stable offset has not moved")
+        if not self._stood_there:
+            why = "the last stable offset moved, but was not seen to stand at this transaction"
+            return Look(error=f"these brokers do not say what is open, and {why}")
         return Look(is_open=False, last_stable_offset=last_stable, high_watermark=high_watermark)
+
+    def _begins_at(self, partition: Partition, offset: int, producer_id: int) -> bool:
+        """Whether the record at this offset is of a transaction of this producer id; False if it cannot be read."""
+        try:
+            with self._cluster() as cluster:
+                cluster.view([partition.topic])
+                fetched = fetch(cluster.send, partition, offset, _ONE_BATCH_BYTES, records=False)
+        except (RequestFailed, ClusterUnreachable):
+            return False
+        there = (batch for batch in fetched.batches if batch.base_offset <= offset <= batch.last_offset)
+        return any(b.producer_id == producer_id and b.is_transactional and not b.is_control for b in there)
 
     def _led(self, action: Action) -> Partition:
         try:

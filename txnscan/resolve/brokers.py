@@ -23,6 +23,7 @@ from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Scan
 from txnscan.kafka.acls import explained
 from txnscan.kafka.client import Client
+from txnscan.kafka.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.init_producer_id import Fenced, fence
 from txnscan.kafka.metadata import read_metadata
@@ -136,6 +137,12 @@ class LiveBrokers:
         with Client(self._settings, [self._known[coordinator]], resends=False) as client:
             read_metadata(client.send, coordinator, [])
             return fence(client.send, coordinator, transactional_id, timeout_ms)
+
+    def timeout_max_ms(self, transactional_id: str) -> int:
+        """See `terminate.Coordinators`."""
+        coordinator = self.describe(transactional_id).coordinator
+        with Client(self._settings, [self._known[coordinator]]) as client:
+            return transaction_max_timeout_ms(client.send, coordinator)
 
     def leader_epoch_of(self, topic: str, partition: int) -> int:
         """The leader epoch of a partition, -1 where brokers do not agree on it."""

@@ -66,6 +66,10 @@ class Coordinators(Protocol):
         """Asks the id's coordinator to fence it, once. Raises RequestFailed."""
         ...
 
+    def timeout_max_ms(self, transactional_id: str) -> int:
+        """`transaction.max.timeout.ms` of the id's coordinator. Raises RequestFailed."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
@@ -149,7 +153,9 @@ def terminate(
     sleep: Callable[[float], None],
     forced: str | None = None,
 ) -> Terminated:
-    """Fences the id. timeout_ms: its transaction timeout, where it has none of its own. Raises JournalLost."""
+    """Fences the id, which keeps its transaction timeout, as far as its coordinator allows. timeout_ms: the timeout of
+    an id without one, and of an id whose coordinator does not report what it allows. Raises JournalLost.
+    """
     why = f"fence '{before.transactional_id}'" + (f", forced: {forced}" if forced is not None else "")
     journal.hold()
     attempt_id = journal.intend(plan, action, why)
@@ -184,6 +190,12 @@ def _terminated(
         code = fenced.error_code
         if code == ErrorCode.NONE:
             return _after(action, before, fenced, coordinators)
+        if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            # The id's timeout was set when the broker allowed a longer one than now.
+            longest = _timeout_max_ms(coordinators, name, timeout_ms)
+            if longest < keeps:
+                keeps = longest
+                continue
         if code not in _AGAIN:
             needed = Permission("Write", "TransactionalId", name)
             needs = explained(needing(answered(code), needed), coordinators.principal)
@@ -191,6 +203,14 @@ def _terminated(
     waited = duration(round(TRIES_MAX * _WAIT_S * 1_000))
     late = f"its coordinator still answers {error_name(code)} after {waited}; describe it, and see which marker is owed"
     return Terminated(Result(action, Status.UNKNOWN, late), before, _described(name, coordinators))
+
+
+def _timeout_max_ms(coordinators: Coordinators, name: str, otherwise_ms: int) -> int:
+    """The longest timeout that the coordinator allows; that of a request if it does not report its own."""
+    try:
+        return coordinators.timeout_max_ms(name)
+    except RequestFailed:
+        return otherwise_ms
 
 
 def _after(action: Action, before: Transaction, fenced: Fenced, coordinators: Coordinators) -> Terminated:
