@@ -5,12 +5,15 @@ Times have wide margins, as the machine may do something else. Unbounded, each o
 
 from __future__ import annotations
 
+import gzip
 import struct
 import time
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zstandard
 from kafka.errors import InvalidReceiveError
 from kafka.protocol.admin import DescribeConfigsResponse
 from kafka.protocol.parser import KafkaProtocol
@@ -18,6 +21,7 @@ from kafka.protocol.parser import KafkaProtocol
 from tests.cases import Cases
 from tests.fakes import ADDRESS, broker
 from tests.unit.test_client import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
+from tests.unit.test_fetch import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
 from txnscan.kafka import fetch
 from txnscan.kafka.client import THROTTLE_MS_MAX, Client
 from txnscan.kafka.describe_configs import topic_cleaning, transaction_max_timeout_ms
@@ -25,6 +29,8 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import Reading
 from txnscan.kafka.listener import look
 from txnscan.kafka.receiving import BUDGET, HANDSHAKE_BYTES_MAX, Budget, Frame, answers_in
+from txnscan.kafka.records import decoded
+from txnscan.sim.encode import batch
 
 MIB = 1 << 20
 SECONDS_MAX = 60.0
@@ -139,6 +145,27 @@ def test_a_setting_that_is_no_number_fails_its_request() -> None:
     for ask_it in (lambda: transaction_max_timeout_ms(send, 1), lambda: topic_cleaning(send, 1, ["t"])):
         with pytest.raises(RequestFailed):
             ask_it()
+
+
+def test_a_small_batch_that_becomes_huge_is_refused_before_it_does() -> None:
+    """19 kB of zstd became 1.2 GB."""
+    data = bytes(300 * MIB)
+    packed = {1: gzip.compress(data, mtime=0), 4: zstandard.ZstdCompressor().compress(data)}
+    del data
+    plain = batch(0, [(b"k", b"v")], producer_id=7, producer_epoch=3)
+    with Cases() as cases:
+        for codec, payload in packed.items():
+            with cases.case(f"codec {codec}"):
+                one = patched(plain[:HEADER_BYTES] + payload, LENGTH_AT, ">i", HEADER_BYTES + len(payload) - 12)
+                one = patched(one, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", one, ATTRIBUTES_AT)[0] | codec)
+                tracemalloc.start()
+                try:
+                    with pytest.raises(RequestFailed):
+                        decoded(one, True)
+                    assert tracemalloc.get_traced_memory()[1] < 20 * MIB
+                finally:
+                    tracemalloc.stop()
+                assert decoded(one, False)[0].producer_id == 7
 
 
 # Names of SASL mechanisms by their length and bytes, and whether they are shown.

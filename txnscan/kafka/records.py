@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from kafka.errors import CorruptRecordError, KafkaError
@@ -17,12 +19,19 @@ from txnscan.kafka.record_batch import (
     COMMIT,
     CONTROL,
     CONTROL_KEY,
+    HEADER,
     MAGIC,
     MARKER_VALUE,
     Batch,
     Marker,
 )
 
+# A batch is 1 MB by default (`max.message.bytes`), and Kafka compresses none in `__transaction_state`.
+EXPANDED_BYTES_MAX = 64 * 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
+_GZIP, _ZSTD = 1, 4
+# With a header of gzip's or zlib's.
+_GZIP_WINDOW_BITS = 47
 # What kafka-python raises for bytes that are no batch.
 _DAMAGED = (KafkaError, ValueError, IndexError, TypeError, OSError, EOFError, OverflowError, struct.error, zlib.error)
 
@@ -72,11 +81,40 @@ def _commits(keys: Iterable[bytes | None]) -> bool:
     return any(CONTROL_KEY.unpack_from(key)[1] == COMMIT for key in known)
 
 
+def _check_expanded(data: bytes, codec: int) -> None:
+    """Raises ValueError if this becomes too large: 19 kB of zstd can become more than a gigabyte."""
+    size_bytes = 0
+    for piece in (_unzipped if codec == _GZIP else _unpacked)(data):
+        size_bytes += piece
+        if size_bytes > EXPANDED_BYTES_MAX:
+            raise ValueError(f"it expands to more than {EXPANDED_BYTES_MAX >> 20} MiB")
+
+
+def _unzipped(data: bytes) -> Iterator[int]:
+    """The sizes of the pieces that it expands to."""
+    unzip = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    while data and not unzip.eof:
+        yield len(unzip.decompress(data, _PIECE_BYTES))
+        data = unzip.unconsumed_tail
+
+
+def _unpacked(data: bytes) -> Iterator[int]:
+    """As `_unzipped`, of zstd. Nothing where its library is not installed: kafka-python then refuses the batch."""
+    with suppress(ImportError):
+        import zstandard
+
+        with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
+            while piece := reader.read(_PIECE_BYTES):
+                yield len(piece)
+
+
 def _batch(batch: Any, records: bool) -> Batch:
     if batch.magic != MAGIC:
         raise CorruptRecordError(f"its format is version {batch.magic}, which knows no producers")
     if not batch.validate_crc():
         raise CorruptRecordError(f"the batch at offset {batch.base_offset} fails its checksum")
+    if records and batch.compression_type in (_GZIP, _ZSTD):
+        _check_expanded(bytes(batch._buffer[HEADER.size :]), batch.compression_type)
     # Control batches are never compressed, and a batch can be iterated only once.
     held = tuple((r.offset, r.key, r.value) for r in batch) if records or batch.is_control_batch else ()
     return Batch(
