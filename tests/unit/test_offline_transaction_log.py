@@ -251,6 +251,19 @@ def test_the_outcome_of_a_producer_id_and_epoch_is_that_of_the_log(tmp_path: Pat
     assert {one["outcome"] for one in unknown["outcomes"]} <= {"unknown", "maybe_committed"}
 
 
+def test_the_outcome_by_a_log_that_is_still_written_is_not_known(tmp_path: Path) -> None:
+    root = directory(tmp_path, logged=[*STEPS, record("X", "Ongoing", 1, partitions=frozenset({("u", 0)}))])
+
+    def stops(stage: str, done: int, total: int) -> None:
+        if stage == "judge":
+            (root / ".kafka_cleanshutdown").touch()
+
+    for progress, expected in ((lambda *_: None, "not_committed"), (stops, "unknown")):
+        read = read_paths([str(root)], late_after_ms=0, vouched=True, producer=(7, 0), progress=progress)
+        assert read.changing == (expected == "unknown")
+        assert {key: known.outcome.value for key, known in read.outcomes}["u", 0] == expected
+
+
 def test_ids_that_are_long_in_prepare_are_told(tmp_path: Path, wording: SnapshotAssertion) -> None:
     root = str(directory(tmp_path, logged=STEPS[:3]))
     read = read_paths([root], late_after_ms=1)

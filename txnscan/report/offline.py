@@ -67,11 +67,18 @@ def offline_scan(read: Read, sweep_id: str) -> Scan:
         transactions=tuple(one.judged for one in read.transactions),
         errors=tuple(ScanError(_STAGE, f"{error.path}: {error.error}") for error in read.errors)
         + tuple(ScanError("transaction log", why) for why in read.uncovered.values() if read.logs)
-        + ((ScanError("copies", read.running_error),) if read.running_error is not None and read.logs else ()),
+        + _running(read),
         warnings=_warnings(read),
         settings="",
         version=__version__,
     )
+
+
+def _running(read: Read) -> tuple[ScanError, ...]:
+    """Files that may be of different moments, where that matters: for verdicts, and for files that change."""
+    if read.running_error is None or not (read.logs or read.changing):
+        return ()
+    return (ScanError("copies", read.running_error),)
 
 
 def _warnings(read: Read) -> tuple[str, ...]:
