@@ -629,6 +629,7 @@ def test_the_commands_print_this_as_json_and_for_people(left: Left) -> None:
         assert torn["outcome"] == "committed" and torn["commands"] == []
         (stale,) = (t for t in hanging if t["topic"] == "shipments")
         words = stale["commands"][0].split()
+        assert words[:2] == ["txnscan", "abort"]
         assert words[-6:] == ["--topic", "shipments", "--partition", "0", "--start-offset", "0"]
         said = CliRunner().invoke(app, [command, *left.all_data])
         assert said.exit_code == 0 and "hanging (maybe_committed)" in said.stdout

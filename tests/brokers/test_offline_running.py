@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -185,9 +186,29 @@ def test_files_of_running_brokers_are_incomplete(running: Running, command: str)
     found: dict[str, Any] = json.loads(ran.stdout)
     assert found["sweep"]["complete"] is False and found["sweep"]["counts"]["hanging"] == 0
     assert [error["stage"] for error in found["errors"]] == ["copies"]
+    assert all(one["commands"] == [] for one in found["transactions"])
 
 
 def test_one_partition_of_a_running_broker_in_which_nothing_is_open_is_incomplete_too(running: Running) -> None:
     path = running.shared.cluster.data_of(1) / f"{running.shared.scene.torn.whole_topic}-0"
     read = read_paths([str(path)], late_after_ms=LATE_AFTER_MS)
     assert read.transactions == () and read.changing and read.running_error is not None
+
+
+@pytest.mark.parametrize("command", ["segments", "transaction-log"])
+def test_no_command_aborts_a_commit_that_stands_in_the_files(shared: Shared, tmp_path: Path, command: str) -> None:
+    """A partition and the transaction log were copied, and no metadata log says which replicas there are."""
+    hanging = shared.scene.torn.hanging
+    for broker_id in BROKERS:
+        data = shared.cluster.data_of(broker_id)
+        for one in data.iterdir():
+            if one.name.startswith((f"{hanging.topic}-", TRANSACTION_STATE_TOPIC, "meta.")):
+                to = tmp_path / str(broker_id) / one.name
+                to.parent.mkdir(exist_ok=True)
+                shutil.copytree(one, to) if one.is_dir() else shutil.copy(one, to)
+    ran = CliRunner().invoke(app, [command, str(tmp_path), "--format", "json"])
+    found = json.loads(ran.stdout)
+    (one,) = (one for one in found["transactions"] if one["topic"] == hanging.topic)
+    assert (one["verdict"], one["outcome"], one["commands"]) == ("indeterminate", None, [])
+    said = CliRunner().invoke(app, [command, str(tmp_path)])
+    assert said.exit_code == 0 and " abort " not in said.stdout
