@@ -1,4 +1,4 @@
-"""Where real brokers keep ids beyond ASCII: in the partition of the transaction log that is computed for them."""
+"""Real brokers write ids beyond ASCII to the computed partition of the transaction log."""
 
 from __future__ import annotations
 

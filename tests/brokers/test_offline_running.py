@@ -38,7 +38,7 @@ from txnscan.offline.running import is_locked, look_again
 LATE_AFTER_MS = 20 * 60_000
 # `__transaction_state` stands behind the first of them in an ordered list, and before the second.
 TOPICS = ("RUNNING", "running")
-PARTITIONS = 3
+PARTITIONS = 2
 # Longer than the files of brokers that run are apart, with the second that their clocks may differ by.
 QUIET_S = 3.0
 BROKERS = (1, 2, 3)
@@ -132,8 +132,8 @@ def _verdicts(read: Read, topic: str, partition: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("topic", "partition", "commit", "processes"),
     [
-        *(("RUNNING", 0, True, 1), ("RUNNING", 1, False, 1), ("RUNNING", 2, False, 2)),
-        *(("running", 0, True, 1), ("running", 1, True, 2), ("running", 2, False, 2)),
+        *(("RUNNING", 0, True, 1), ("RUNNING", 1, False, 2)),
+        *(("running", 0, False, 1), ("running", 1, True, 2)),
     ],
 )
 def test_a_transaction_that_ends_between_two_files_does_not_hang(

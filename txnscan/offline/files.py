@@ -15,7 +15,7 @@ from itertools import pairwise
 from txnscan.model import Key
 from txnscan.offline.producers import NONE, ProducerState
 
-# Of a log directory, and of the directory of a partition.
+# File names in a log directory and in the directory of a partition.
 META, CLEAN_SHUTDOWN, LOCK = "meta.properties", ".kafka_cleanshutdown", ".lock"
 CHECKPOINTS = (
     "cleaner-offset-checkpoint",

@@ -13,7 +13,7 @@ partition, and held by no coordinator's log, hangs, provided that
 - every partition of `__transaction_state` is there, with all its replicas, and can be read to its end.
 
 Whoever copied the files may vouch for which brokers there are and that none ran, where the files do not show it; what
-the files show counts more. What is not shown is `indeterminate`. Evidence *for* an owner needs none of this.
+the files show counts more. Without proof the verdict is `indeterminate`. Evidence *for* an owner needs none of this.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _CLOCKS_MS = 1_000
 class Copies:
     """The files as a whole. metadata: `__cluster_metadata` by broker. vouched: whoever copied them says that they are
     of all brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written. running:
-    how it shows that a broker ran while they were read, or None. lock_error: why a lock does not show that, or None.
+    the sign that a broker ran while they were read, or None. lock_error: why the state of a lock is unknown, or None.
     """
 
     replicas: Mapping[Key, Sequence[Replica]]
@@ -248,7 +248,7 @@ def judge_files(
         missing = missing_error(copies, key)
         for one in replica.open:
             owners = [last[view.transactional_id] for view in by_pid.get(one.producer_id, ())]
-            # What else seems amiss in files that change may be for that alone.
+            # Changing files explain any other fault.
             why = copies.running or replica.doubt(one) or missing or _disagreement(replica, replicas, one) or running
             why = why or restless_error(copies, key, owners)
             observed = _observation(copies, key, replica, replicas, one, why, now_ms)
@@ -369,8 +369,8 @@ def outcomes(
     """What the log proves of data of a producer id and epoch, on each partition that its ids ever named.
 
     The data is taken to be of that epoch from its first batch on; whether the partition had markers before is not known
-    from here, so that under transactions v1 no commit is proven. running: see `running_error`; a log that is still
-    being written may get one more decision.
+    from here, so that under transactions v1 no commit is proven. running: see `running_error`; a running
+    broker may write another decision.
     """
     held = logged(logs, producer_id)
     owners = [
