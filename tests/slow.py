@@ -59,6 +59,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/commands/test_s3.py::test_two_processes": "two processes that race for a minute",
         "tests/commands/test_wire_cluster.py::test_by_hand": "a wire-level cluster in a process of its own",
         "tests/commands/test_wire_cluster.py::test_kafkas_own_tool": "Kafka's own tool",
+        "tests/unit/test_golden_coordinators.py::test_kafkas_classes": "Java's compiler, with Kafka's jars",
         **{
             f"tests/search/test_histories.py::test_no_history_of_a_small_world*[{world}]": "every history of the world"
             for world in LARGE_WORLDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -241,6 +242,23 @@ def _is_ipv6(text: str) -> bool:
         return ipaddress.ip_address(text).version == 6
     except ValueError:
         return False
+
+
+def utf8_text(option: str, text: str) -> str:
+    """A transactional id or a group of the command line, which Kafka writes in UTF-8. Raises ConfigError if it is not.
+
+    Python reads arguments by the locale, and bytes that the locale does not have as lone surrogates. Under an ASCII
+    locale these are the bytes of UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        try:
+            return os.fsencode(text).decode()
+        except UnicodeError:
+            said = f"'{printable(text)}' is not UTF-8, in which Kafka writes it; check the encoding of the terminal"
+            raise ConfigError(option, said) from None
+    return text
 
 
 def printable(text: str) -> str:

@@ -354,6 +354,11 @@ def test_compaction_is_seen_to_be_stuck_behind_the_open_transaction(found: Read)
     assert leader.cleaned_until <= leader.last_stable_offset < leader.log_end_offset
 
 
+def test_the_lock_files_of_brokers_that_were_killed_are_not_locked(left: Left, found: Read) -> None:
+    assert all((Path(data) / ".lock").is_file() for data in left.all_data)
+    assert (found.found.seen.locked, found.found.seen.lock_error, found.changing) == (None, None, False)
+
+
 # --- what the files leave open ---
 
 
@@ -629,6 +634,7 @@ def test_the_commands_print_this_as_json_and_for_people(left: Left) -> None:
         assert torn["outcome"] == "committed" and torn["commands"] == []
         (stale,) = (t for t in hanging if t["topic"] == "shipments")
         words = stale["commands"][0].split()
+        assert words[:2] == ["txnscan", "abort"]
         assert words[-6:] == ["--topic", "shipments", "--partition", "0", "--start-offset", "0"]
         said = CliRunner().invoke(app, [command, *left.all_data])
         assert said.exit_code == 0 and "hanging (maybe_committed)" in said.stdout

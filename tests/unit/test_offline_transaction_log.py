@@ -151,8 +151,34 @@ def test_one_broker_without_a_metadata_log_shows_nothing_hanging_unless_somebody
     assert (open_one["verdict"], open_one["reason"], open_one["open_as_of_offset"]) == ("indeterminate", "partition", 1)
     (vouched,) = ran("segments", root, "--stopped")["transactions"]
     assert (vouched["verdict"], vouched["reason"], vouched["outcome"]) == ("hanging", "orphan", "unknown")
+    (proven,) = vouched["commands"]
+    assert proven.startswith("txnscan abort ") and proven.split()[-2:] == ["--start-offset", "0"]
+
+
+def test_kafkas_command_is_for_what_hangs_and_was_not_committed(tmp_path: Path, wording: SnapshotAssertion) -> None:
+    """Data of an epoch that has no transaction, and that is over."""
+    root = str(directory(tmp_path, logged=[record("X", "Empty", epoch) for epoch in (2, 3, 4)]))
+    (one,) = ran("segments", root, "--stopped")["transactions"]
+    assert (one["verdict"], one["reason"], one["outcome"]) == ("hanging", "stale_epoch", "not_committed")
+    proven, kafkas = one["commands"]
+    assert proven.startswith("txnscan abort ")
     options = ["--producer-id", "7", "--producer-epoch", "3", "--coordinator-epoch", "0"]
-    assert vouched["commands"][1].split()[-6:] == options
+    assert kafkas.startswith("kafka-transactions.sh ") and kafkas.split()[-6:] == options
+    said = CliRunner().invoke(app, ["segments", root, "--stopped"]).stdout
+    assert said.replace(str(tmp_path), "<tmp>") == wording
+
+
+@pytest.mark.parametrize("command", ["segments", "transaction-log"])
+def test_no_command_aborts_what_was_committed_by_the_files_or_is_not_proven_to_hang(
+    tmp_path: Path, command: str
+) -> None:
+    """The partition and the transaction log were copied: without a metadata log, nothing is proven to hang."""
+    committed = [record("X", "Empty", 3), record("X", "Ongoing", 3), record("X", "PrepareCommit", 4)]
+    root = str(directory(tmp_path, logged=[*committed, record("X", "CompleteCommit", 4, partitions=frozenset())]))
+    for options, verdict in (([], "indeterminate"), (["--stopped"], "hanging")):
+        (one,) = ran(command, root, *options)["transactions"]
+        assert (one["verdict"], one["commands"]) == (verdict, [])
+        assert " abort " not in CliRunner().invoke(app, [command, root, *options]).stdout
 
 
 def test_a_marker_that_passes_for_an_older_format_by_damage_leaves_nothing_hanging(
@@ -249,6 +275,19 @@ def test_the_outcome_of_a_producer_id_and_epoch_is_that_of_the_log(tmp_path: Pat
     # Whether the log is whole is not known by these files alone.
     unknown = ran("transaction-log", root, "--producer-id", "7", "--producer-epoch", "0")
     assert {one["outcome"] for one in unknown["outcomes"]} <= {"unknown", "maybe_committed"}
+
+
+def test_the_outcome_by_a_log_that_is_still_written_is_not_known(tmp_path: Path) -> None:
+    root = directory(tmp_path, logged=[*STEPS, record("X", "Ongoing", 1, partitions=frozenset({("u", 0)}))])
+
+    def stops(stage: str, done: int, total: int) -> None:
+        if stage == "judge":
+            (root / ".kafka_cleanshutdown").touch()
+
+    for progress, expected in ((lambda *_: None, "not_committed"), (stops, "unknown")):
+        read = read_paths([str(root)], late_after_ms=0, vouched=True, producer=(7, 0), progress=progress)
+        assert read.changing == (expected == "unknown")
+        assert {key: known.outcome.value for key, known in read.outcomes}["u", 0] == expected
 
 
 def test_ids_that_are_long_in_prepare_are_told(tmp_path: Path, wording: SnapshotAssertion) -> None:

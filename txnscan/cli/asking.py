@@ -11,7 +11,7 @@ import typer
 from txnscan.cli.base import app, warn
 from txnscan.cli.ending import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable, utf8_text
 from txnscan.errors import ExitStatus
 from txnscan.model import ClusterView, ScanError, Unobserved
 from txnscan.report.help import OneCommand, examples
@@ -317,8 +317,8 @@ def coordinator(
 
         if (bootstrap_server is None) == (partitions is None):
             raise ConfigError("--bootstrap-server", "give brokers to ask, or --partitions: one of the two")
-        names = [("transactional_id", name) for name in transactional_id or ()]
-        names += [("group", name) for name in group or ()]
+        names = [("transactional_id", utf8_text("--transactional-id", name)) for name in transactional_id or ()]
+        names += [("group", utf8_text("--group", name)) for name in group or ()]
         if not names or not all(name for _, name in names):
             raise ConfigError("--transactional-id", "give an id, or a group with --group")
         if bootstrap_server is None:

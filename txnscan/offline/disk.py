@@ -2,33 +2,36 @@
 
 A path is a file, the directory of a partition, a log directory with such directories in it, or a directory with log
 directories in it. Files that are on their way out are listed and not read. A file is read as large as it was when it
-was opened.
+was opened. Before files are read, their sizes and times are noted for `running.py`.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from txnscan.config import printable
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.offline.files import GOING, BadFile, checkpoint, offset_of, partition_of, properties
-from txnscan.offline.model import FileError, Found, LogDirectory, ReplicaFiles
+from txnscan.offline.files import (
+    CHECKPOINTS,
+    CLEAN_SHUTDOWN,
+    GOING,
+    META,
+    OF_PARTITION,
+    BadFile,
+    checkpoint,
+    offset_of,
+    partition_of,
+    properties,
+)
+from txnscan.offline.model import METADATA_TOPIC, FileError, Found, LogDirectory, ReplicaFiles
+from txnscan.offline.running import look_at_locks, names_of, stamp
 
 _DEPTH_MAX = 4
 _SMALL_BYTES_MAX = 64 * 1024 * 1024
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-META = "meta.properties"
-CHECKPOINTS = (
-    "cleaner-offset-checkpoint",
-    "recovery-point-offset-checkpoint",
-    "replication-offset-checkpoint",
-    "log-start-offset-checkpoint",
-)
-_OF_PARTITION = ("leader-epoch-checkpoint", "partition.metadata")
 _SUFFIXES = (".log", ".snapshot", ".txnindex", ".checkpoint")
 
 
@@ -59,7 +62,25 @@ def find(paths: Iterable[str]) -> Found:
                 f"{printable(given)} holds no log directory and no directory of a partition; name one with .log files"
             )
     found.replicas.sort(key=lambda r: (r.key or ("", -1), r.directory))
+    for own in found.log_directories:
+        _note_metadata_log(Path(own.path) / f"{METADATA_TOPIC}-0", found)
+    parents = (str(Path(replica.directory).absolute().parent) for replica in found.replicas)
+    look_at_locks(found.seen, (*(own.path for own in found.log_directories), *parents))
     return found
+
+
+def _note_metadata_log(path: Path, found: Found) -> None:
+    """Notes the metadata log even if it is not read: a running broker writes to it twice a second."""
+    if path.is_dir() and str(path) not in found.seen.names:
+        _note(path, sorted(os.scandir(path), key=lambda entry: entry.name), found)
+
+
+def _note(path: Path, entries: Sequence[os.DirEntry[str]], found: Found) -> None:
+    """Notes the files of a directory before they are read. The first note counts."""
+    names = found.seen.names.setdefault(str(path), names_of(entries)) or ()
+    for entry in entries:
+        if entry.name in names and entry.is_file():
+            found.seen.files.setdefault(entry.path, stamp(entry.path))
 
 
 def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int) -> None:
@@ -68,8 +89,9 @@ def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int
     if path.name.endswith(GOING):
         found.going.append(str(path))
         return
+    _note(path, entries, found)
     if any(entry.name.endswith(".log") and offset_of(entry.name) is not None for entry in entries) or (
-        names & set(_OF_PARTITION)
+        names & set(OF_PARTITION)
     ):
         # What it belongs to may stand beside it, when it was named by itself.
         beside = parent or _log_directory(path.absolute().parent, found, quiet=True)
@@ -93,6 +115,8 @@ def _log_directory(path: Path, found: Found, quiet: bool = False) -> LogDirector
     names = {name for name in (META, CLEAN_SHUTDOWN, *CHECKPOINTS) if (path / name).is_file()}
     if not names & {META, *CHECKPOINTS}:
         return None
+    for name in names:
+        found.seen.files.setdefault(str(path / name), stamp(str(path / name)))
     own = LogDirectory(str(path), clean=CLEAN_SHUTDOWN in names)
     if META in names:
         try:
@@ -119,6 +143,7 @@ def _single(path: Path, found: Found, by_directory: dict[str, ReplicaFiles]) -> 
     if path.name.endswith(GOING):
         found.going.append(str(path))
         return
+    found.seen.files.setdefault(str(path), stamp(str(path)))
     directory = str(path.parent)
     replica = by_directory.get(directory)
     if replica is None:
@@ -138,7 +163,7 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
         replica.going.append(str(path))
         return True
     age_ms = _age(path, found)
-    if name in _OF_PARTITION:
+    if name in OF_PARTITION:
         replica.others[name] = str(path)
         return True
     if not name.endswith(_SUFFIXES) or offset is None:

@@ -15,6 +15,15 @@ from itertools import pairwise
 from txnscan.model import Key
 from txnscan.offline.producers import NONE, ProducerState
 
+# File names in a log directory and in the directory of a partition.
+META, CLEAN_SHUTDOWN, LOCK = "meta.properties", ".kafka_cleanshutdown", ".lock"
+CHECKPOINTS = (
+    "cleaner-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+)
+OF_PARTITION = ("leader-epoch-checkpoint", "partition.metadata")
 _SNAPSHOT_VERSION = 1
 # Version and checksum, which covers what follows it; then the count of entries.
 _SNAPSHOT_HEAD, _COUNT, _CRC_FROM = struct.Struct(">hI"), struct.Struct(">i"), 6

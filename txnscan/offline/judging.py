@@ -6,13 +6,14 @@ partition, and held by no coordinator's log, hangs, provided that
 
 - all replicas of the partition are there, as `__cluster_metadata` names them (the log of one replica may lack the
   marker), nothing in what follows the transaction is damaged or missing, and it stands on every one of them;
+- no broker ran while the files were read: no file changed, and no process has a broker's lock (`running.py`);
 - no broker ran between the copies: none registered anew after its own files were copied, and either each wrote down
   that it had shut down in good order, or all of them gave their last sign of life at about the same time, nothing was
   written later, and the partition and its owner had been left alone for longer than these times are apart;
 - every partition of `__transaction_state` is there, with all its replicas, and can be read to its end.
 
 Whoever copied the files may vouch for which brokers there are and that none ran, where the files do not show it; what
-the files show counts more. What is not shown is `indeterminate`. Evidence *for* an owner needs none of this.
+the files show counts more. Without proof the verdict is `indeterminate`. Evidence *for* an owner needs none of this.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ _CLOCKS_MS = 1_000
 @dataclass(frozen=True, slots=True)
 class Copies:
     """The files as a whole. metadata: `__cluster_metadata` by broker. vouched: whoever copied them says that they are
-    of all brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written.
+    of all brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written. running:
+    the sign that a broker ran while they were read, or None. lock_error: why the state of a lock is unknown, or None.
     """
 
     replicas: Mapping[Key, Sequence[Replica]]
@@ -62,6 +64,8 @@ class Copies:
     metadata: Mapping[int, Metadata]
     vouched: bool
     newest_file_ms: int
+    running: str | None = None
+    lock_error: str | None = None
 
     @property
     def latest(self) -> Metadata | None:
@@ -85,6 +89,8 @@ def best(replicas: Sequence[Replica]) -> Replica:
 
 def running_error(copies: Copies) -> str | None:
     """Why the files may be of different moments, or None."""
+    if copies.running is not None:
+        return copies.running
     clusters = {directory.cluster_id for directory in copies.directories} - {None}
     if len(clusters) > 1:
         return f"these are files of {len(clusters)} clusters: read those of one"
@@ -104,6 +110,8 @@ def running_error(copies: Copies) -> str | None:
         return f"the {METADATA_TOPIC} of broker {' and '.join(silent)} is not among the files"
     if all(directory.clean for directory in copies.directories):
         return None
+    if copies.lock_error is not None:
+        return copies.lock_error
     ends = [own.ended_ms for own in copies.metadata.values()]
     apart_ms, later_ms = max(ends) - min(ends), copies.newest_file_ms - max(ends)
     if apart_ms > TOGETHER_MS:
@@ -240,7 +248,8 @@ def judge_files(
         missing = missing_error(copies, key)
         for one in replica.open:
             owners = [last[view.transactional_id] for view in by_pid.get(one.producer_id, ())]
-            why = replica.doubt(one) or missing or _disagreement(replica, replicas, one) or running
+            # Changing files explain any other fault.
+            why = copies.running or replica.doubt(one) or missing or _disagreement(replica, replicas, one) or running
             why = why or restless_error(copies, key, owners)
             observed = _observation(copies, key, replica, replicas, one, why, now_ms)
             judged = judge_observation(observed, by_pid.get(one.producer_id, ()), context)
@@ -351,12 +360,17 @@ def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransa
 
 
 def outcomes(
-    logs: Mapping[int, StateLog], uncovered: Mapping[int, str], producer_id: int, producer_epoch: int
+    logs: Mapping[int, StateLog],
+    uncovered: Mapping[int, str],
+    running: str | None,
+    producer_id: int,
+    producer_epoch: int,
 ) -> list[tuple[Key, KnownOutcome]]:
     """What the log proves of data of a producer id and epoch, on each partition that its ids ever named.
 
     The data is taken to be of that epoch from its first batch on; whether the partition had markers before is not known
-    from here, so that under transactions v1 no commit is proven.
+    from here, so that under transactions v1 no commit is proven. running: see `running_error`; a running
+    broker may write another decision.
     """
     held = logged(logs, producer_id)
     owners = [
@@ -371,7 +385,7 @@ def outcomes(
             first_sequence=None,
             batch_error=None,
             logged=held,
-            log_error=next(iter(uncovered.values()), None),
+            log_error=next(iter(uncovered.values()), running),
             contradiction=None,
         )
         found.append(((topic, index), outcome(evidence)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from txnscan.model import Key
 from txnscan.offline.producers import NONE, Begun, Figures, ProducerState
+from txnscan.offline.running import Seen
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -57,13 +58,16 @@ class ReplicaFiles:
 
 @dataclass(slots=True)
 class Found:
-    """All that the paths hold. newest_ms: when the newest of the files was last written, by the file system."""
+    """All that the paths hold. newest_ms: when the newest of the files was last written, by the file system. seen: the
+    state of files and directories before they were read.
+    """
 
     replicas: list[ReplicaFiles] = field(default_factory=list)
     log_directories: list[LogDirectory] = field(default_factory=list)
     going: list[str] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)
     newest_ms: int = -1
+    seen: Seen = field(default_factory=Seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Key, KnownOutcome, LoggedTran
 from txnscan.offline.disk import find
 from txnscan.offline.model import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
 from txnscan.offline.replica import batches, checksum_error, read_replica
+from txnscan.offline.running import look_again
 
 if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata
@@ -41,6 +42,7 @@ class Read:
     """What the files say. now_ms: when they end, by the clock of the brokers, or of the file system where they say
     nothing. running_error: why they may be of different moments, or None. uncovered: see `coverage_errors`. steps: the
     records that were asked for, with the partition of the log that they stand in. outcomes: see `judging.outcomes`.
+    changing: whether a broker was seen to run while they were read.
     """
 
     found: Found
@@ -54,6 +56,7 @@ class Read:
     errors: tuple[FileError, ...]
     steps: tuple[tuple[int, LoggedTransaction], ...] = ()
     outcomes: tuple[tuple[Key, KnownOutcome], ...] = ()
+    changing: bool = False
 
     @property
     def cluster_ids(self) -> list[str]:
@@ -94,7 +97,11 @@ def read_paths(
     of_data = any(replica.open for replica in replicas)
     if not of_data and not any(topic == TRANSACTION_STATE_TOPIC for topic, _ in by_key):
         # There is nothing to judge, so the modules that judge are not loaded.
-        return Read(found, tuple(replicas), {}, (), {}, None, found.newest_ms, late_after_ms, tuple(errors))
+        running = look_again(found.seen)
+        return Read(
+            *(found, tuple(replicas), {}, (), {}, running, found.newest_ms, late_after_ms, tuple(errors)),
+            changing=running is not None,
+        )
     from txnscan.offline import judging
 
     wanted = {*judging.producer_ids(replicas), *([producer[0]] if producer is not None else [])}
@@ -109,16 +116,24 @@ def read_paths(
             if logs[k].error is not None:
                 errors.append(FileError(files.directory, str(logs[k].error)))
     metadata = _metadata(by_key.get((METADATA_TOPIC, 0), ()), errors)
-    copies = judging.Copies(by_key, found.log_directories, metadata, vouched, found.newest_ms)
+    copies = judging.Copies(
+        by_key, found.log_directories, metadata, vouched, found.newest_ms, lock_error=found.seen.lock_error
+    )
     times = [own.ended_ms for own in metadata.values()] or [log.newest_ms for log in logs.values()]
     now_ms = max([*times, *([] if times else [found.newest_ms])])
-    transactions = judging.judge_files(
-        copies,
-        logs,
+    judge = partial(
+        judging.judge_files,
+        logs=logs,
         now_ms=now_ms,
         late_after_ms=late_after_ms,
         checksum_error=lambda replica, offset: checksum_error(replica.files, offset),
     )
+    transactions = judge(copies)
+    # Now that all has been read, also the checksums of what would hang.
+    running = look_again(found.seen)
+    if running is not None:
+        copies = replace(copies, running=running)
+        transactions = judge(copies)
     uncovered = judging.coverage_errors(copies, logs)
     steps = [(k, step) for k, log in sorted(logs.items()) for step in log.steps]
     outcomes: list[tuple[Key, KnownOutcome]] = []
@@ -126,7 +141,7 @@ def read_paths(
         producer_id, epoch = producer
         steps += [(k, one) for k, log in sorted(logs.items()) for one in judging.logged({k: log}, producer_id)]
         if epoch is not None:
-            outcomes = judging.outcomes(logs, uncovered, producer_id, epoch)
+            outcomes = judging.outcomes(logs, uncovered, judging.running_error(copies), producer_id, epoch)
     return Read(
         found,
         tuple(replicas),
@@ -139,6 +154,7 @@ def read_paths(
         tuple(errors),
         tuple(steps),
         tuple(outcomes),
+        changing=running is not None,
     )
 
 

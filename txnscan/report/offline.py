@@ -67,11 +67,18 @@ def offline_scan(read: Read, sweep_id: str) -> Scan:
         transactions=tuple(one.judged for one in read.transactions),
         errors=tuple(ScanError(_STAGE, f"{error.path}: {error.error}") for error in read.errors)
         + tuple(ScanError("transaction log", why) for why in read.uncovered.values() if read.logs)
-        + ((ScanError("copies", read.running_error),) if read.running_error is not None and read.logs else ()),
+        + _running(read),
         warnings=_warnings(read),
         settings="",
         version=__version__,
     )
+
+
+def _running(read: Read) -> tuple[ScanError, ...]:
+    """Files that may be of different moments, where that matters: for verdicts, and for files that change."""
+    if read.running_error is None or not (read.logs or read.changing):
+        return ()
+    return (ScanError("copies", read.running_error),)
 
 
 def _warnings(read: Read) -> tuple[str, ...]:
@@ -132,20 +139,24 @@ def _seen(one: OpenInFiles) -> dict[str, Any]:
 
 
 def commands(row: Mapping[str, Any]) -> list[str]:
-    """How Kafka's own tool aborts this transaction: by start offset (brokers from 3.0 on), and for older brokers by
-    producer. None where the log shows that any of it was committed, or may have been, or where it has an owner.
+    """The commands that abort a hanging transaction of which no commit is known and whose owner is gone; else none.
+
+    `txnscan abort` comes first: it proves again, on the brokers, that the transaction hangs. Brokers before Kafka 2.8
+    cannot be asked for that proof. For them Kafka's own tool follows, if the files prove that no commit was decided.
     """
-    if row["partition"] < 0 or row["verdict"] not in ("hanging", "indeterminate"):
+    if row["partition"] < 0 or row["verdict"] != "hanging" or row["reason"] in _NOT_BY_HAND:
         return []
-    if row["reason"] in _NOT_BY_HAND or row["outcome"] in ("committed", "maybe_committed", "mixed"):
+    if row["outcome"] not in ("not_committed", "unknown"):
         return []
-    tool = "kafka-transactions.sh --bootstrap-server $BOOTSTRAP abort"
     where = f"--topic {shlex.quote(row['topic'])} --partition {row['partition']}"
+    proven = f"txnscan abort --bootstrap-server $BOOTSTRAP {where} --start-offset {row['start_offset']}"
+    if row["outcome"] != "not_committed":
+        return [proven]
     whose = (
         f"--producer-id {row['producer_id']} --producer-epoch {row['producer_epoch']} "
         f"--coordinator-epoch {max(row['coordinator_epoch'], 0)}"
     )
-    return [f"{tool} {where} --start-offset {row['start_offset']}", f"{tool} {where} {whose}"]
+    return [proven, f"kafka-transactions.sh --bootstrap-server $BOOTSTRAP abort {where} {whose}"]
 
 
 def _partition(replica: Replica) -> dict[str, Any]:
@@ -351,13 +362,16 @@ def _print_transactions(console: Console, found: Mapping[str, Any], every: bool)
     def more(t: Mapping[str, Any]) -> list[str]:
         lines = [f"Open as of offset {t['open_as_of_offset']} of {t['directory']}."]
         if t["commands"]:
-            lines.append(
-                "Once a sweep of the cluster calls it hanging too, txnscan plan and apply end it. By hand:"
-                if t["verdict"] == "hanging"
-                else "Sweep the cluster. Only if that calls it hanging, this aborts it:"
-            )
-            ages = ("Kafka 3.0 and later", "before")
-            lines += [f"  {age}: {command}" for age, command in zip(ages, t["commands"], strict=True)]
+            proven, *unproven = t["commands"]
+            lines += [
+                "To end it: txnscan sweep, plan and apply; or this, which proves first that it hangs:",
+                f"  {proven}",
+            ]
+            if unproven:
+                lines += ["By these files it was not committed. For brokers before Kafka 2.8, which cannot prove it:"]
+                lines += [f"  {command}" for command in unproven]
+        elif t["verdict"] == "indeterminate":
+            lines.append("These files do not prove that it hangs. To prove it: txnscan sweep.")
         elif t["outcome"] == "committed":
             lines.append("To complete the commit: txnscan sweep, plan, and apply --complete-commits.")
         return lines

@@ -1,0 +1,214 @@
+"""Files of brokers that run: their transactions end between two files, and none of them is called hanging.
+
+A reader is stopped between two files, while real brokers go on. Links to the partitions stand for a disk whose lock is
+not seen from here, such as one of another machine: there only the files themselves tell that a broker writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.brokers.shared import Shared
+from txnscan.cli import app
+from txnscan.demo.admin import create_topic
+from txnscan.demo.plant import describe_owner
+from txnscan.demo.producer import Producer
+from txnscan.demo.wait import wait_until
+from txnscan.errors import ExitStatus
+from txnscan.model import TRANSACTION_STATE_TOPIC, Verdict
+from txnscan.offline import reading
+from txnscan.offline.disk import find
+from txnscan.offline.model import METADATA_TOPIC, Replica, ReplicaFiles
+from txnscan.offline.reading import Read, read_paths
+from txnscan.offline.replica import read_replica
+from txnscan.offline.running import is_locked, look_again
+
+LATE_AFTER_MS = 20 * 60_000
+# `__transaction_state` stands behind the first of them in an ordered list, and before the second.
+TOPICS = ("RUNNING", "running")
+PARTITIONS = 2
+# Longer than the files of brokers that run are apart, with the second that their clocks may differ by.
+QUIET_S = 3.0
+BROKERS = (1, 2, 3)
+# Several processes read the largest files first: the data, and then the transaction log.
+_LARGER_THAN_THE_LOG = [b"live " * 2000] * 60
+
+
+@dataclass(frozen=True)
+class Running:
+    """The disks of running brokers. linked: what stands for them where their locks are not seen."""
+
+    shared: Shared
+    linked: tuple[str, ...]
+    producers: dict[tuple[str, int], Producer]
+
+    @property
+    def in_place(self) -> tuple[str, ...]:
+        return tuple(str(self.shared.cluster.data_of(broker_id)) for broker_id in BROKERS)
+
+    def is_quiet(self, topic: str) -> bool:
+        """Whether nobody has written to a topic for a few seconds."""
+        logs = (log for data in self.in_place for log in Path(data).glob(f"{topic}-*/*.log"))
+        return time.time() - max(log.stat().st_mtime for log in logs) > QUIET_S
+
+    def end(self, topic: str, partition: int, *, commit: bool) -> None:
+        """Ends a transaction, until its coordinator has written that it is complete."""
+        producer = self.producers[topic, partition]
+        producer.end(commit=commit)
+        name, state = str(producer.transactional_id), "CompleteCommit" if commit else "CompleteAbort"
+        wait_until(lambda: describe_owner(self.shared.wire, name).state == state, f"{name} was in {state}")
+
+
+@pytest.fixture(scope="module")
+def running(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    producers = {}
+    for topic in TOPICS:
+        create_topic(shared.wire, topic, [list(BROKERS)] * PARTITIONS)
+        for partition in range(PARTITIONS):
+            producer = producers[topic, partition] = Producer(shared.wire, f"offline-{topic}-{partition}", v2=False)
+            producer.init_producer_id()
+            producer.write(topic, partition, _LARGER_THAN_THE_LOG)
+    root = tmp_path_factory.mktemp("linked")
+    linked = tuple(_linked(shared.cluster.data_of(broker_id), root / str(broker_id)) for broker_id in BROKERS)
+    one = Running(shared, linked, producers)
+    wait_until(lambda: all(map(one.is_quiet, TOPICS)), "the partitions were left alone")
+    yield one
+    for topic, partition in producers:
+        if describe_owner(shared.wire, f"offline-{topic}-{partition}").state == "Ongoing":
+            one.end(topic, partition, commit=False)
+
+
+def _linked(data: Path, to: Path) -> str:
+    """A log directory of links to what verdicts need of another."""
+    to.mkdir()
+    for one in data.iterdir():
+        if one.name.startswith((*TOPICS, TRANSACTION_STATE_TOPIC, METADATA_TOPIC, "meta.", "replication-")):
+            (to / one.name).symlink_to(one)
+    return str(to)
+
+
+# Where a reader and its test meet: the reader has come to the transaction log, and may go on.
+_reached, _go_on = Path(), Path()
+
+
+def _stops(files: ReplicaFiles, check_crc: bool = False) -> Replica:
+    """Reads a replica, and stops before the first one of the transaction log until the test lets it go on."""
+    if files.key is not None and files.key[0] == TRANSACTION_STATE_TOPIC:
+        _reached.touch()
+        wait_until(_go_on.exists, "the reader was let go on", 300.0)
+    return read_replica(files, check_crc)
+
+
+def _read_while(act: Callable[[], None], paths: Sequence[str]) -> Read:
+    """Reads the paths with a reader that stops until it has been acted, by real brokers that go on."""
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(read_paths, paths, late_after_ms=LATE_AFTER_MS)
+        wait_until(_reached.exists, "the reader came to the transaction log", 300.0)
+        act()
+        _go_on.touch()
+        return read.result()
+
+
+def _verdicts(read: Read, topic: str, partition: int) -> list[tuple[str, str]]:
+    return [
+        (one.judged.judgement.verdict.value, one.judged.judgement.reason.value)
+        for one in read.transactions
+        if (one.judged.observation.topic, one.judged.observation.partition) == (topic, partition)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "commit", "processes"),
+    [
+        *(("RUNNING", 0, True, 1), ("RUNNING", 1, False, 2)),
+        *(("running", 0, False, 1), ("running", 1, True, 2)),
+    ],
+)
+def test_a_transaction_that_ends_between_two_files_does_not_hang(
+    running: Running,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    topic: str,
+    partition: int,
+    commit: bool,
+    processes: int,
+) -> None:
+    this = sys.modules[__name__]
+    monkeypatch.setattr(this, "_reached", tmp_path / "reached")
+    monkeypatch.setattr(this, "_go_on", tmp_path / "go-on")
+    monkeypatch.setattr(reading, "read_replica", _stops)
+    monkeypatch.setattr(reading, "_PARALLEL_FROM_BYTES", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: processes)
+
+    def ends() -> None:
+        running.end(topic, partition, commit=commit)
+        wait_until(lambda: running.is_quiet(TRANSACTION_STATE_TOPIC), "the transaction log was left alone")
+
+    read = _read_while(ends, running.linked)
+    # One process comes to the second topic last, and finds the marker.
+    seen = [] if (topic, processes) == (TOPICS[1], 1) else [("indeterminate", "partition")]
+    assert _verdicts(read, topic, partition) == seen
+    assert read.changing and read.running_error is not None and "/.lock" not in read.running_error
+    assert not any(one.judged.judgement.verdict is Verdict.HANGING for one in read.transactions)
+
+
+def test_brokers_that_run_are_seen_by_their_locks_alone(running: Running) -> None:
+    """On this machine, before any of their files changes. Their owners are still known."""
+    for data in running.in_place:
+        assert is_locked(f"{data}/.lock")
+        seen = find([data]).seen
+        assert seen.locked == f"{data}/.lock" and look_again(seen) is not None
+    assert find(running.linked).seen.locked is None
+    read = read_paths(running.in_place, late_after_ms=LATE_AFTER_MS, vouched=True)
+    assert read.changing
+    # The demo's hanging transactions among them.
+    verdicts = {one.judged.judgement.verdict for one in read.transactions}
+    assert Verdict.HANGING not in verdicts and Verdict.INDETERMINATE in verdicts
+
+
+@pytest.mark.parametrize("command", ["segments", "transaction-log"])
+def test_files_of_running_brokers_are_incomplete(running: Running, command: str) -> None:
+    options = ["--format", "json", "--fail-on", "hanging", "--fail-on", "incomplete", "--late-after", "1s"]
+    ran = CliRunner().invoke(app, [command, *running.in_place, *options])
+    assert ran.exit_code == ExitStatus.INCOMPLETE, ran.output
+    found: dict[str, Any] = json.loads(ran.stdout)
+    assert found["sweep"]["complete"] is False and found["sweep"]["counts"]["hanging"] == 0
+    assert [error["stage"] for error in found["errors"]] == ["copies"]
+    assert all(one["commands"] == [] for one in found["transactions"])
+
+
+def test_one_partition_of_a_running_broker_in_which_nothing_is_open_is_incomplete_too(running: Running) -> None:
+    path = running.shared.cluster.data_of(1) / f"{running.shared.scene.torn.whole_topic}-0"
+    read = read_paths([str(path)], late_after_ms=LATE_AFTER_MS)
+    assert read.transactions == () and read.changing and read.running_error is not None
+
+
+@pytest.mark.parametrize("command", ["segments", "transaction-log"])
+def test_no_command_aborts_a_commit_that_stands_in_the_files(shared: Shared, tmp_path: Path, command: str) -> None:
+    """A partition and the transaction log were copied, and no metadata log says which replicas there are."""
+    hanging = shared.scene.torn.hanging
+    for broker_id in BROKERS:
+        data = shared.cluster.data_of(broker_id)
+        for one in data.iterdir():
+            if one.name.startswith((f"{hanging.topic}-", TRANSACTION_STATE_TOPIC, "meta.")):
+                to = tmp_path / str(broker_id) / one.name
+                to.parent.mkdir(exist_ok=True)
+                shutil.copytree(one, to) if one.is_dir() else shutil.copy(one, to)
+    ran = CliRunner().invoke(app, [command, str(tmp_path), "--format", "json"])
+    found = json.loads(ran.stdout)
+    (one,) = (one for one in found["transactions"] if one["topic"] == hanging.topic)
+    assert (one["verdict"], one["outcome"], one["commands"]) == ("indeterminate", None, [])
+    said = CliRunner().invoke(app, [command, str(tmp_path)])
+    assert said.exit_code == 0 and " abort " not in said.stdout

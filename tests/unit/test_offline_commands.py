@@ -1,0 +1,63 @@
+"""Commands that abort what hangs by files alone: which transactions have one, and that each can be run as it is."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import product
+from typing import Any
+
+import pytest
+import typer.main
+
+from tests.cases import Cases
+from txnscan.cli import app
+from txnscan.model import Outcome, Reason, Verdict
+from txnscan.report.offline import commands
+
+HANGING = {
+    "topic": "orders",
+    "partition": 3,
+    "verdict": "hanging",
+    "reason": "orphan",
+    "outcome": "unknown",
+    "producer_id": 7,
+    "producer_epoch": 3,
+    "coordinator_epoch": -1,
+    "start_offset": 550,
+}
+
+
+def of(**changes: Any) -> list[str]:
+    return commands(HANGING | changes)
+
+
+def test_only_what_hangs_without_an_owner_or_a_commit_has_a_command() -> None:
+    owned = (Reason.MAYBE_COMMITTED, Reason.LIVE_EPOCH, Reason.DECIDED)
+    with Cases() as cases:
+        for verdict, reason, outcome in product(Verdict, Reason, [None, *Outcome]):
+            with cases.case(f"{verdict} {reason} {outcome}"):
+                found = of(verdict=verdict.value, reason=reason.value, outcome=outcome and outcome.value)
+                no_commit = outcome in (Outcome.UNKNOWN, Outcome.NOT_COMMITTED)
+                assert bool(found) == (verdict is Verdict.HANGING and no_commit and reason not in owned)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tools"), [("unknown", ["txnscan"]), ("not_committed", ["txnscan", "kafka-transactions.sh"])]
+)
+def test_kafkas_tool_is_named_after_the_one_that_proves_and_only_without_a_commit(
+    outcome: str, tools: list[str]
+) -> None:
+    assert [command.split()[0] for command in of(outcome=outcome)] == tools
+
+
+def test_a_directory_that_is_no_partitions_has_no_command() -> None:
+    assert of(partition=-1) == []
+
+
+def test_txnscans_command_has_options_that_abort_takes() -> None:
+    (command,) = of()
+    program, name, *options = shlex.split(command)
+    assert (program, name) == ("txnscan", "abort")
+    cli: Any = typer.main.get_command(app)
+    given = cli.commands["abort"].make_context("abort", options).params
+    assert (given["topic"], given["partition"], given["start_offset"]) == ("orders", 3, 550)

@@ -1,0 +1,127 @@
+"""The edge: signs that a broker runs on the files. It writes no file and takes no lock.
+
+Files of a running broker are read at different moments. A transaction that ends in between is open in its partition and
+complete in the transaction log. There are two signs: a file or directory changed while files were read, or a process
+has locked `.lock` in a log directory, as a broker does from its start to its end.
+
+Kafka takes that lock with Java's `FileChannel.tryLock` (`org.apache.kafka.server.util.FileLock`, `LogManager.
+lockLogDirs`), on Unix a POSIX lock of `fcntl`. F_GETLK shows it. A shared lock would show it too, but a broker that
+starts at that moment would fail. Nobody locks the `.lock` of a copy.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from txnscan.offline.files import CHECKPOINTS, CLEAN_SHUTDOWN, GOING, LOCK, META, OF_PARTITION, offset_of
+
+T = TypeVar("T")
+_KNOWN = frozenset((META, CLEAN_SHUTDOWN, LOCK, *CHECKPOINTS, *OF_PARTITION))
+# struct flock of 64-bit systems: its fields in their order, and the place of l_type among them.
+_FLOCK = {"linux": (struct.Struct("hhqqi4x"), 0), "darwin": (struct.Struct("qqihh"), 3)}
+
+# Size, time of the last write and of the last change of a file, both in ns.
+Stamp = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Seen:
+    """The state of files and directories before they were read.
+
+    files: None for a file whose state is unknown. names: a broker's files in each directory, in order.
+    lock_directories: where a `.lock` may be. locked: the first `.lock` that a process has locked, or None. lock_error:
+    why the state of a `.lock` is unknown, or None.
+    """
+
+    files: dict[str, Stamp | None] = field(default_factory=dict)
+    names: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    lock_directories: tuple[str, ...] = ()
+    locked: str | None = None
+    lock_error: str | None = None
+
+
+def stamp(path: str) -> Stamp | None:
+    """See Seen."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def is_locked(path: str) -> bool:
+    """Whether another process has locked this file. False if there is no such file. Raises OSError if unknown."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return _has_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _has_lock(descriptor: int) -> bool:
+    if sys.platform not in _FLOCK or sys.maxsize < 2**32:
+        raise OSError("locks of other processes cannot be asked for on this system")
+    layout, type_at = _FLOCK[sys.platform]
+    # All of the file, from its beginning.
+    asked = [0] * 5
+    asked[type_at] = fcntl.F_RDLCK
+    answer = layout.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, layout.pack(*asked)))
+    return bool(answer[type_at] != fcntl.F_UNLCK)
+
+
+def look_at_locks(seen: Seen, directories: Iterable[str]) -> None:
+    """Asks for the locks of these directories, which may be log directories."""
+    seen.lock_directories = tuple(sorted({*directories}))
+    for directory in seen.lock_directories:
+        path = os.path.join(directory, LOCK)  # noqa: PTH118
+        try:
+            if is_locked(path):
+                seen.locked = seen.locked or path
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            seen.lock_error = seen.lock_error or f"{path} does not show if a broker runs: {why}"
+
+
+def names_of(entries: Iterable[os.DirEntry[str]]) -> tuple[str, ...]:
+    """The directories and a broker's files among the entries, in order. Users may keep reports beside these."""
+    return tuple(sorted(one.name for one in entries if _matters(one.name) or one.is_dir()))
+
+
+def _matters(name: str) -> bool:
+    return name in _KNOWN or name.endswith(GOING) or offset_of(name) is not None
+
+
+def look_again(before: Seen) -> str | None:
+    """The sign that a broker ran, found after all files were read, or None."""
+    now = Seen()
+    look_at_locks(now, before.lock_directories)
+    locked = before.locked or now.locked
+    if locked is not None:
+        return f"a broker runs, for a process has the lock on {locked}; stop the broker, and read copies of its files"
+    changed = _changed(before.names, _names) or _changed(before.files, stamp)
+    return (
+        f"{changed} changed while files were read; stop all brokers, and read copies of their files"
+        if changed
+        else None
+    )
+
+
+def _changed(before: Mapping[str, T], look: Callable[[str], T]) -> str | None:
+    return next((path for path, was in before.items() if look(path) != was), None)
+
+
+def _names(directory: str) -> tuple[str, ...] | None:
+    try:
+        with os.scandir(directory) as entries:
+            return names_of(entries)
+    except OSError:
+        return None
