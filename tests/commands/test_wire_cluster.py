@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import socket
 import struct
 import subprocess
@@ -41,7 +42,8 @@ from kafka.protocol.metadata import (
 from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
 from kafka.record import MemoryRecords
 
-from tests.process import ROOT
+from tests.brokers.shared import PLAIN
+from tests.process import ROOT, run
 from txnscan import ScanConfig, find_hanging
 from txnscan.clock import wall_clock_ms
 from txnscan.config import parse_bootstrap_servers
@@ -105,6 +107,27 @@ def wired() -> Iterator[WireCluster]:
 
 def swept(cluster: WireCluster, **options: Any) -> Scan:
     return find_hanging(ScanConfig(cluster.bootstrap_servers, **options))
+
+
+def test_the_log_has_each_request_and_no_secret(wired: WireCluster, tmp_path: Path) -> None:
+    """By option and by variable; without either nothing is logged."""
+    requests = re.compile(r"DEBUG txnscan\.kafka\.client: broker \d \(\S+\) answered (\w+): \d+ bytes in \d+ ms")
+    secret = tmp_path / "client.properties"
+    secret.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={PLAIN} required username="u" password="s3cr3t";\n'
+    )
+    secret.chmod(0o600)
+    at = ("list", "--bootstrap-server", wired.bootstrap_servers)
+    debug = {"TXNSCAN_LOG_LEVEL": "debug"}
+    logged = run("--log-level", "debug", *at)
+    assert set(requests.findall(logged.stderr)) == {"ListTransactions", "DescribeTransactions"}
+    assert requests.search(run(*at, environment=debug).stderr)
+    plain = run(*at)
+    assert (plain.stderr, plain.stdout.count("\n")) == ("", logged.stdout.count("\n"))
+    refused = run(*at, "--command-config", str(secret), environment=debug)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "DEBUG txnscan.kafka.client" in refused.stderr and "s3cr3t" not in refused.stderr
 
 
 def judged(scan: Scan, verdict: Verdict) -> Opened:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import io
-import logging
 import os
 import sys
 
@@ -19,6 +18,7 @@ import sys
 from txnscan.cli import sweeping, watching, asking, stored, resolving, acting, offline, logged, preparing, trying  # noqa: F401  # isort: skip
 from txnscan.cli.base import app
 from txnscan.cli.ending import complain
+from txnscan.cli.logs import silence
 from txnscan.errors import ExitStatus
 from txnscan.report.output import discard_stdout
 
@@ -30,9 +30,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def main(arguments: list[str] | None = None) -> None:
     """The `txnscan` command, with the arguments of the command line or these."""
-    # Libraries log retries and failures, PySpark with whole stack traces. The command reports what comes of them in its
-    # own words.
-    logging.disable(logging.CRITICAL)
+    silence()
     # A name from outside that this terminal has no characters for is escaped.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txnscan.cli.ending import complain, note
+from txnscan.cli.logs import LEVEL_VARIABLE, LogLevel, log_to_stderr
 from txnscan.cli.options import Format
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.files import check_writable, write_whole
@@ -58,8 +59,18 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", "-v", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(
+            "--log-level",
+            envvar=LEVEL_VARIABLE,
+            help="Log to stderr: at debug each request, with its broker, size and time. Give it before the command.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if log_level is not None:
+        log_to_stderr(log_level)
 
 
 def _stderr() -> Console:

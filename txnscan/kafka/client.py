@@ -33,6 +33,7 @@ from txnscan.kafka.oauth import TokenFailed, Tokens
 from txnscan.kafka.receiving import received
 from txnscan.model import Broker, duration
 
+_LOG = logging.getLogger(__name__)
 # What the manager calls the single server that it is given.
 _NODE = "bootstrap-0"
 # A request that the manager refuses because the connection is paused was not sent, and can wait this long.
@@ -162,6 +163,7 @@ class _BrokerConnection:
         self._dead: str | None = None
         # Whether it ever answered a request.
         self._answered = False
+        self._answer_bytes: int | None = None
         self._not_before_s = 0.0
 
     def send(self, request: Any) -> Any:
@@ -174,18 +176,23 @@ class _BrokerConnection:
             if wait_s > 0:
                 client._sleep(wait_s)
                 deadline_s += wait_s
+            began_s = client._monotonic_s()
             try:
                 if client.tokens is not None:
                     # Here, and not on the I/O thread, which all brokers share.
                     client.tokens.token()
                 response = self._send_when_ready(request, deadline_s)
             except kafka_errors.KafkaError as error:
-                raise self._failed(request, error) from None
+                failed = self._failed(request, error)
+                _LOG.debug("%s: %s", api_name(request), failed.error)
+                raise failed from None
             except Exception as error:
                 # Whatever a broken frame provokes in the decoder: the answer is unusable, and nothing more.
                 what = type(error).__name__
                 raise RequestFailed(f"{self._where} gave an answer that cannot be decoded ({what})") from error
             self._answered = True
+            took_ms = round((client._monotonic_s() - began_s) * 1_000)
+            _LOG.debug("%s answered %s: %s bytes in %d ms", self._where, api_name(request), self._answer_bytes, took_ms)
             self._hold_back(getattr(response, "throttle_time_ms", 0) or 0)
             return response
 
@@ -230,7 +237,9 @@ class _BrokerConnection:
         bound_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
         # Without the refresh, a lost connection would make the manager ask for metadata in the background.
         connection = self._manager.get_connection(_NODE, refresh_metadata_on_err=False)
-        return await self._manager.wait_for(connection.send_request(request), bound_ms)
+        answer = await self._manager.wait_for(connection.send_request(request), bound_ms)
+        self._answer_bytes = getattr(connection.parser, "answer_bytes", None)
+        return answer
 
     @property
     def _where(self) -> str:

@@ -143,6 +143,7 @@ def answers_in(parser: Any, budget: Budget, data: bytes) -> list[tuple[int, Any]
         if frame.missing:
             break
         parser._receiving = False
+        parser.answer_bytes = frame.size
         frame.seek(0)
         _check_numbers(parser, frame)
         found.append(parser._process_response(frame))
