@@ -23,8 +23,8 @@ CUT_OFF = 3
 
 @dataclass(frozen=True)
 class Controllers:
-    """The way of the brokers to the controllers. Only the last broker can be cut off: it never becomes the active
-    controller, from which nothing could cut it off.
+    """The connections of the brokers to the controllers. Only the last broker can be cut off, because the others never
+    elect it as the active controller.
     """
 
     proxies: Mapping[int, Proxy]

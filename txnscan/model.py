@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
-# How an incident ends, if no marker of `apply` ended it: by itself or by somebody, or with its topic.
+# The ends of incidents that have no marker of `apply`.
 ENDED, TOPIC_DELETED, TOPIC_RECREATED = "ended", "topic_deleted", "topic_recreated"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 # A partition's topic and number.

@@ -59,7 +59,7 @@ class Running:
         return tuple(str(self.shared.cluster.data_of(broker_id)) for broker_id in BROKERS)
 
     def is_quiet(self, topic: str) -> bool:
-        """Whether nobody has written to a topic for a few seconds."""
+        """Whether a topic has had no write for a few seconds."""
         logs = (log for data in self.in_place for log in Path(data).glob(f"{topic}-*/*.log"))
         return time.time() - max(log.stat().st_mtime for log in logs) > QUIET_S
 

@@ -100,7 +100,7 @@ class Tool:
 
 @pytest.fixture(scope="module")
 def wired() -> Iterator[WireCluster]:
-    """Brokers that nobody changes."""
+    """A cluster for tests that change no broker."""
     with WireCluster(SHAPE) as cluster:
         yield cluster
 
@@ -110,7 +110,7 @@ def swept(cluster: WireCluster, **options: Any) -> Scan:
 
 
 def test_the_log_has_each_request_and_no_secret(wired: WireCluster, tmp_path: Path) -> None:
-    """By option and by variable; without either nothing is logged."""
+    """By option and by variable. The default is no log."""
     requests = re.compile(r"DEBUG txnscan\.kafka\.client: broker \d \(\S+\) answered (\w+): \d+ bytes in \d+ ms")
     secret = tmp_path / "client.properties"
     secret.write_text(

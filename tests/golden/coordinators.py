@@ -32,7 +32,7 @@ def _of_smallest_hash(prefix: str) -> str:
     return prefix + "".join(chr(first + lacks // 31**place % 31) for place in reversed(range(digits)))
 
 
-# By what they try. A lone surrogate is half of a character beyond 16 bits: UTF-8 has none.
+# Ids by the case that they test. A lone surrogate is half of a character beyond 16 bits: UTF-8 has none.
 IDS = (
     *("", "a", "tx-0", "my-transactional-id", "polygenelubricants", "\0", "tx\0x", "\x7f", "\x80"),
     *("tx-é", "tx-e\u0301", "ÄÖÜß", "\xff", "\u0100", "\u07ff", "\u0800", "Ω", "транзакция", "取引", "ﬁ", "\u200b"),
@@ -67,7 +67,7 @@ def text_of(utf_16: str) -> str:
 
 
 def computed() -> list[Computed]:
-    """What Kafka's classes compute of the ids now. Needs Java's compiler, and fetches Kafka's jars once."""
+    """The values that Kafka's classes compute now. Needs Java's compiler, and fetches Kafka's jars once."""
     command = [str(java()), "-cp", f"{kafka_jars()}/*", str(_SOURCE), *map(str, COUNTS)]
     asked = "".join(f"{units(one)}\n" for one in IDS)
     ran = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
@@ -82,7 +82,7 @@ def _computed(text: str, answer: list[str]) -> Computed:
 
 
 def recorded() -> list[Computed]:
-    """What was recorded."""
+    """The recorded values."""
     content: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
     return [Computed(**one) for one in content["ids"]]
 

@@ -187,7 +187,7 @@ class Old(Unread):
     """Brokers without DescribeProducers, from data.
 
     moves_to: where the last stable offset is after a marker. stands_at: the producer id of the batch at the last stable
-    offset, or None for one that cannot be read.
+    offset. None makes the batch unreadable.
     """
 
     def __init__(self, moves_to: int, stands_at: int | None = 7) -> None:
@@ -224,7 +224,7 @@ class Old(Unread):
         yield write
 
 
-# Where the last stable offset is after the marker, the producer id of the record at which it stood, and what follows.
+# The last stable offset after the marker, the producer id of the record at the one before, and the expected status.
 UNASKED = [
     (200, 7, Status.RESOLVED),
     (150, 7, Status.RESOLVED),

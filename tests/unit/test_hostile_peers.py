@@ -1,4 +1,4 @@
-"""What a hostile or broken broker sends costs no memory to speak of and little time: its requests fail, and no others.
+"""A hostile or broken broker fails its own requests, at the cost of little memory and time.
 
 Times have wide margins, as the machine may do something else. Unbounded, each of these took minutes or gigabytes.
 """

@@ -42,7 +42,7 @@ class Endpoint(BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+        """See BaseHTTPRequestHandler. Logs no requests."""
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(ExitStatus.FAILED)
     except SystemExit as ended:
         if ended.code == ExitStatus.INTERRUPTED:
-            # Threads that still wait for an answer, and Spark, end with this process; nobody waits for them.
+            # Threads that still wait for an answer, and Spark, end with this process.
             sys.stderr.flush()
             os._exit(ExitStatus.INTERRUPTED)
         raise

@@ -6,7 +6,7 @@ newer broker has. And a broker that cannot be reached must cost one connection t
 here it is marked, and later requests to it fail at once with the same error.
 
 One request at a time is in flight per broker and client; a broker's throttle time is waited out before the next.
-What a peer controls has a ceiling (`receiving.py`, `THROTTLE_MS_MAX`, `fetch.Reading`).
+Sizes and times that a peer controls have ceilings (`receiving.py`, `THROTTLE_MS_MAX`, `fetch.Reading`).
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class _BrokerConnection:
         elif isinstance(error, kafka_errors.SaslAuthenticationFailedError):
             text = f"{where} refused the credentials: {_sentence(error)}"
         elif isinstance(error, _UNREACHED) or (
-            # What speaks another protocol than Kafka's.
+            # A listener of another protocol than Kafka's.
             isinstance(error, kafka_errors.InvalidReceiveError) and not self._answered
         ):
             text = f"{where} {self._unreached(error)}"

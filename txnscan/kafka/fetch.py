@@ -39,8 +39,8 @@ class Fetched:
         return max([offset, *(batch.last_offset + 1 for batch in self.batches)])
 
 
-# A log of small segments gives small answers, and one that is compacted gives few. A broker that gives less than this
-# for so many requests would keep a reader for ever.
+# Small or compacted segments give small answers. A broker that gives less than this over so many requests would keep a
+# reader for ever.
 _REQUESTS_MAX = 10_000
 _BYTES_PER_REQUEST_MIN = 1_024
 
@@ -48,7 +48,7 @@ _BYTES_PER_REQUEST_MIN = 1_024
 class Reading:
     """A read of a log that must end: the broker decides how much each answer has, and where the log ends.
 
-    where: the subject of its errors. end: where the log ended when the read began. None before the first answer.
+    where: the subject of its errors. end: the end of the log by the first answer.
     """
 
     def __init__(self, where: str) -> None:

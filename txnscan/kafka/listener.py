@@ -120,7 +120,7 @@ def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
     return context.wrap_socket(plain)
 
 
-# RFC 4422, section 3.1. Whatever else a peer sends is not shown to anybody.
+# RFC 4422, section 3.1. Other bytes of a peer do not reach the terminal.
 _MECHANISM = re.compile(r"[A-Z0-9_-]{1,20}")
 
 

@@ -1,12 +1,12 @@
 """How answers are read from a socket: straight into their own buffer, which grows with the bytes that arrive.
 
-kafka-python takes what has arrived in pieces of 4 KB, joins them, cuts them at the borders of answers, and copies them
-into a buffer as large as the peer says that the answer is. Of an answer of megabytes that is most of its cost, and a
-peer that sends four bytes can make it take half a gigabyte. Here the socket writes into the buffer of the answer under
-way, all but the last byte. With that one the answer is whole, and kafka-python goes on as always.
+kafka-python reads pieces of 4 KB, joins them, cuts them at the borders of answers, and copies them into a buffer of the
+length that the peer claims. That is most of the cost of a large answer, and a peer can claim half a gigabyte with four
+bytes. Here the socket writes into the buffer of the answer under way, all but the last byte. The last byte makes the
+answer whole, and kafka-python continues as always.
 
-A peer decides how long an answer claims to be, and what is in it. So each answer has a ceiling, and so have all answers
-together that are under way in this process.
+A peer controls the length and the content of an answer. So each answer has a ceiling, and all answers under way in this
+process have one together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from kafka.errors import InvalidReceiveError, KafkaConnectionError
 from kafka.protocol.frame import KafkaBytes
 
-# What is taken while no answer is under way: most answers whole, and of a large one its beginning. A TLS record fits.
+# The size of a read while no answer is under way. Most answers fit, and so does a TLS record.
 _PIECE_BYTES = 64 * 1024
 _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 # A DescribeProducers answer over a million producers is about 37 MB.
@@ -33,8 +33,8 @@ _FIRST_BYTES = 1024 * 1024
 _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 _HANDSHAKE = (_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE)
 _FETCH = 1
-# kafka-python reads a variable-length number to its end, in quadratic time. Five bytes are the most that one may have.
-# Text in other alphabets has such bytes, too, but not so many on end.
+# kafka-python reads a variable-length number to its end, in quadratic time. Kafka writes at most five bytes. Text in
+# other alphabets has such bytes, too, but fewer in a row.
 _ENDLESS_NUMBER = re.compile(rb"[\x80-\xff]{4096}")
 
 
@@ -54,7 +54,7 @@ class Budget:
             self.used_bytes += count
 
     def give_back(self, count: int) -> None:
-        """What was taken before."""
+        """Frees bytes that were taken."""
         with self._lock:
             self.used_bytes -= count
 
@@ -63,7 +63,7 @@ BUDGET = Budget(UNDER_WAY_BYTES_MAX)
 
 
 class Frame(KafkaBytes):  # type: ignore[misc]  # kafka-python has no types
-    """The buffer of an answer. size: how long the peer says that it is. Its memory counts until nobody uses it."""
+    """The buffer of an answer. size: how long the peer says that it is. Its memory counts until the buffer is freed."""
 
     def __init__(self, size: int, budget: Budget) -> None:
         super().__init__(0)
@@ -159,8 +159,8 @@ def _check_size(parser: Any, size: int) -> None:
 
 
 def _check_numbers(parser: Any, frame: Frame) -> None:
-    """Checks an answer that kafka-python decodes. A Fetch has no such numbers in the versions that are used here, and
-    many such bytes. What comes as bytes is decoded here.
+    """Checks an answer that kafka-python decodes. The versions of Fetch in use have no such numbers, and records may have
+    many such bytes.
     """
     header = parser.in_flight_requests[0] if parser.in_flight_requests else None
     if getattr(header, "as_bytes", False) or _key(parser) == _FETCH:

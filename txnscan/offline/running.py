@@ -6,7 +6,7 @@ has locked `.lock` in a log directory, as a broker does from its start to its en
 
 Kafka takes that lock with Java's `FileChannel.tryLock` (`org.apache.kafka.server.util.FileLock`, `LogManager.
 lockLogDirs`), on Unix a POSIX lock of `fcntl`. F_GETLK shows it. A shared lock would show it too, but a broker that
-starts at that moment would fail. Nobody locks the `.lock` of a copy.
+starts at that moment would fail. The `.lock` of a copy has no lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Stamp = tuple[int, int, int]
 class Seen:
     """The state of files and directories before they were read.
 
-    files: None for a file whose state is unknown. names: a broker's files in each directory, in order.
+    files: by path, None if the state is unknown. names: a broker's files in each directory, in order.
     lock_directories: where a `.lock` may be. locked: the first `.lock` that a process has locked, or None. lock_error:
     why the state of a `.lock` is unknown, or None.
     """

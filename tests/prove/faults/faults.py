@@ -1,4 +1,4 @@
-"""What breaks: each function chooses how, and gives a fault that has not struck yet."""
+"""The faults. Each function chooses details, and returns a fault that has not struck yet."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def recreated(world: World, _: random.Random) -> Fault:
 
 
 def cut_off(world: World, _: random.Random) -> Fault:
-    """A broker gets no metadata any more. It leads on, by what it knows, and does not know of a new topic with a new
-    orphan. The sweeps ask it first.
+    """A broker gets no metadata any more. It still leads its partitions, and lacks a new topic with a new orphan.
+    The sweeps ask it first.
     """
     others = [broker_id for broker_id in world.cluster.broker_ids if broker_id != CUT_OFF]
 
