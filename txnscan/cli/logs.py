@@ -1,7 +1,7 @@
-"""`--log-level`: what happens between a command and the brokers, on stderr, to find out why something does not work.
+"""`--log-level`: log requests and answers to stderr, to find out why something does not work.
 
-The default is no log: commands report failures in their own words. No level logs kafka-python's frames or its exchange of
-credentials, because they contain secrets.
+The default is no log: commands report failures in their own words. No level logs kafka-python's frames or its exchange
+of credentials, because they contain secrets.
 """
 
 from __future__ import annotations
