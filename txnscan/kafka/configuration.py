@@ -10,7 +10,7 @@ from txnscan.kafka.receiving import ANSWER_BYTES_MAX
 
 
 def configuration(settings: ConnectionSettings) -> dict[str, Any]:
-    """The configuration of kafka-python's connection manager. Raises ssl.SSLError or ValueError where PEM text is unusable."""
+    """The options of kafka-python's connection manager. Raises ssl.SSLError or ValueError for unusable PEM text."""
     if settings.kerberos_service is not None:
         import txnscan.kafka.kerberos
     if settings.sasl_mechanism is not None and settings.sasl_mechanism.startswith("SCRAM-"):
