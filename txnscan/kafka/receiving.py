@@ -159,8 +159,8 @@ def _check_size(parser: Any, size: int) -> None:
 
 
 def _check_numbers(parser: Any, frame: Frame) -> None:
-    """Checks an answer that kafka-python decodes. The versions of Fetch in use have no such numbers, and records may have
-    many such bytes.
+    """Checks an answer that kafka-python decodes. The versions of Fetch in use have no such numbers, and their records
+    may have many such bytes.
     """
     header = parser.in_flight_requests[0] if parser.in_flight_requests else None
     if getattr(header, "as_bytes", False) or _key(parser) == _FETCH:
