@@ -110,7 +110,7 @@ def check(
     Raises ConfigError for settings that cannot be used.
     """
     settings = config.connection()
-    findings = [Finding("security", Level.OK, _security(settings))]
+    findings = list(check_security(settings))
     cluster_id = None
     with Cluster(ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
         try:
@@ -124,6 +124,17 @@ def check(
     if config.tables is not None:
         findings += check_tables(config.tables, spark)
     return Checked(cluster_id, tuple(findings))
+
+
+def check_security(settings: ConnectionSettings) -> Iterator[Finding]:
+    """How the connections are secured, and a note for each weakness. Pure."""
+    yield Finding("security", Level.OK, _security(settings))
+    if settings.sasl_mechanism == "PLAIN" and settings.tls is None:
+        said = "PLAIN without TLS sends the password readable; set security.protocol=SASL_SSL, or use SCRAM"
+        yield Finding("security", Level.NOTE, said)
+    if settings.tls is not None and not settings.tls.check_hostname:
+        said = "the brokers' host names are not checked; remove ssl.endpoint.identification.algorithm"
+        yield Finding("security", Level.NOTE, said)
 
 
 def _security(settings: ConnectionSettings) -> str:
