@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -223,6 +224,12 @@ def room_of(file: str) -> str:
 
 def test_only_the_kafka_folder_the_demo_and_the_simulators_encoder_import_the_kafka_library() -> None:
     assert offenders("kafka", allowed=("kafka/", "demo/", "sim/encode.py")) == []
+
+
+def test_no_two_test_modules_have_the_same_name() -> None:
+    """pytest would import only one of them."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_only_the_client_opens_connections_to_brokers() -> None:

@@ -1,6 +1,6 @@
 """Files that change while they are read, and the lock of a broker that runs: no transaction in them is called hanging.
 
-A file system stands for the broker here. Real brokers, and Java's lock: tests/brokers/test_offline_running.py.
+A file system stands for the broker here. Real brokers, and Java's lock: tests/brokers/test_running_brokers.py.
 """
 
 from __future__ import annotations

@@ -200,6 +200,8 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingWSGIServer):
     """A bounded number of requests at a time; TLS in the thread of the request, so that no client holds up others."""
 
+    # With Python's 5 a probe waits for seconds behind clients that all connect at once.
+    request_queue_size = 128
     dual_stack = False
     tls: ssl.SSLContext | None = None
 
