@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import TxnOffsetCommitRequest
 
@@ -118,6 +118,39 @@ def test_a_group_that_stands_at_the_last_stable_offset_is_named_with_its_lag(wor
     assert (group.committed_offset, group.lag) in ((5, 6), (6, 5))
     assert (impact.groups_blocked, impact.groups_error) == (1, None)
     assert (impact.cleanup_policy, impact.compaction_blocked, impact.retention_ms) == ("delete", False, 86_400_000)
+
+
+def test_a_group_with_markers_or_aborted_records_alone_before_it_is_blocked(world: World) -> None:
+    """Where the committed offset is, read_committed consumers of a real broker get nothing up to what hangs."""
+    wire, topic = world.wire, "impact-starved"
+    create_topic(wire, topic, [[1]])
+    service = Producer(wire, "impact-starved-service")
+    # Three records and COMMIT; two records and ABORT; two records and ABORT: the last stable offset is 10.
+    for count, commit in ((3, True), (2, False), (2, False)):
+        service.init_producer_id()
+        service.write(topic, 0, RECORDS[:count])
+        service.end(commit=commit)
+    late = Producer(wire, "impact-starved-late", v2=False)
+    late.init_producer_id()
+    with unverified(wire):
+        late.produce(topic, 0, RECORDS, version=PRODUCE_V1)
+    for offset in (0, 2, 3, 5, 7):
+        commit_offset(world.cluster, f"impact-starved-{offset}", topic, offset)
+    config = replace(world.config, topic_names=(topic,))
+    impact = impacts(find_hanging(config))[topic]
+    assert {(g.group, g.standing, g.committed_offset) for g in impact.groups} == {
+        (f"impact-starved-{offset}", Standing.AT_LSO, offset) for offset in (3, 5, 7)
+    }
+    assert (impact.groups_blocked, impact.groups_error) == (3, None)
+
+
+def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False)
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
+    finally:
+        consumer.close()
 
 
 def test_a_group_whose_offsets_hang_is_named_with_its_partitions_though_it_never_committed_before(

@@ -86,6 +86,7 @@ def fields(news: News) -> dict[str, Any]:
         "outcome": details.outcome if details is not None else None,
         "blocked_records": details.blocked_records if details is not None else None,
         "groups_blocked": details.groups_blocked if details is not None else None,
+        "groups_error": details.groups_error if details is not None else None,
         "cause": details.cause if details is not None else None,
         "owner": details.owner if details is not None else None,
         "explanation": details.explanation if details is not None else None,
