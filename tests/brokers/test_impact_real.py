@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.protocol.admin import DeleteGroupsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import TxnOffsetCommitRequest
 
@@ -19,6 +23,7 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.primitives import NO_TAGS, NULL, items, string
 from txnscan.model import BlockedGroup, Cause, Framework, Impact, Standing
 from txnscan.report.json import scan_object
 
@@ -142,6 +147,59 @@ def test_a_group_with_markers_or_aborted_records_alone_before_it_is_blocked(worl
         (f"impact-starved-{offset}", Standing.AT_LSO, offset) for offset in (3, 5, 7)
     }
     assert (impact.groups_blocked, impact.groups_error) == (3, None)
+
+
+def test_a_share_group_makes_the_number_of_groups_unknown(world: World) -> None:
+    """It is deleted again, since other tests of the shared cluster count groups."""
+    group = "impact-share"
+    member = join_share_group(world.wire, group)
+    try:
+        impact = impacts(find_hanging(world.config))[TOPIC]
+        assert impact.groups_blocked is None and "share group" in str(impact.groups_error)
+        assert BEHIND in {one.group for one in impact.groups}
+    finally:
+        leave_share_group(world.wire, group, member)
+
+
+def join_share_group(wire: Wire, group: str) -> str:
+    """Joins a group of KIP-932, and gives the member's id."""
+    member = str(uuid.uuid4())
+
+    def joined() -> bool:
+        return share_heartbeat(wire, group, member, 0) == 0
+
+    wait_until(joined, "the share group had a member")
+    return member
+
+
+def leave_share_group(wire: Wire, group: str, member: str) -> None:
+    """Leaves the group, and deletes it."""
+    assert share_heartbeat(wire, group, member, -1) == 0
+
+    def deleted() -> bool:
+        answer = wire.send(coordinator(wire, group), DeleteGroupsRequest(groups_names=[group]))
+        return bool(answer.results[0].error_code == 0)
+
+    wait_until(deleted, "the share group was deleted")
+
+
+def coordinator(wire: Wire, group: str) -> int:
+    found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
+    return int(found.coordinators[0].node_id)
+
+
+def share_heartbeat(wire: Wire, group: str, member: str, epoch: int) -> int:
+    """The error code of ShareGroupHeartbeat (76) version 1, which kafka-python does not have."""
+    (broker,) = [one for one in wire.brokers if one.broker_id == coordinator(wire, group)]
+    topics = items([string(TOPIC)]) if epoch == 0 else NULL
+    body = string(group) + string(member) + struct.pack(">i", epoch) + NULL + topics + NO_TAGS
+    request = struct.pack(">hhih", 76, 1, 1, -1) + NO_TAGS + body
+    with socket.create_connection((broker.host, broker.port), timeout=30) as opened:
+        opened.sendall(struct.pack(">i", len(request)) + request)
+        answer = opened.makefile("rb")
+        (size,) = struct.unpack(">i", answer.read(4))
+        # Correlation id, no tags, and the time that it was throttled come first.
+        return int(struct.unpack_from(">h", answer.read(size), 4 + 1 + 4)[0])
 
 
 def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:

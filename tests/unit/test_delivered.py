@@ -1,4 +1,4 @@
-"""Which committed offsets have nothing to be delivered before the last stable offset, by a bounded read."""
+"""A bounded read finds the committed offsets without a record to deliver before the last stable offset."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_counting(kept: FakePartition, *committed: int) -> tuple[Starved, int]:
         (partition(data(90, 5), data(95, 1, 9), ends(98, 9), ends(99, commits=False), aborted=((8, 90),)), 90, False),
         # The next transaction of the same producer is committed.
         (partition(data(90), ends(91, commits=False), data(92, 2), ends(94), aborted=((8, 90),)), 90, False),
-        # Compaction left nothing, or a gap.
+        # Compaction removed all batches, or some.
         (partition(), 50, True),
         (partition(data(40), data(70), ends(71)), 41, False),
         (partition(data(40), ends(71)), 41, True),

@@ -202,6 +202,16 @@ def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about
     assert found.connect_groups == {"workers"}
 
 
+def test_a_share_group_is_not_asked_about_so_that_the_count_is_not_known(wording: SnapshotAssertion) -> None:
+    share = FakeGroup(protocol_type="share")
+    cluster = FakeGroups({1: {"a": FakeGroup({P: 100}), "queue": share}, 2: {"other": replace(share, state="Empty")}})
+    found = blockage(cluster)
+    impact = impact_of(ORPHAN, found, (), None, (), say)
+    assert ([group.group for group in impact.groups], impact.groups_blocked, impact.groups_asked) == (["a"], None, 1)
+    assert error_of(found.groups[ORPHAN.observation.transaction_key]) == wording
+    assert found.warnings(say)
+
+
 def test_no_group_is_asked_about_behind_another_open_transaction(wording: SnapshotAssertion) -> None:
     behind = judged(second_last_stable_offset=80)
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 80})}})

@@ -1,4 +1,4 @@
-"""Which consumer groups a read_committed reader gives nothing to below the last stable offset. Pure but for `send`.
+"""Find the groups for which no record is left below the last stable offset. Pure but for `send`.
 
 A committed offset below the last stable offset does not show that there is something to read: markers, aborted records
 and gaps of compaction may be all that stands between. A read decides, as consumers read: what is in control batches or
@@ -17,15 +17,15 @@ from txnscan.kafka.fetch import FetchedCommitted, fetch, fetch_committed
 from txnscan.kafka.record_batch import Batch
 from txnscan.model import Partition
 
-# What is read of one partition at most, over all its groups.
+# The most requests for one partition, for all its groups.
 REQUESTS_MAX = 16
 _PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """The committed offsets from which nothing is delivered up to the last stable offset; those of which it is not
-    known, and why.
+    """offsets: committed offsets without a record to deliver before the last stable offset. unknown: those that the
+    read did not decide. failure: the reason.
     """
 
     offsets: frozenset[int] = frozenset()
@@ -45,7 +45,7 @@ class _Budget:
 
 
 def starved(send: Send, partition: Partition, committed: Iterable[int], last_stable_offset: int) -> Starved:
-    """Which of these committed offsets, all below the last stable offset, have nothing to be delivered before it."""
+    """Find those of these committed offsets, all below the last stable offset, without a record to deliver."""
     offsets = sorted(set(committed), reverse=True)
     budget, end = _Budget(), last_stable_offset
     found: set[int] = set()

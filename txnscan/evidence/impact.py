@@ -65,6 +65,9 @@ _REASONS_MAX = 5
 _MARKER = 1
 _CONNECT = "connect"
 _CONSUMERS = ("", "consumer", "streams")
+# Groups of KIP-932. They have no committed offsets, and those with share.isolation.level=read_committed do not get past
+# the last stable offset.
+_SHARE = "share"
 _NO_MEMBERS = ("Empty", "Dead")
 _REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED.name
 
@@ -268,6 +271,9 @@ def _ask_broker(
     consumers = [group for group in answers.listed if group.protocol_type in _CONSUMERS]
     consumers.sort(key=lambda group: (group.state in _NO_MEMBERS, group.group))
     if keys:
+        shares = sum(group.protocol_type == _SHARE for group in answers.listed)
+        if shares:
+            answers.errors[Failure(f"{plural(shares, 'share group')} on broker {broker_id} cannot be judged")] = None
         if len(consumers) > GROUPS_MAX:
             cut = f"of {len(consumers):,} groups on broker {broker_id} {GROUPS_MAX:,} were asked about"
             answers.errors[Failure(cut)] = None
