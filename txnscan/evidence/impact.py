@@ -7,7 +7,7 @@ On `__consumer_offsets` the transaction itself names groups and partitions (`con
 confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. That answer alone does not show which transaction
 it is about: exactly-once applications get it all the time, for a moment. On any other topic a group counts as blocked
 where its committed offset is the last stable offset, or one less: a marker may stand between, which is no record to
-commit. A group further back is blocked if a read_committed consumer gets nothing before the last stable offset
+commit. A group further back is blocked if a read_committed consumer gets no record before the last stable offset
 (`delivered.py`). Its isolation level is not visible: a read_uncommitted group that stopped right there looks the same.
 Lag is measured up to the high watermark, since a read_committed client measures it to the last stable offset, and sees
 none.
@@ -65,8 +65,8 @@ _REASONS_MAX = 5
 _MARKER = 1
 _CONNECT = "connect"
 _CONSUMERS = ("", "consumer", "streams")
-# Groups of KIP-932. They have no committed offsets, and those with share.isolation.level=read_committed do not get past
-# the last stable offset.
+# Groups of KIP-932. They have no committed offsets, and the last stable offset stops them if share.isolation.level is
+# read_committed.
 _SHARE = "share"
 _NO_MEMBERS = ("Empty", "Dead")
 _REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED.name
@@ -373,8 +373,8 @@ def _committed(answers: Iterable[_Answers]) -> Mapping[Key, Sequence[tuple[Liste
 def _of_partition(
     committed: Iterable[tuple[ListedGroup, int]], asked: int, o: Observation, why: Iterable[Failure], behind: Starved
 ) -> Blocked:
-    """The groups that have nothing to read before the last stable offset. committed: the groups' offsets on the
-    partition. asked: how many groups were asked about. behind: what a read shows of offsets further back.
+    """The groups that have no record to read before the last stable offset. committed: the groups' offsets on the
+    partition. asked: how many groups were asked about. behind: the offsets further back, by a read.
     """
     lso, high_watermark = o.second_last_stable_offset, o.second_high_watermark
     if lso is None or high_watermark is None:
@@ -388,7 +388,7 @@ def _of_partition(
 
 
 def _read_behind(send: Send, o: Observation, committed: Iterable[tuple[ListedGroup, int]]) -> Starved:
-    """What a read shows of the groups that stand before the last stable offset, and not right at it."""
+    """Reads for the groups that stand before the last stable offset, and not right at it."""
     lso = o.second_last_stable_offset
     offsets = {offset for _, offset in committed if lso is not None and 0 <= offset < lso - _MARKER}
     if lso is None or not offsets:
@@ -398,7 +398,7 @@ def _read_behind(send: Send, o: Observation, committed: Iterable[tuple[ListedGro
 
 
 def _not_read(o: Observation, behind: Starved) -> Failure:
-    """Why it is not known what groups that stand further back have to read."""
+    """The reason why groups further back could not be judged."""
     failure = behind.failure.failure if behind.failure is not None else Failure("it was not read")
     return needing(failure, Permission("Read", "Topic")).within(o.topic_partition)
 

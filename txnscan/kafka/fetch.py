@@ -53,7 +53,7 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class FetchedCommitted(Fetched):
-    """Batches up to the last stable offset, those of aborted transactions included, and the transactions' names."""
+    """Batches up to the last stable offset, with the aborted transactions among them."""
 
     aborted: tuple[AbortedTransaction, ...] = ()
 
@@ -106,7 +106,7 @@ def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, reco
 
 
 def fetch_committed(send: Send, partition: Partition, offset: int, bytes_max: int) -> FetchedCommitted:
-    """The same for a read_committed consumer, without what is in the batches. Raises RequestFailed as `fetch` does."""
+    """The same for a read_committed consumer, with headers of batches alone. Raises RequestFailed as `fetch` does."""
     answer = _fetched(send, partition, offset, bytes_max, _READ_COMMITTED)
     data = bytes(answer.records or b"")
     aborted = tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ())

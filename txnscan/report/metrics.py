@@ -76,8 +76,8 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("cluster", "topic"),
         ),
         "txnscan_blocked_groups": (
-            "Consumer groups that wait behind what hangs, of the partition with most of them. Absent if the number is "
-            "not known for one partition",
+            "Consumer groups that wait behind a hanging transaction, of the partition with most groups. Absent if "
+            "the number is not known for one partition",
             ("cluster", "topic"),
         ),
         "txnscan_last_stable_offset_stuck_seconds": (
@@ -254,7 +254,7 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
         yield "txnscan_blocked_records", [topic], records
 
     # A group that stands on several partitions is counted once on each of them: the sum would count it often.
-    # A topic has none where the count of one partition is not known: it could be the largest.
+    # The count that is not known could be the largest of its topic.
     groups: dict[str, int] = {}
     unknown: set[str] = set()
     for judged in still_open:
