@@ -65,7 +65,8 @@ def _blocks(details: Details | None) -> str:
         return ""
     counts = ((details.blocked_records, "record"), (details.groups_blocked, "group"))
     said = [plural(count, what) for count, what in counts if count]
-    return f", blocks {' and '.join(said)}" if said else ""
+    unknown = details.groups_error if details.groups_blocked is None else None
+    return (f", blocks {' and '.join(said)}" if said else "") + (f", groups not counted ({unknown})" if unknown else "")
 
 
 def fields(news: News) -> dict[str, Any]:
