@@ -79,6 +79,8 @@ class FakePartition:
     # Record batches, in the order of their offsets.
     log: list[bytes] = field(default_factory=list)
     last_stable: int | None = None
+    # Producer ids and first offsets of aborted transactions, as Fetch names them to read_committed consumers.
+    aborted: list[tuple[int, int]] = field(default_factory=list)
     topic_id: uuid.UUID | None = None
     # The leader's epoch cache: the first offset of each leader epoch. With an empty one it confirms no epoch.
     epoch_starts: dict[int, int] = field(default_factory=dict)
@@ -98,9 +100,10 @@ class FakePartition:
         self.log.append(batch)
         self.high_watermark = last_offset(batch) + 1
 
-    def read(self, offset: int, bytes_max: int) -> bytes:
+    def read(self, offset: int, bytes_max: int, end: int | None = None) -> bytes:
         """The batches from this offset on: the first is whole, and the last may be cut off."""
-        held = [data for data in self.log if last_offset(data) >= offset and base_offset(data) < self.high_watermark]
+        end = self.high_watermark if end is None else end
+        held = [data for data in self.log if last_offset(data) >= offset and base_offset(data) < end]
         return b"".join(held)[: max([bytes_max, *map(len, held[:1])])]
 
 
@@ -259,14 +262,18 @@ class FakeCluster:
         return FetchResponse(
             error_code=0,
             responses=[
-                FetchedTopic(topic=t.topic, partitions=[self._fetched(broker_id, t.topic, p) for p in t.partitions])
+                FetchedTopic(
+                    topic=t.topic,
+                    partitions=[self._fetched(broker_id, t.topic, p, request.isolation_level) for p in t.partitions],
+                )
                 for t in request.topics
             ],
         )
 
-    def _fetched(self, broker_id: int, topic: str, asked: Any) -> Any:
+    def _fetched(self, broker_id: int, topic: str, asked: Any, isolation_level: int) -> Any:
         held = self.partitions[topic, asked.partition]
         code = leadership_error(held, broker_id, asked.current_leader_epoch) or held.errors.get("fetch", 0)
+        committed = bool(isolation_level)
         if not code and not held.log_start <= asked.fetch_offset <= held.high_watermark:
             code = OFFSET_OUT_OF_RANGE
         if code:
@@ -277,7 +284,17 @@ class FakeCluster:
             high_watermark=held.high_watermark,
             last_stable_offset=held.offset("last stable"),
             log_start_offset=held.log_start,
-            records=held.read(asked.fetch_offset, min(asked.partition_max_bytes, self.fetch_max_bytes)),
+            aborted_transactions=[
+                FetchedPartition.AbortedTransaction(producer_id=producer_id, first_offset=first)
+                for producer_id, first in held.aborted
+            ]
+            if committed
+            else None,
+            records=held.read(
+                asked.fetch_offset,
+                min(asked.partition_max_bytes, self.fetch_max_bytes),
+                held.offset("last stable") if committed else None,
+            ),
         )
 
     def _answer_ListTransactions(self, broker_id: int, request: Any) -> Any:

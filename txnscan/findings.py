@@ -80,7 +80,7 @@ class Kind(StrEnum):
 class Details:
     """What the last sweep that saw the transaction hanging found. Not known for incidents from before this process.
 
-    groups_blocked, cause, owner: see Impact; None where they were not looked for.
+    groups_blocked, groups_error, cause, owner: see Impact; None where they were not looked for.
     """
 
     producer_epoch: int
@@ -90,6 +90,7 @@ class Details:
     blocked_records: int | None
     explanation: str
     groups_blocked: int | None = None
+    groups_error: str | None = None
     cause: str | None = None
     owner: str | None = None
 

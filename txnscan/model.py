@@ -849,8 +849,8 @@ class Judged:
 class Standing(StrEnum):
     """How a hanging transaction blocks a group, or may. UNSTABLE: the transaction holds offsets of the group, which
     brokers do not return until it ends (UNSTABLE_OFFSET_COMMIT). MAYBE_UNSTABLE: brokers do not return offsets of the
-    group, and whether they are in this transaction could not be read. AT_LSO: the group's committed offset is the last
-    stable offset, or one less, where a marker may stand; its isolation level is not visible.
+    group, and whether they are in this transaction could not be read. AT_LSO: a read_committed consumer gets
+    no record between the group's committed offset and the last stable offset; its isolation level is not visible.
     """
 
     UNSTABLE = "unstable"
@@ -911,7 +911,8 @@ class Impact:
     """What a hanging transaction blocks, how it came about and whose it is. None stands for what is not known.
 
     lso_since_ms: when the first sweep of the same history saw the last stable offset where it is. groups: the first of
-    the groups_blocked, up to a limit. groups_asked: how many were asked about. groups_error: why some may be missing.
+    the blocked groups, up to a limit. groups_blocked: their number, None if some may be missing.
+    groups_asked: the number of groups asked about. groups_error: why some may be missing.
     retention_ms: of a topic that deletes by age and is not tiered, -1 for no end: deletion does not wait for the last
     stable offset (`UnifiedLog.deletableSegments`), but tiering does (`RemoteLogManager`).
     """

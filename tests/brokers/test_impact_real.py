@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.protocol.admin import DeleteGroupsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import TxnOffsetCommitRequest
 
@@ -19,6 +23,7 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.primitives import NO_TAGS, NULL, items, string
 from txnscan.model import BlockedGroup, Cause, Framework, Impact, Standing
 from txnscan.report.json import scan_object
 
@@ -118,6 +123,92 @@ def test_a_group_that_stands_at_the_last_stable_offset_is_named_with_its_lag(wor
     assert (group.committed_offset, group.lag) in ((5, 6), (6, 5))
     assert (impact.groups_blocked, impact.groups_error) == (1, None)
     assert (impact.cleanup_policy, impact.compaction_blocked, impact.retention_ms) == ("delete", False, 86_400_000)
+
+
+def test_a_group_with_markers_or_aborted_records_alone_before_it_is_blocked(world: World) -> None:
+    """Where the committed offset is, read_committed consumers of a real broker get nothing up to what hangs."""
+    wire, topic = world.wire, "impact-starved"
+    create_topic(wire, topic, [[1]])
+    service = Producer(wire, "impact-starved-service")
+    # Three records and COMMIT; two records and ABORT; two records and ABORT: the last stable offset is 10.
+    for count, commit in ((3, True), (2, False), (2, False)):
+        service.init_producer_id()
+        service.write(topic, 0, RECORDS[:count])
+        service.end(commit=commit)
+    late = Producer(wire, "impact-starved-late", v2=False)
+    late.init_producer_id()
+    with unverified(wire):
+        late.produce(topic, 0, RECORDS, version=PRODUCE_V1)
+    for offset in (0, 2, 3, 5, 7):
+        commit_offset(world.cluster, f"impact-starved-{offset}", topic, offset)
+    config = replace(world.config, topic_names=(topic,))
+    impact = impacts(find_hanging(config))[topic]
+    assert {(g.group, g.standing, g.committed_offset) for g in impact.groups} == {
+        (f"impact-starved-{offset}", Standing.AT_LSO, offset) for offset in (3, 5, 7)
+    }
+    assert (impact.groups_blocked, impact.groups_error) == (3, None)
+
+
+def test_a_share_group_makes_the_number_of_groups_unknown(world: World) -> None:
+    """It is deleted again, since other tests of the shared cluster count groups."""
+    group = "impact-share"
+    member = join_share_group(world.wire, group)
+    try:
+        impact = impacts(find_hanging(world.config))[TOPIC]
+        assert impact.groups_blocked is None and "share group" in str(impact.groups_error)
+        assert BEHIND in {one.group for one in impact.groups}
+    finally:
+        leave_share_group(world.wire, group, member)
+
+
+def join_share_group(wire: Wire, group: str) -> str:
+    """Joins a group of KIP-932, and gives the member's id."""
+    member = str(uuid.uuid4())
+
+    def joined() -> bool:
+        return share_heartbeat(wire, group, member, 0) == 0
+
+    wait_until(joined, "the share group had a member")
+    return member
+
+
+def leave_share_group(wire: Wire, group: str, member: str) -> None:
+    """Leaves the group, and deletes it."""
+    assert share_heartbeat(wire, group, member, -1) == 0
+
+    def deleted() -> bool:
+        answer = wire.send(coordinator(wire, group), DeleteGroupsRequest(groups_names=[group]))
+        return bool(answer.results[0].error_code == 0)
+
+    wait_until(deleted, "the share group was deleted")
+
+
+def coordinator(wire: Wire, group: str) -> int:
+    found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
+    return int(found.coordinators[0].node_id)
+
+
+def share_heartbeat(wire: Wire, group: str, member: str, epoch: int) -> int:
+    """The error code of ShareGroupHeartbeat (76) version 1, which kafka-python does not have."""
+    (broker,) = [one for one in wire.brokers if one.broker_id == coordinator(wire, group)]
+    topics = items([string(TOPIC)]) if epoch == 0 else NULL
+    body = string(group) + string(member) + struct.pack(">i", epoch) + NULL + topics + NO_TAGS
+    request = struct.pack(">hhih", 76, 1, 1, -1) + NO_TAGS + body
+    with socket.create_connection((broker.host, broker.port), timeout=30) as opened:
+        opened.sendall(struct.pack(">i", len(request)) + request)
+        answer = opened.makefile("rb")
+        (size,) = struct.unpack(">i", answer.read(4))
+        # Correlation id, no tags, and the time that it was throttled come first.
+        return int(struct.unpack_from(">h", answer.read(size), 4 + 1 + 4)[0])
+
+
+def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False)
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
+    finally:
+        consumer.close()
 
 
 def test_a_group_whose_offsets_hang_is_named_with_its_partitions_though_it_never_committed_before(

@@ -26,7 +26,8 @@ from txnscan.kafka.frames import api_name
 from txnscan.model import BlockedGroup, Cause, Failure, Framework, Judged, Key, Standing
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
-from txnscan.sim.encode import batch
+from txnscan.sim.encode import batch, marker
+from txnscan.sim.records import Marker
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -63,6 +64,10 @@ class FakeGroups(FakeCluster):
         self.lacks: set[str] = set()
         self.config = {"cleanup.policy": "delete", "retention.ms": "604800000", "remote.storage.enable": "false"}
         self.config_error = 0
+        # Of p-0 the records from 50 on are left, and its last stable offset is 100.
+        self.partitions[P] = kept = FakePartition(leader=1, epoch=5, log_start=50, last_stable=100)
+        kept.write(batch(50, 50 * [(None, b"value")]))
+        kept.write(batch(100, 5 * [(None, b"value")], producer_id=7, producer_epoch=3))
 
     def send(self, broker_id: int, request: Any) -> Any:
         name = api_name(request)
@@ -197,6 +202,16 @@ def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about
     assert found.connect_groups == {"workers"}
 
 
+def test_a_share_group_is_not_asked_about_so_that_the_count_is_not_known(wording: SnapshotAssertion) -> None:
+    share = FakeGroup(protocol_type="share")
+    cluster = FakeGroups({1: {"a": FakeGroup({P: 100}), "queue": share}, 2: {"other": replace(share, state="Empty")}})
+    found = blockage(cluster)
+    impact = impact_of(ORPHAN, found, (), None, (), say)
+    assert ([group.group for group in impact.groups], impact.groups_blocked, impact.groups_asked) == (["a"], None, 1)
+    assert error_of(found.groups[ORPHAN.observation.transaction_key]) == wording
+    assert found.warnings(say)
+
+
 def test_no_group_is_asked_about_behind_another_open_transaction(wording: SnapshotAssertion) -> None:
     behind = judged(second_last_stable_offset=80)
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 80})}})
@@ -238,6 +253,36 @@ def test_the_largest_blockers_are_asked_about_first(
     assert found.groups[more.observation.transaction_key].count == 1
     assert error_of(found.groups[ORPHAN.observation.transaction_key]) == wording
     assert found.warnings(say)
+
+
+def test_a_group_further_back_waits_where_markers_alone_are_left_to_read() -> None:
+    cluster = FakeGroups({1: {"far": FakeGroup({P: 97}), "reads": FakeGroup({P: 96})}})
+    cluster.partitions[P] = kept = FakePartition(leader=1, epoch=5, last_stable=100)
+    kept.write(batch(50, 47 * [(None, b"value")], producer_id=8, producer_epoch=0))
+    for offset in (97, 98, 99):
+        kept.write(marker(offset, Marker(8, 0, 0, True)))
+    kept.write(batch(100, 5 * [(None, b"value")], producer_id=7, producer_epoch=3))
+    found = blocked(cluster)
+    assert found.groups == (BlockedGroup("far", Standing.AT_LSO, "Stable", 97, 8),)
+    assert (found.count, error_of(found)) == (1, None)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_where_the_partition_cannot_be_read_the_count_is_not_known(code: ErrorCode) -> None:
+    cluster = FakeGroups({1: {"near": FakeGroup({P: 100}), "far": FakeGroup({P: 97})}})
+    cluster.partitions[P].errors["fetch"] = int(code)
+    found = blockage(cluster)
+    impact = impact_of(ORPHAN, found, (), None, (), say)
+    assert ([group.group for group in impact.groups], impact.groups_blocked) == (["near"], None)
+    assert code.name in str(impact.groups_error) and code.name in found.warnings(say)[0]
+    needs_read = "needs Read on Topic" in str(impact.groups_error)
+    assert needs_read == (code == ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_nothing_is_read_where_no_group_stands_further_back() -> None:
+    cluster = FakeGroups({1: {"near": FakeGroup({P: 99}), "ahead": FakeGroup({P: 103})}})
+    blockage(cluster)
+    assert not [one for one in cluster.asked if one[1] == "Fetch"]
 
 
 # --- groups of __consumer_offsets
@@ -435,12 +480,14 @@ def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_the
     [
         ({}, False, 0),
         ({}, True, None),
-        ({1: {"a": FakeGroup({P: 1})}}, False, 0),
+        ({1: {"a": FakeGroup({P: 1})}}, False, None),
+        ({1: {"a": FakeGroup({P: 60})}}, False, 0),
         ({1: {"a": FakeGroup({P: 100})}}, False, 1),
+        ({1: {"a": FakeGroup({P: 100}), "b": FakeGroup(error=REFUSED)}}, False, None),
     ],
-    ids=["there are none", "they may be hidden", "one stands elsewhere", "one stands there"],
+    ids=["there are none", "they may be hidden", "offset deleted", "one reads", "one waits", "one waits, one refuses"],
 )
-def test_how_many_groups_wait_is_known_unless_none_could_be_asked(
+def test_how_many_groups_wait_is_known_where_all_were_asked(
     groups: dict[int, dict[str, FakeGroup]], refuses: bool, count: int | None
 ) -> None:
     cluster = FakeGroups(groups)
@@ -492,17 +539,19 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
             {"blocked_groups": (at_lso("a\n", 1_200),), "groups_blocked": 1, "lso_unmoved_ms": 300_000},
             [
                 "The last stable offset has not moved for at least 5 min.",
-                "1 group stands at the last stable offset, with this lag up to the high watermark: 'a\\n' 1,200.",
+                "1 group has nothing to read before the last stable offset, with this lag up to the high watermark: "
+                "'a\\n' 1,200.",
                 "Isolation levels are not visible, so that not all of these need be waiting.",
             ],
         ),
         (
             {"blocked_groups": tuple(at_lso(name, 6) for name in "abcdefg"), "groups_blocked": 9},
             [
-                "7 groups stand at the last stable offset, with this lag up to the high watermark: 'a' 6, 'b' 6, "
+                "7 groups have nothing to read before the last stable offset, with this lag up to the high watermark: "
+                "'a' 6, 'b' 6, "
                 "'c' 6, 'd' 6, 'e' 6 and 2 more.",
                 "Isolation levels are not visible, so that not all of these need be waiting.",
-                "2 more groups stand there, which are not named.",
+                "2 more groups wait there, which are not named.",
             ],
         ),
         (
@@ -517,6 +566,7 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
             ],
         ),
         ({"groups_error": "why", "groups_asked": 0}, ["Groups may be missing: why."]),
+        ({"groups_error": "why", "groups_blocked": None}, ["Groups may be missing: why."]),
         (
             {"retention_ms": 100_000, "groups_asked": 0},
             ["Retention does not wait: records older than 1 min 40 s are deleted, read or not."],

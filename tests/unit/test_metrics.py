@@ -105,6 +105,9 @@ def test_blocked_groups_are_those_of_the_partition_with_most_of_them_and_nothing
     nobody_waits = {HANGING.observation.transaction_key: replace(impact, groups_blocked=0)}
     assert of(scan(HANGING, impacts=nobody_waits))["txnscan_blocked_groups", ("p",)] == 0
     assert ("txnscan_blocked_groups", ("p",)) not in of(scan(HANGING))
+    # One of the two is not known.
+    impacts[other.observation.transaction_key] = replace(impact, groups_blocked=None, groups_error="why")
+    assert ("txnscan_blocked_groups", ("p",)) not in of(scan(HANGING, other, impacts=impacts))
 
 
 def test_late_partitions_are_counted_by_leader_as_the_brokers_gauge_counts_them() -> None:

@@ -88,6 +88,9 @@ def test_the_generic_body_has_the_names_of_the_tables() -> None:
     details = replace(DETAILS, groups_blocked=2, cause="late_write", owner="orders-service")
     named = fields(replace(OPENED, details=details))
     assert (named["groups_blocked"], named["cause"], named["owner"]) == (2, "late_write", "orders-service")
+    unknown = fields(replace(OPENED, details=replace(DETAILS, groups_error="why")))
+    assert "(why)" in unknown["summary"]
+    assert (unknown["groups_blocked"], unknown["groups_error"]) == (None, "why")
     assert {"event", "topic", "partition", "producer_id", "reason", "incident_id", "first_seen_at"} <= set(event)
 
 

@@ -7,8 +7,10 @@ On `__consumer_offsets` the transaction itself names groups and partitions (`con
 confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. That answer alone does not show which transaction
 it is about: exactly-once applications get it all the time, for a moment. On any other topic a group counts as blocked
 where its committed offset is the last stable offset, or one less: a marker may stand between, which is no record to
-commit. Its isolation level is not visible: a read_uncommitted group that stopped right there looks the same. Lag is
-measured up to the high watermark, since a read_committed client measures it to the last stable offset, and sees none.
+commit. A group further back is blocked if a read_committed consumer gets no record before the last stable offset
+(`delivered.py`). Its isolation level is not visible: a read_uncommitted group that stopped right there looks the same.
+Lag is measured up to the high watermark, since a read_committed client measures it to the last stable offset, and sees
+none.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from txnscan.evidence.consumer_offsets import PendingOffsets, pending_offsets
+from txnscan.evidence.delivered import Starved, starved
 from txnscan.findings import Incident
 from txnscan.judge.cause import cause_of
 from txnscan.judge.owner import owner_of
@@ -39,6 +42,7 @@ from txnscan.model import (
     Key,
     LoggedTransaction,
     Observation,
+    Partition,
     Permission,
     Say,
     Standing,
@@ -61,6 +65,9 @@ _REASONS_MAX = 5
 _MARKER = 1
 _CONNECT = "connect"
 _CONSUMERS = ("", "consumer", "streams")
+# Groups of KIP-932. They have no committed offsets, and the last stable offset stops them if share.isolation.level is
+# read_committed.
+_SHARE = "share"
 _NO_MEMBERS = ("Empty", "Dead")
 _REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED.name
 
@@ -150,6 +157,12 @@ def read_blockage(
     answers = dict(zip(brokers, in_parallel(ask, brokers), strict=True))
     of_all = [*([hidden] if hidden else []), *(error for one in answers.values() for error in one.errors)]
     committed = _committed(answers.values())
+    holders = [j.observation for j in waited_for if (j.observation.topic, j.observation.partition) in asked_keys]
+
+    def read(o: Observation) -> Starved:
+        return _read_behind(send, o, committed.get((o.topic, o.partition), ()))
+
+    starving = dict(zip((o.transaction_key for o in holders), in_parallel(read, holders), strict=True))
     asked = sum(one.failure is None for answer in answers.values() for one in answer.committed.values())
     found: dict[TransactionKey, Blocked] = {}
     for judged in hanging:
@@ -158,10 +171,13 @@ def read_blockage(
         if o.topic == CONSUMER_OFFSETS_TOPIC:
             found[o.transaction_key] = answers[o.leader].of_offsets[o.transaction_key]
         elif key in asked_keys and judged.holds_lso:
-            found[o.transaction_key] = _of_partition(committed.get(key, ()), asked, o, of_all)
+            found[o.transaction_key] = _of_partition(
+                committed.get(key, ()), asked, o, of_all, starving[o.transaction_key]
+            )
         else:
             found[o.transaction_key] = Blocked(unknown=(_why_not_asked(judged),))
     of_one = [one.unknown for answer in answers.values() for one in answer.of_offsets.values() if one.unknown]
+    of_one += [(_not_read(o, starving[o.transaction_key]),) for o in holders if starving[o.transaction_key].failure]
     unknown = (*((failure,) for failure in of_all), *of_one, *((failure,) for failure in _cut(keys)))
     connect = frozenset(g.group for a in answers.values() for g in a.listed if g.protocol_type == _CONNECT)
     return Blockage(found, cleaning, connect, unknown, cleaning_failure)
@@ -202,7 +218,7 @@ def impact_of(
         ),
         lso_since_ms=known.lso_since_ms if known is not None and unmoved else None,
         groups=blocked.groups,
-        groups_blocked=blocked.count if blocked.asked or not blocked.unknown else None,
+        groups_blocked=blocked.count if not blocked.unknown else None,
         groups_asked=blocked.asked,
         groups_error=_said(blocked.unknown, say) or None,
         cleanup_policy=cleaning.cleanup_policy,
@@ -255,6 +271,9 @@ def _ask_broker(
     consumers = [group for group in answers.listed if group.protocol_type in _CONSUMERS]
     consumers.sort(key=lambda group: (group.state in _NO_MEMBERS, group.group))
     if keys:
+        shares = sum(group.protocol_type == _SHARE for group in answers.listed)
+        if shares:
+            answers.errors[Failure(f"{plural(shares, 'share group')} on broker {broker_id} cannot be judged")] = None
         if len(consumers) > GROUPS_MAX:
             cut = f"of {len(consumers):,} groups on broker {broker_id} {GROUPS_MAX:,} were asked about"
             answers.errors[Failure(cut)] = None
@@ -352,10 +371,10 @@ def _committed(answers: Iterable[_Answers]) -> Mapping[Key, Sequence[tuple[Liste
 
 
 def _of_partition(
-    committed: Iterable[tuple[ListedGroup, int]], asked: int, o: Observation, why: Iterable[Failure]
+    committed: Iterable[tuple[ListedGroup, int]], asked: int, o: Observation, why: Iterable[Failure], behind: Starved
 ) -> Blocked:
-    """The groups whose committed offset is at the last stable offset. committed: the groups' offsets on the partition.
-    asked: how many groups were asked about.
+    """The groups that have no record to read before the last stable offset. committed: the groups' offsets on the
+    partition. asked: how many groups were asked about. behind: the offsets further back, by a read.
     """
     lso, high_watermark = o.second_last_stable_offset, o.second_high_watermark
     if lso is None or high_watermark is None:
@@ -363,9 +382,25 @@ def _of_partition(
     blocked = [
         BlockedGroup(group.group, Standing.AT_LSO, group.state, offset, max(high_watermark - offset, 0))
         for group, offset in committed
-        if lso - _MARKER <= offset <= lso
+        if lso - _MARKER <= offset <= lso or offset in behind.offsets
     ]
-    return _kept(blocked, asked, why)
+    return _kept(blocked, asked, [*why, _not_read(o, behind)] if behind.failure is not None else why)
+
+
+def _read_behind(send: Send, o: Observation, committed: Iterable[tuple[ListedGroup, int]]) -> Starved:
+    """Reads for the groups that stand before the last stable offset, and not right at it."""
+    lso = o.second_last_stable_offset
+    offsets = {offset for _, offset in committed if lso is not None and 0 <= offset < lso - _MARKER}
+    if lso is None or not offsets:
+        return Starved()
+    partition = Partition(o.topic, o.topic_id, o.partition, o.leader, o.leader_epoch)
+    return starved(send, partition, offsets, lso)
+
+
+def _not_read(o: Observation, behind: Starved) -> Failure:
+    """The reason why groups further back could not be judged."""
+    failure = behind.failure.failure if behind.failure is not None else Failure("it was not read")
+    return needing(failure, Permission("Read", "Topic")).within(o.topic_partition)
 
 
 def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[Failure]) -> Blocked:

@@ -9,6 +9,7 @@ below the high watermark, control batches included. Source: `KafkaApis.handleFet
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kafka.protocol.consumer import FetchRequest
 
@@ -22,6 +23,7 @@ from txnscan.model import Partition
 _MIN_VERSION = 9
 _MAX_VERSION = 10
 _CONSUMER = -1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,23 @@ class Fetched:
     def next_offset(self, offset: int) -> int:
         """The offset to fetch from next, after a fetch from this one."""
         return max([offset, *(batch.last_offset + 1 for batch in self.batches)])
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A transaction that was aborted, as Fetch names it to read_committed consumers: they drop the producer's records
+    from this offset up to its ABORT marker.
+    """
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedCommitted(Fetched):
+    """Batches up to the last stable offset, with the aborted transactions among them."""
+
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 # Small or compacted segments give small answers. A broker that gives less than this over so many requests would keep a
@@ -81,24 +100,35 @@ def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, reco
     Raises RequestFailed: also where the broker does not lead the partition at its leader epoch any more, where the
     offset is not in the log, and where a batch is damaged.
     """
-    data, high_watermark = _fetched(send, partition, offset, bytes_max)
-    return Fetched(tuple(decoded(data, records)), high_watermark, len(data))
+    answer = _fetched(send, partition, offset, bytes_max)
+    data = bytes(answer.records or b"")
+    return Fetched(tuple(decoded(data, records)), answer.high_watermark, len(data))
+
+
+def fetch_committed(send: Send, partition: Partition, offset: int, bytes_max: int) -> FetchedCommitted:
+    """The same for a read_committed consumer, with headers of batches alone. Raises RequestFailed as `fetch` does."""
+    answer = _fetched(send, partition, offset, bytes_max, _READ_COMMITTED)
+    data = bytes(answer.records or b"")
+    aborted = tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ())
+    return FetchedCommitted(tuple(decoded(data, False)), answer.high_watermark, len(data), aborted)
 
 
 def fetch_undecoded(send: Send, partition: Partition, offset: int, bytes_max: int) -> tuple[Undecoded, int]:
     """The same batches, to be searched (`search.py`), and the high watermark. Raises RequestFailed as `fetch` does."""
-    data, high_watermark = _fetched(send, partition, offset, bytes_max)
-    return undecoded(data), high_watermark
+    answer = _fetched(send, partition, offset, bytes_max)
+    return undecoded(bytes(answer.records or b"")), answer.high_watermark
 
 
-def _fetched(send: Send, partition: Partition, offset: int, bytes_max: int) -> tuple[bytes, int]:
+def _fetched(
+    send: Send, partition: Partition, offset: int, bytes_max: int, isolation_level: int = _READ_UNCOMMITTED
+) -> Any:
     topic = FetchRequest.FetchTopic
     request = FetchRequest(
         replica_id=_CONSUMER,
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=bytes_max,
-        isolation_level=0,
+        isolation_level=isolation_level,
         topics=[
             topic(
                 topic=partition.topic,
@@ -130,4 +160,4 @@ def _fetched(send: Send, partition: Partition, offset: int, bytes_max: int) -> t
     (answer,) = answers
     if answer.error_code != ErrorCode.NONE:
         raise RequestFailed(answered(answer.error_code))
-    return bytes(answer.records or b""), answer.high_watermark
+    return answer

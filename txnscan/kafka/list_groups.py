@@ -17,7 +17,9 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group. protocol_type: "consumer", "connect", and "" where it only commits offsets. state: None before v4."""
+    """A group. protocol_type: "consumer", "connect", "share" (KIP-932), and "" where it only commits offsets. state:
+    None before v4.
+    """
 
     group: str
     protocol_type: str

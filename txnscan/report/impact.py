@@ -52,7 +52,7 @@ def impact_sentences(row: Row) -> list[str]:
 
 def _groups(row: Row) -> list[str]:
     groups: Sequence[Row] = row["blocked_groups"] or ()
-    count = row["groups_blocked"] or 0
+    count = row["groups_blocked"]
     said = []
     for standing, what in _STANDING.items():
         of = [group for group in groups if group["standing"] == standing]
@@ -60,8 +60,8 @@ def _groups(row: Row) -> list[str]:
             said.append(f"{plural(len(of), 'group')} {what[len(of) > 1]}: {_named(of)}.")
     if any(group["standing"] == Standing.AT_LSO for group in groups):
         said.append("Isolation levels are not visible, so that not all of these need be waiting.")
-    if count > len(groups):
-        said.append(f"{plural(count - len(groups), 'more group')} stand there, which are not named.")
+    if count is not None and count > len(groups):
+        said.append(f"{plural(count - len(groups), 'more group')} wait there, which are not named.")
     if count == 0 and row["groups_asked"] and row["groups_error"] is None:
         said.append(f"No group of {row['groups_asked']} waits there, as far as their committed offsets tell.")
     if row["groups_error"] is not None:
@@ -77,8 +77,8 @@ _STANDING: Mapping[str, tuple[str, str]] = {
     ),
     Standing.MAYBE_UNSTABLE: ("may not get its committed offsets", "may not get their committed offsets"),
     Standing.AT_LSO: (
-        "stands at the last stable offset, with this lag up to the high watermark",
-        "stand at the last stable offset, with this lag up to the high watermark",
+        "has nothing to read before the last stable offset, with this lag up to the high watermark",
+        "have nothing to read before the last stable offset, with this lag up to the high watermark",
     ),
 }
 

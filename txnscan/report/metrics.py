@@ -76,7 +76,8 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("cluster", "topic"),
         ),
         "txnscan_blocked_groups": (
-            "Consumer groups that stand before what hangs, of the partition with most of them, as far as that is known",
+            "Consumer groups that wait behind a hanging transaction, of the partition with most groups. Absent if "
+            "the number is not known for one partition",
             ("cluster", "topic"),
         ),
         "txnscan_last_stable_offset_stuck_seconds": (
@@ -253,14 +254,18 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
         yield "txnscan_blocked_records", [topic], records
 
     # A group that stands on several partitions is counted once on each of them: the sum would count it often.
+    # The count that is not known could be the largest of its topic.
     groups: dict[str, int] = {}
+    unknown: set[str] = set()
     for judged in still_open:
-        impact = scan.impact(judged)
+        impact, topic = scan.impact(judged), label(judged.observation.topic)
         if impact is not None and impact.groups_blocked is not None:
-            topic = label(judged.observation.topic)
             groups[topic] = max(groups.get(topic, 0), impact.groups_blocked)
+        elif impact is not None and judged.holds_lso is not False:
+            unknown.add(topic)
     for topic, count in sorted(groups.items()):
-        yield "txnscan_blocked_groups", [topic], count
+        if topic not in unknown:
+            yield "txnscan_blocked_groups", [topic], count
 
     stuck_ms: dict[str, int] = defaultdict(int)
     for (topic, _, _), (_, since_ms) in (stuck or {}).items():

@@ -65,7 +65,8 @@ def _blocks(details: Details | None) -> str:
         return ""
     counts = ((details.blocked_records, "record"), (details.groups_blocked, "group"))
     said = [plural(count, what) for count, what in counts if count]
-    return f", blocks {' and '.join(said)}" if said else ""
+    unknown = details.groups_error if details.groups_blocked is None else None
+    return (f", blocks {' and '.join(said)}" if said else "") + (f", groups not counted ({unknown})" if unknown else "")
 
 
 def fields(news: News) -> dict[str, Any]:
@@ -86,6 +87,7 @@ def fields(news: News) -> dict[str, Any]:
         "outcome": details.outcome if details is not None else None,
         "blocked_records": details.blocked_records if details is not None else None,
         "groups_blocked": details.groups_blocked if details is not None else None,
+        "groups_error": details.groups_error if details is not None else None,
         "cause": details.cause if details is not None else None,
         "owner": details.owner if details is not None else None,
         "explanation": details.explanation if details is not None else None,

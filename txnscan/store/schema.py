@@ -324,14 +324,14 @@ IMPACT = (
         tuple[BlockedGroup, ...],
         "Groups that it blocks or may block, those with the greatest lag first, at most 100. standing is unstable "
         "where the transaction holds offsets of the group, maybe_unstable where that could not be seen, and at_lso "
-        "where the group's committed offset is the last stable offset or one less, whatever its isolation level, which "
-        "is not visible. lag is up to the high watermark",
+        "where a read_committed consumer has nothing to read from the group's committed offset up to the last stable "
+        "offset, whatever the group's isolation level, which is not visible. lag is up to the high watermark",
         _impact("groups"),
     ),
     Column(
         "groups_blocked",
         "BIGINT",
-        "How many groups it blocks or may block; null where none could be asked about",
+        "How many groups it blocks or may block; null where not all could be asked about, groups_error has why",
         _impact("groups_blocked"),
     ),
     Column("groups_asked", "BIGINT", "How many groups were asked about", _impact("groups_asked")),

@@ -1,0 +1,120 @@
+"""A bounded read finds the committed offsets without a record to deliver before the last stable offset."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from kafka.record.util import calc_crc32c
+
+from tests.fakes import FakeCluster, FakePartition
+from txnscan.evidence import delivered as under_test
+from txnscan.evidence.delivered import Starved, starved
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.record_batch import CRC_AT, CRC_FROM
+from txnscan.model import Partition
+from txnscan.sim.encode import batch, marker
+from txnscan.sim.records import Marker
+
+LSO = 100
+P = Partition("p", "id", 0, 1, 5)
+VALUE = (None, b"value")
+
+
+def partition(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> FakePartition:
+    """These batches, and a transaction that hangs at the last stable offset."""
+    kept = FakePartition(leader=1, epoch=5, last_stable=LSO, aborted=list(aborted))
+    for one in (*batches, batch(LSO, [VALUE], producer_id=7, producer_epoch=3)):
+        kept.write(one)
+    return kept
+
+
+def data(offset: int, count: int = 1, producer_id: int = 8) -> bytes:
+    return batch(offset, count * [VALUE], producer_id=producer_id, producer_epoch=0)
+
+
+def ends(offset: int, producer_id: int = 8, *, commits: bool = True) -> bytes:
+    return marker(offset, Marker(producer_id, 0, 0, commits))
+
+
+def read(kept: FakePartition, *committed: int) -> Starved:
+    return read_counting(kept, *committed)[0]
+
+
+def read_counting(kept: FakePartition, *committed: int) -> tuple[Starved, int]:
+    cluster = FakeCluster((1,))
+    cluster.partitions["p", 0] = kept
+    return starved(cluster.send, P, committed, LSO), len(cluster.asked)
+
+
+@pytest.mark.parametrize(
+    ("kept", "committed", "is_starved"),
+    [
+        (partition(ends(98), ends(99)), 98, True),
+        (partition(data(97), ends(98), ends(99)), 98, True),
+        (partition(data(97), ends(98), ends(99)), 97, False),
+        (partition(data(90, 9), ends(99, commits=False), aborted=((8, 90),)), 90, True),
+        # It is read from within an aborted batch.
+        (partition(data(90, 9), ends(99, commits=False), aborted=((8, 90),)), 95, True),
+        (partition(data(90, 9), ends(99)), 98, False),
+        # One of another producer is among them.
+        (partition(data(90, 5), data(95, 1, 9), ends(98, 9), ends(99, commits=False), aborted=((8, 90),)), 90, False),
+        # The next transaction of the same producer is committed.
+        (partition(data(90), ends(91, commits=False), data(92, 2), ends(94), aborted=((8, 90),)), 90, False),
+        # Compaction removed all batches, or some.
+        (partition(), 50, True),
+        (partition(data(40), data(70), ends(71)), 41, False),
+        (partition(data(40), ends(71)), 41, True),
+    ],
+)
+def test_a_group_is_starved_where_nothing_is_delivered(kept: FakePartition, committed: int, is_starved: bool) -> None:
+    assert read(kept, committed) == Starved(frozenset({committed} if is_starved else ()))
+
+
+def test_a_batch_with_gaps_is_looked_into() -> None:
+    """Compaction leaves its last offset, and may have removed its last records."""
+    gaps = bytearray(data(90, 1))
+    # The last offset delta, and then the checksum.
+    struct.pack_into(">i", gaps, 23, 8)
+    struct.pack_into(">I", gaps, CRC_AT, calc_crc32c(bytes(gaps[CRC_FROM:])))
+    kept = partition(bytes(gaps), ends(99))
+    assert read(kept, 90).offsets == frozenset()
+    assert read(kept, 95).offsets == {95}
+
+
+def test_one_read_decides_about_all_who_are_further_back() -> None:
+    found, requests = read_counting(partition(data(10, 80), ends(99)), *range(10, 80))
+    assert (found, requests) == (Starved(), 1)
+
+
+def test_those_behind_a_starved_group_are_read_up_to_it() -> None:
+    kept = partition(data(10, 80), ends(90), data(91, 7, 9), ends(98, 9, commits=False), ends(99), aborted=((9, 91),))
+    assert read(kept, 10, 89, 90, 91, 95) == Starved(frozenset({90, 91, 95}))
+
+
+def test_an_error_leaves_unknown_what_was_not_decided() -> None:
+    kept = partition(data(90), ends(91))
+    kept.errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    found = read(kept, 90, 92)
+    assert (found.offsets, found.unknown) == (frozenset[int](), frozenset({90, 92}))
+    assert found.failure is not None and found.failure.failure.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
+
+
+def test_an_offset_that_was_deleted_is_unknown() -> None:
+    kept = partition(ends(99))
+    kept.log_start = 90
+    found = read(kept, 10, 95)
+    assert (found.offsets, found.unknown) == (frozenset({95}), frozenset({10}))
+
+
+def test_the_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(under_test, "_PIECE_BYTES", 1)
+    found, requests = read_counting(partition(*map(ends, range(90, 100))), 90, 98)
+    assert (found.offsets, found.unknown, requests) == (frozenset({98}), frozenset({90}), 3)
+
+
+def test_an_empty_answer_alone_starves_nobody() -> None:
+    kept = partition(data(90), ends(91))
+    kept.read = lambda *_: b""  # type: ignore[method-assign]
+    assert read(kept, 92).unknown == {92}

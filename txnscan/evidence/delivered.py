@@ -1,0 +1,118 @@
+"""Find the groups for which no record is left below the last stable offset. Pure but for `send`.
+
+A committed offset below the last stable offset does not show that there is something to read: markers, aborted records
+and gaps of compaction may be all that stands between. A read decides, as consumers read: what is in control batches or
+aborted is dropped (`CompletedFetch.nextFetchedRecord`). A group with more to read proves the same of every group whose
+offset is lower, so that reads go from the highest offset down, and most partitions take one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from txnscan.kafka.client import Send
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.fetch import FetchedCommitted, fetch, fetch_committed
+from txnscan.kafka.record_batch import Batch
+from txnscan.model import Partition
+
+# The most requests for one partition, for all its groups.
+REQUESTS_MAX = 16
+_PIECE_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Starved:
+    """offsets: committed offsets without a record to deliver before the last stable offset. unknown: those that the
+    read did not decide. failure: the reason.
+    """
+
+    offsets: frozenset[int] = frozenset()
+    unknown: frozenset[int] = frozenset()
+    failure: RequestFailed | None = None
+
+
+class _Budget:
+    def __init__(self) -> None:
+        self.left = REQUESTS_MAX
+
+    def take(self, offset: int, end: int) -> None:
+        if not self.left:
+            read = f"was read in {REQUESTS_MAX} requests up to offset {offset} alone, before offset {end}"
+            raise RequestFailed(f"what groups have to read {read}")
+        self.left -= 1
+
+
+def starved(send: Send, partition: Partition, committed: Iterable[int], last_stable_offset: int) -> Starved:
+    """Find those of these committed offsets, all below the last stable offset, without a record to deliver."""
+    offsets = sorted(set(committed), reverse=True)
+    budget, end = _Budget(), last_stable_offset
+    found: set[int] = set()
+    for number, offset in enumerate(offsets):
+        try:
+            if _delivers(send, partition, offset, end, budget):
+                break
+        except RequestFailed as failed:
+            return Starved(frozenset(found), frozenset(offsets[number:]), failed)
+        found.add(offset)
+        end = offset
+    return Starved(frozenset(found))
+
+
+def _delivers(send: Send, partition: Partition, offset: int, end: int, budget: _Budget) -> bool:
+    """Whether a read_committed reader gets a record from this offset on, before the end."""
+    start = offset
+    while offset < end:
+        budget.take(offset, end)
+        fetched = fetch_committed(send, partition, offset, _PIECE_BYTES)
+        for batch in _kept(fetched):
+            if batch.base_offset < end and _has_record(send, partition, batch, start, end, budget):
+                return True
+        reached = fetched.next_offset(offset)
+        if reached == offset:
+            _expect_gap(send, partition, offset, end, budget)
+            return False
+        offset = reached
+    return False
+
+
+def _kept(fetched: FetchedCommitted) -> Iterable[Batch]:
+    """The batches of one answer that a consumer does not drop."""
+    pending = sorted(fetched.aborted, key=lambda one: one.first_offset)
+    aborted: set[int] = set()
+    for batch in fetched.batches:
+        while pending and pending[0].first_offset <= batch.last_offset:
+            aborted.add(pending.pop(0).producer_id)
+        if batch.is_control:
+            if batch.records_count and not batch.commits:
+                aborted.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in aborted):
+            yield batch
+
+
+def _has_record(send: Send, partition: Partition, batch: Batch, start: int, end: int, budget: _Budget) -> bool:
+    """Whether a record of the batch is at or after the start, and before the end. Compaction leaves the first and the
+    last offset of a batch as they were: the records of a batch that has gaps and crosses a bound are read.
+    """
+    if not batch.records_count or batch.last_offset < start:
+        return False
+    has_gaps = batch.records_count <= batch.last_offset - batch.base_offset
+    if not has_gaps or (start <= batch.base_offset and batch.last_offset < end):
+        return True
+    budget.take(batch.base_offset, end)
+    read = fetch(send, partition, max(start, batch.base_offset), 1, records=True).batches
+    same = [one for one in read if one.base_offset == batch.base_offset]
+    if not same:
+        raise RequestFailed(f"the batch at offset {batch.base_offset} was not given again")
+    return any(start <= at < end for one in same for at, _, _ in one.records or ())
+
+
+def _expect_gap(send: Send, partition: Partition, offset: int, end: int, budget: _Budget) -> None:
+    """Raises RequestFailed unless the next batch after this offset stands at or after the end: an empty answer alone
+    shows no gap, since a broker may give one for other reasons.
+    """
+    budget.take(offset, end)
+    after = fetch(send, partition, offset, 1, records=False).batches
+    if not after or after[0].base_offset < end:
+        raise RequestFailed(f"the partition gave no records at offset {offset}, before offset {end}")
