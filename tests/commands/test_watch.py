@@ -15,6 +15,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -217,13 +218,17 @@ class Sweeps:
 
 
 def watching(
-    *given: Scan | Exception, store: Store | None = None, claims: Claims | None = None, name: str = "c"
+    *given: Scan | Exception,
+    store: Store | None = None,
+    claims: Claims | None = None,
+    name: str = "c",
+    config: ScanConfig = CONFIG,
 ) -> tuple[ClusterWatch, Sweeps, list[News], list[str]]:
     news: list[News] = []
     said: list[str] = []
     sweeps = Sweeps(*given)
     watch = ClusterWatch(
-        name, CONFIG, sweep=sweeps, claims=claims or Claims(), tell=news.extend, say=said.append, store=store
+        name, config, sweep=sweeps, claims=claims or Claims(), tell=news.extend, say=said.append, store=store
     )
     for _ in given:
         watch.once()
@@ -328,6 +333,17 @@ def test_what_a_store_has_is_the_history_of_the_first_sweep_and_every_sweep_is_w
     assert sweeps.histories[0] == ({WHERE: Incident(5)}, {WHERE: Sighting(5, 3)})
     assert stored.written == [first, scan()] and watch.watched.writes == {"done": 2, "failed": 0}
     assert [(one.kind.value, one.first_seen_ms) for one in news] == [("opened", 5), ("closed", 5)]
+
+
+def test_a_watch_of_some_topics_counts_no_incidents_of_others() -> None:
+    """It would never see them end."""
+    elsewhere = WHERE._replace(topic="other")
+    stored = Stored({WHERE: Incident(5), elsewhere: Incident(5)}, {})
+    config = replace(CONFIG, topic=("p",))
+    watch, _, _, _ = watching(scan(judged(STALE, first_seen_ms=5)), store=Store(stored, stored.write), config=config)
+    assert watch.watched.open_incidents == 1
+    watch, _, _, _ = watching(scan(judged(STALE, first_seen_ms=5)), store=Store(stored, stored.write))
+    assert watch.watched.open_incidents == 2
 
 
 @pytest.mark.parametrize("broken", ["read", "write"])
