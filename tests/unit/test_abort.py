@@ -190,14 +190,15 @@ class Old(Unread):
     offset. None makes the batch unreadable.
     """
 
-    def __init__(self, moves_to: int, stands_at: int | None = 7) -> None:
+    def __init__(self, moves_to: int, stands_at: int | None = 7, *, epoch: int = 3, log_start: int = 0) -> None:
         super().__init__(LiveBrokers(ScanConfig("h:1")))
         self.fake = FakeCluster()
         self.fake.partitions["p", 0] = held = FakePartition(last_stable=100, high_watermark=200)
+        held.log_start = log_start
         if stands_at is None:
             held.errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         else:
-            held.write(batch(100, [(None, b"x")] * 3, producer_id=stands_at, producer_epoch=3))
+            held.write(batch(100, [(None, b"x")] * 3, producer_id=stands_at, producer_epoch=epoch))
             held.high_watermark = 200
         self.moves_to = moves_to
         self.written: list[MarkerToWrite] = []
@@ -244,6 +245,14 @@ def test_a_marker_on_old_brokers_has_resolved_if_the_last_stable_offset_stood_at
     assert result.status is status and result.detail == wording
     ((marker),) = old.written
     assert (marker.producer_id, marker.producer_epoch, marker.commit) == (7, 3, False)
+
+
+@pytest.mark.parametrize("changes", [{"epoch": 5}, {"log_start": 100}])
+def test_a_record_of_another_epoch_or_at_the_start_of_the_log_shows_no_transaction(changes: dict[str, int]) -> None:
+    target = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
+    old = Old(200, **changes)
+    result = forced(old, FakeJournal(), unread_action(target, "cluster-1"))  # type: ignore[arg-type]
+    assert result.status is Status.UNKNOWN
 
 
 def test_a_partition_that_may_not_be_described_is_told_with_what_grants_it() -> None:

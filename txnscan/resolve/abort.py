@@ -306,7 +306,7 @@ class Unread(LiveBrokers):
         """See Brokers."""
         partition = self._led(action)
         self._before = self._offset(partition, Offset.LAST_STABLE)
-        self._stood_there = self._begins_at(partition, self._before, action.producer_id)
+        self._stood_there = self._begins_at(partition, self._before, action)
         return unread(action, partition, self._before, self._now_ms())
 
     def prove_again(self, action: Action) -> Judged | None:
@@ -329,16 +329,21 @@ class Unread(LiveBrokers):
             return Look(error=f"these brokers do not say what is open, and {why}")
         return Look(is_open=False, last_stable_offset=last_stable, high_watermark=high_watermark)
 
-    def _begins_at(self, partition: Partition, offset: int, producer_id: int) -> bool:
-        """Whether the record at this offset is of a transaction of this producer id; False if it cannot be read."""
+    def _begins_at(self, partition: Partition, offset: int, action: Action) -> bool:
+        """Whether the record at this last stable offset is of the named transaction; False if it cannot be read. At the
+        start of the log it may be of another one: the transaction that is open may have begun before.
+        """
         try:
+            if offset <= self._offset(partition, Offset.LOG_START):
+                return False
             with self._cluster() as cluster:
                 cluster.view([partition.topic])
                 fetched = fetch(cluster.send, partition, offset, _ONE_BATCH_BYTES, records=False)
         except (RequestFailed, ClusterUnreachable):
             return False
         there = (batch for batch in fetched.batches if batch.base_offset <= offset <= batch.last_offset)
-        return any(b.producer_id == producer_id and b.is_transactional and not b.is_control for b in there)
+        named = (action.producer_id, action.producer_epoch, True, False)
+        return any((b.producer_id, b.producer_epoch, b.is_transactional, b.is_control) == named for b in there)
 
     def _led(self, action: Action) -> Partition:
         try:
