@@ -109,7 +109,8 @@ def test_an_offset_that_was_deleted_is_unknown() -> None:
 
 def test_the_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "REQUESTS_MAX", 3)
-    monkeypatch.setattr(under_test, "_PIECE_BYTES", 1)
+    for name in ("_FIRST_BYTES", "_PIECE_BYTES"):
+        monkeypatch.setattr(under_test, name, 1)
     found, requests = read_counting(partition(*map(ends, range(90, 100))), 90, 98)
     assert (found.offsets, found.unknown, requests) == (frozenset({98}), frozenset({90}), 3)
 

@@ -19,7 +19,8 @@ from txnscan.model import Partition
 
 # The most requests for one partition, for all its groups.
 REQUESTS_MAX = 16
-_PIECE_BYTES = 256 * 1024
+# A group that only lags has a record in its first batch, which a broker gives whole. More is read only if it has none.
+_FIRST_BYTES, _PIECE_BYTES = 16 * 1024, 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ def _delivers(send: Send, partition: Partition, offset: int, end: int, budget: _
     start = offset
     while offset < end:
         budget.take(offset, end)
-        fetched = fetch_committed(send, partition, offset, _PIECE_BYTES)
+        size_bytes = _FIRST_BYTES if offset == start else _PIECE_BYTES
+        fetched = fetch_committed(send, partition, offset, size_bytes)
         for batch in _kept(fetched):
             if batch.base_offset < end and _has_record(send, partition, batch, start, end, budget):
                 return True
