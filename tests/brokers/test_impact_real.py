@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.protocol.admin import DeleteGroupsRequest
+from kafka.protocol.admin import DeleteGroupsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import TxnOffsetCommitRequest
 
@@ -22,6 +22,7 @@ from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.findings import Scan
+from txnscan.kafka.describe_configs import share_isolation_levels
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.primitives import NO_TAGS, NULL, items, string
 from txnscan.model import BlockedGroup, Cause, Framework, Impact, Standing
@@ -149,11 +150,14 @@ def test_a_group_with_markers_or_aborted_records_alone_before_it_is_blocked(worl
     assert (impact.groups_blocked, impact.groups_error) == (3, None)
 
 
-def test_a_share_group_makes_the_number_of_groups_unknown(world: World) -> None:
-    """It is deleted again, since other tests of the shared cluster count groups."""
+def test_a_share_group_makes_the_number_of_groups_unknown_unless_it_is_read_uncommitted(world: World) -> None:
+    """Which is the default. It is deleted again, since other tests of the shared cluster count groups."""
     group = "impact-share"
     member = join_share_group(world.wire, group)
     try:
+        impact = impacts(find_hanging(world.config))[TOPIC]
+        assert impact.groups_blocked is not None and impact.groups_error is None
+        set_isolation_level(world.wire, group, "read_committed")
         impact = impacts(find_hanging(world.config))[TOPIC]
         assert impact.groups_blocked is None and "share group" in str(impact.groups_error)
         assert BEHIND in {one.group for one in impact.groups}
@@ -170,6 +174,21 @@ def join_share_group(wire: Wire, group: str) -> str:
 
     wait_until(joined, "the share group had a member")
     return member
+
+
+def set_isolation_level(wire: Wire, group: str, level: str) -> None:
+    """Sets it, and waits until every broker shows it."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name="share.isolation.level", config_operation=0, value=level)
+    request = IncrementalAlterConfigsRequest(
+        resources=[resource(resource_type=32, resource_name=group, configs=[config])]
+    )
+    assert wire.send(1, request).responses[0].error_code == 0
+    for broker in wire.brokers:
+        wait_until(
+            lambda b=broker.broker_id: share_isolation_levels(wire.send, b, [group])[group] == level,  # type: ignore[misc]
+            f"broker {broker.broker_id} showed the isolation level of the share group",
+        )
 
 
 def leave_share_group(wire: Wire, group: str, member: str) -> None:

@@ -202,14 +202,29 @@ def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about
     assert found.connect_groups == {"workers"}
 
 
-def test_a_share_group_is_not_asked_about_so_that_the_count_is_not_known(wording: SnapshotAssertion) -> None:
+# The isolation level of share groups, the error of DescribeConfigs, and the number of groups that are known to wait.
+SHARES: tuple[tuple[str | None, ErrorCode, int | None], ...] = (
+    ("read_uncommitted", ErrorCode.NONE, 1),
+    ("read_committed", ErrorCode.NONE, None),
+    ("of a later release", ErrorCode.NONE, None),
+    (None, ErrorCode.NONE, None),
+    ("read_uncommitted", ErrorCode.GROUP_AUTHORIZATION_FAILED, None),
+)
+
+
+@pytest.mark.parametrize(("level", "code", "blocked"), SHARES)
+def test_share_groups_are_not_judged_unless_they_wait_for_no_transaction(
+    level: str | None, code: ErrorCode, blocked: int | None, wording: SnapshotAssertion
+) -> None:
     share = FakeGroup(protocol_type="share")
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100}), "queue": share}, 2: {"other": replace(share, state="Empty")}})
+    cluster.config |= {"share.isolation.level": level} if level is not None else {}
+    cluster.config_error = int(code)
     found = blockage(cluster)
     impact = impact_of(ORPHAN, found, (), None, (), say)
-    assert ([group.group for group in impact.groups], impact.groups_blocked, impact.groups_asked) == (["a"], None, 1)
+    assert ([group.group for group in impact.groups], impact.groups_blocked, impact.groups_asked) == (["a"], blocked, 1)
     assert error_of(found.groups[ORPHAN.observation.transaction_key]) == wording
-    assert found.warnings(say)
+    assert bool(found.warnings(say)) == (blocked is None)
 
 
 def test_no_group_is_asked_about_behind_another_open_transaction(wording: SnapshotAssertion) -> None:

@@ -29,7 +29,7 @@ from txnscan.judge.owner import owner_of
 from txnscan.kafka.acls import DESCRIBE_ALL_GROUPS, needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.describe_configs import Cleaning, topic_cleaning
+from txnscan.kafka.describe_configs import READ_UNCOMMITTED, Cleaning, share_isolation_levels, topic_cleaning
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.list_groups import ListedGroup, list_groups
 from txnscan.kafka.offset_fetch import GroupOffsets, offset_fetch
@@ -271,9 +271,8 @@ def _ask_broker(
     consumers = [group for group in answers.listed if group.protocol_type in _CONSUMERS]
     consumers.sort(key=lambda group: (group.state in _NO_MEMBERS, group.group))
     if keys:
-        shares = sum(group.protocol_type == _SHARE for group in answers.listed)
-        if shares:
-            answers.errors[Failure(f"{plural(shares, 'share group')} on broker {broker_id} cannot be judged")] = None
+        shares = [group.group for group in answers.listed if group.protocol_type == _SHARE]
+        answers.errors |= dict.fromkeys(_not_judged(send, broker_id, shares))
         if len(consumers) > GROUPS_MAX:
             cut = f"of {len(consumers):,} groups on broker {broker_id} {GROUPS_MAX:,} were asked about"
             answers.errors[Failure(cut)] = None
@@ -283,6 +282,23 @@ def _ask_broker(
     for o in of_offsets:
         answers.of_offsets[o.transaction_key] = _ask_unstable(send, broker_id, o, consumers, offsets_partitions)
     return answers
+
+
+def _not_judged(send: Send, broker_id: int, shares: Sequence[str]) -> list[Failure]:
+    """Why it is not known of these share groups whether they wait. Those with `read_uncommitted`, the default, wait for
+    no transaction.
+    """
+    if not shares:
+        return []
+    try:
+        levels = share_isolation_levels(send, broker_id, shares)
+    except RequestFailed as failed:
+        return [failed.failure.within(f"{plural(len(shares), 'share group')} on broker {broker_id}")]
+    waiting = sum(isinstance(level, str) and level != READ_UNCOMMITTED for level in levels.values())
+    need = Permission("DescribeConfigs", "Group")
+    hidden = Counter(needing(level, need) for level in levels.values() if isinstance(level, Failure))
+    cut = [Failure(f"{plural(waiting, 'share group')} on broker {broker_id} cannot be judged")] if waiting else []
+    return [*cut, *(one.within(f"{plural(n, 'share group')} on broker {broker_id}") for one, n in hidden.items())]
 
 
 def _fetched(

@@ -15,7 +15,8 @@ from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
 from txnscan.model import Failure
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
+_ISOLATION_LEVEL, READ_UNCOMMITTED = "share.isolation.level", "read_uncommitted"
 _CLEANUP_POLICY, _RETENTION, _TIERED = "cleanup.policy", "retention.ms", "remote.storage.enable"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
@@ -73,3 +74,27 @@ def _whole(broker_id: int, name: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise RequestFailed(f"broker {broker_id} named a {name} that is no whole number") from None
+
+
+def share_isolation_levels(send: Send, broker_id: int, groups: Iterable[str]) -> dict[str, str | Failure]:
+    """`share.isolation.level` of each of these share groups (`GroupConfig`), or why it is not known. A group without a
+    setting of its own has the default, `read_uncommitted`. Any broker answers. Raises RequestFailed.
+
+    ACLs: DescribeConfigs on the Group, else GROUP_AUTHORIZATION_FAILED for that group.
+    """
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    names = list(groups)
+    request = DescribeConfigsRequest(
+        resources=[
+            resource(resource_type=_GROUP, resource_name=name, configuration_keys=[_ISOLATION_LEVEL]) for name in names
+        ]
+    )
+    found: dict[str, str | Failure] = dict.fromkeys(names, Failure(f"the broker did not name {_ISOLATION_LEVEL}"))
+    for result in present(send(broker_id, request).results):
+        if result.error_code != ErrorCode.NONE:
+            found[result.resource_name] = answered(result.error_code)
+            continue
+        values = {config.name: config.value for config in present(result.configs)}
+        if values.get(_ISOLATION_LEVEL) is not None:
+            found[result.resource_name] = str(values[_ISOLATION_LEVEL])
+    return found
