@@ -1,6 +1,6 @@
 """What hanging transactions block: groups, and the cleaning of their topics. Pure but for `send`.
 
-Nothing here is part of a proof, and nothing is asked where nothing hangs. What could not be read is reported beside
+No proof depends on it, and it sends requests only if a transaction hangs. What could not be read is reported beside
 what could, and changes no verdict.
 
 On `__consumer_offsets` the transaction itself names groups and partitions (`consumer_offsets.py`), and the coordinator
