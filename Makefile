@@ -22,7 +22,7 @@ help:
 	@echo "make wording      renew the sentences that tests compare messages with (tests/__snapshots__)"
 	@echo "make record       record the answers of real brokers anew (tests/golden)"
 	@echo "make check        test, lint and types"
-	@echo "make prove        about two hours: a million simulated histories, real brokers beside the simulator, sweeps under fault"
+	@echo "make prove        about two hours: half a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
 	@echo "make bench        more than half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
 	@echo "make lock         renew conf/requirements.txt and conf/requirements-dev.txt"

@@ -193,9 +193,7 @@ def report(lines: Iterable[str]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove.histories", description=__doc__)
-    parser.add_argument(
-        "--random", type=int, default=1_000_000, metavar="N", help="random histories (default: 1000000)"
-    )
+    parser.add_argument("--random", type=int, default=500_000, metavar="N", help="random histories (default: 500000)")
     parser.add_argument(
         "--applies", type=int, default=100_000, metavar="N", help="random histories with an apply (default: 100000)"
     )

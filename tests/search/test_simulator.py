@@ -8,11 +8,12 @@ import pytest
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from tests.cases import Cases
+from txnscan.evidence.log_scan import read_log
 from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.fetch import fetch
 from txnscan.kafka.offset_for_leader_epoch import epoch_ends
-from txnscan.model import Key, Partition
+from txnscan.model import Failure, Key, LogBatch, LogRow, Partition
 from txnscan.sim.answers import answer
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
 from txnscan.sim.history import Simulation, sweep
@@ -245,6 +246,30 @@ def test_a_log_is_cleaned_only_below_its_high_watermark() -> None:
     assert cleanable == [(STATE, 1, 2), (STATE, 2, 2)]
     world.high_watermarks[STATE, 2] = 1
     assert not can_happen(world, ("clean log", (STATE, 2, 2)))
+
+
+def test_a_new_leader_with_an_old_high_watermark_gives_too_little_and_a_read_of_its_log_fails() -> None:
+    world = opened(MOVING_COORDINATOR, (INIT, ADD))
+    for event in (end(1), ("fetch", (STATE, 2)), ("move leader", (STATE, 2))):
+        happen(world, event)
+    for broker_id in (2, 1):
+        for event in (("publish metadata", (broker_id,)), ("apply to replicas", (broker_id,))):
+            happen(world, event)
+    assert (len(world.logs[STATE, 2]), world.high_watermarks[STATE, 2]) == (3, 2)
+    assert fetched_states(world, 2) == [(0, "Empty"), (1, "Ongoing")], "the decision is committed, and missing"
+    assert log_of(world, 2).failure == Failure("__transaction_state-0: OFFSET_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE")
+    happen(world, ("fetch", (STATE, 1)))
+    assert [raw.offset for raw in log_of(world, 2).records] == [0, 1, 2]
+
+
+def log_of(world: World, broker_id: int) -> LogRow:
+    """The log as this leader gives it, read for the first producer id."""
+    leads = world.leads(broker_id, STATE)
+    assert leads is not None
+    led = Partition(STATE[0], "", STATE[1], broker_id, leads.epoch)
+    batch = LogBatch(lane=0, leader=broker_id, partitions=(led,), producer_ids=(7,))
+    (row,) = read_log(batch, lambda b, request: answer(world, b, request))
+    return row
 
 
 def test_a_replica_that_was_away_copies_the_holes_of_a_compacted_leader_behind_what_it_has_itself() -> None:

@@ -439,6 +439,16 @@ def test_a_log_that_its_leader_does_not_serve_does_not_bear_out_what_coordinator
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
+def test_a_new_leader_that_does_not_know_what_is_committed_contradicts_an_accusation(
+    cluster: FakeLogs, known: bool
+) -> None:
+    cluster.write(1, *history(id_for(1))[:-1])
+    cluster.log(1).errors["high watermark"] = int(ErrorCode.OFFSET_NOT_AVAILABLE)
+    found = read(cluster, owned(1) if known else judged())
+    assert found.contradiction == found.log_error == f"{STATE}-1: OFFSET_NOT_AVAILABLE"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
 def test_a_log_that_may_not_be_read_says_nothing_and_is_an_error(cluster: FakeLogs, known: bool) -> None:
     cluster.write(1, *history("hidden"))
     cluster.log(1).errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -509,6 +519,7 @@ def fail_second_fetch(fake: FakeLogs) -> None:
         (lambda c: c.log(1).errors.update({"fetch": 74}), "FENCED_LEADER_EPOCH"),
         (lambda c: c.log(1).errors.update({"fetch": 29}), "TOPIC_AUTHORIZATION_FAILED"),
         (lambda c: c.log(1).errors.update({"log start": 74}), "FENCED_LEADER_EPOCH"),
+        (lambda c: c.log(1).errors.update({"high watermark": 78}), "OFFSET_NOT_AVAILABLE"),
         (lambda c: c.log(1).log.pop(), "it gave no records at offset 3, before its end at 4"),
         (lambda c: c.log(1).log.clear(), "it gave no records at offset 0, before its end at 4"),
         (fail_second_fetch, "broker 2 cannot be reached"),
@@ -520,6 +531,7 @@ def fail_second_fetch(fake: FakeLogs) -> None:
         "a later leader epoch",
         "no permission",
         "its start is not told",
+        "its end is not known to a new leader",
         "no records before its end",
         "no records at all",
         "cut off in the midst",

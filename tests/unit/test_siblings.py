@@ -9,7 +9,7 @@ import pytest
 from tests.builders import NOW_MS
 from tests.fakes import FakeCluster
 from tests.unit.test_fetch import control
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.model import Partition, SeenMarker, Siblings
 from txnscan.resolve import siblings as module
 from txnscan.resolve.siblings import commit_seen
@@ -94,7 +94,7 @@ def test_what_was_written_before_the_transaction_began_is_not_looked_at(brokers:
     for one in (data(0), control(1, 7, 4, COMMIT), data(2)):
         brokers.cluster.partitions["q", 0].write(one)
     assert brokers.seen(names=("q-0",)) is None
-    (asked,) = [p for r in brokers.cluster.requests if hasattr(r, "isolation_level") for t in r.topics
+    _, asked = [p for r in brokers.cluster.requests if hasattr(r, "isolation_level") for t in r.topics
                 for p in t.partitions if hasattr(p, "timestamp")]  # fmt: skip
     assert asked.timestamp == NOW_MS - 60_000, "clocks may differ by a minute"
 
@@ -112,6 +112,12 @@ def test_a_sibling_that_cannot_be_read_is_an_error(brokers: Brokers, which: str)
         brokers.cluster.edit.clear()
     where = "r-s-1: " if which == "high watermark" else ""
     with pytest.raises(RequestFailed, match=f"^{where}NOT_LEADER_OR_FOLLOWER$"):
+        brokers.seen()
+
+
+def test_a_new_leader_that_does_not_know_what_is_committed_shows_no_absence(brokers: Brokers) -> None:
+    brokers.cluster.partitions["q", 0].errors["high watermark"] = int(ErrorCode.OFFSET_NOT_AVAILABLE)
+    with pytest.raises(RequestFailed, match=r"^q-0: OFFSET_NOT_AVAILABLE$"):
         brokers.seen()
 
 
@@ -145,4 +151,4 @@ def test_where_no_time_is_known_a_partition_is_read_from_its_start(brokers: Brok
     assert commit_seen(brokers.cluster.send, Siblings(("q-0",), (4,), since_ms), 7, brokers.partition_of) is not None
     times = [p.timestamp for r in brokers.cluster.requests if hasattr(r, "isolation_level") for t in r.topics
              for p in t.partitions if hasattr(p, "timestamp")]  # fmt: skip
-    assert times == [asked]
+    assert times == [-1, asked], "the high watermark first"

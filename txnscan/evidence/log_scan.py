@@ -29,7 +29,7 @@ from txnscan.kafka.acls import needing
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.fetch import Reading, fetch_undecoded
-from txnscan.kafka.list_offsets import Offset, list_offsets
+from txnscan.kafka.list_offsets import Offset, high_watermark, list_offsets
 from txnscan.kafka.record_batch import Batch
 from txnscan.kafka.search import Undecoded, Wanted, are_many, searched
 from txnscan.model import TRANSACTION_STATE_TOPIC, EpochEnd, Failure, LogBatch, LogRow, Partition, Permission, RawRecord
@@ -136,15 +136,18 @@ class Piece:
 
 def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted) -> Iterator[Piece]:
     """The log from an offset up to `end`, or where that is None to the high watermark of the first answer. end: where a
-    batch begins; what was appended since is left out. wanted: see `search.searched`. Raises RequestFailed.
+    batch begins; what was appended since is left out. wanted: see `search.searched`. Raises RequestFailed, also if the
+    leader does not know yet where the log ends.
     """
     reading = Reading("it")
+    if end is None:
+        high_watermark(send, partition)
     while end is None or offset < end:
-        batches, high_watermark = fetch_undecoded(send, partition, offset, _PIECE_BYTES)
+        batches, committed_end = fetch_undecoded(send, partition, offset, _PIECE_BYTES)
         reached = batches.next_offset(offset)
         held = batches if end is None else batches.before(end)
         yield Piece(tuple(searched(held, wanted)), offset, reached, batches)
-        if reading.is_done(offset, reached, high_watermark, len(batches.data)):
+        if reading.is_done(offset, reached, committed_end, len(batches.data)):
             return
         offset = reached
 

@@ -16,7 +16,7 @@ from enum import Enum
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from txnscan.kafka.client import Send
-from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, answered, present
+from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFailed, answered, present
 from txnscan.model import Failure, Key, Partition
 
 _CONSUMER = -1
@@ -48,6 +48,18 @@ class ListedOffset:
 def list_offsets(send: Send, broker_id: int, partitions: Iterable[Partition], which: Offset) -> dict[Key, ListedOffset]:
     """That offset of each partition, from its leader at the partition's leader epoch. Raises RequestFailed."""
     return _listed(send, broker_id, partitions, *which.value)
+
+
+def high_watermark(send: Send, partition: Partition) -> int:
+    """The high watermark of a partition, from its leader. Call this before a read whose end counts.
+
+    A leader that was just elected may not know yet how much is committed. It refuses this request then
+    (OFFSET_NOT_AVAILABLE), but answers Fetch, and gives too little. Raises RequestFailed.
+    """
+    listed = list_offsets(send, partition.leader, [partition], Offset.HIGH_WATERMARK)[partition.key]
+    if listed.failure is not None:
+        raise RequestFailed(listed.failure)
+    return listed.offset
 
 
 def offset_at(send: Send, partition: Partition, time_ms: int) -> ListedOffset:

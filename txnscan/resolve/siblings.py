@@ -11,7 +11,7 @@ from collections.abc import Callable
 from txnscan.kafka.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.fetch import Reading, fetch
-from txnscan.kafka.list_offsets import Offset, list_offsets, offset_at
+from txnscan.kafka.list_offsets import Offset, high_watermark, list_offsets, offset_at
 from txnscan.model import Partition, SeenMarker, Siblings
 
 _PIECE_BYTES = 8_388_608
@@ -40,8 +40,12 @@ def commit_seen(
 
 
 def _commit_marker(send: Send, partition: Partition, producer_id: int, siblings: Siblings) -> SeenMarker | None:
-    offset = _first_since(send, partition, siblings.since_ms - _CLOCKS_DIFFER_MS)
     where = f"{partition.topic}-{partition.partition}"
+    try:
+        high_watermark(send, partition)
+    except RequestFailed as failed:
+        raise RequestFailed(failed.failure.within(where)) from None
+    offset = _first_since(send, partition, siblings.since_ms - _CLOCKS_DIFFER_MS)
     reading = Reading(where)
     while offset is not None and reading.size_bytes < BYTES_MAX:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=False)

@@ -172,7 +172,7 @@ def requests(planned: Planned) -> dict[str, int]:
         # One more for the topics of what hangs.
         "DescribeConfigs": p.brokers + (p.hanging > 0),
         "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * narrow_batches,
-        "ListOffsets": 2 * 2 * narrow_batches + logs,
+        "ListOffsets": 2 * 2 * narrow_batches + 2 * logs,
         "DescribeAcls": 2 * p.brokers,
         "DescribeTransactions": 2 * p.brokers + min(p.brokers, p.held_ids),
         "ListTransactions": 2 * p.brokers,
