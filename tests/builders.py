@@ -7,7 +7,7 @@ from typing import Any
 
 from txnscan.findings import Scan
 from txnscan.judge.rules import judge_observation
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, explained
+from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained
 from txnscan.model import Context, CoordinatorView, Evidence, Failure, Judged, KnownOutcome, Observation, Outcome
 from txnscan.resolve.guard import Limits, Stored
 from txnscan.resolve.plan import Plan, make_plan

@@ -27,10 +27,10 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
-from txnscan.kafka.acls import AclRule
-from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.frames import AsBytes, Body, api_name
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.frames import AsBytes, Body, api_name
+from txnscan.kafka.security.acls import AclRule
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, OpenProducer, Partition
 
 ADDRESS = "127.0.0.1"

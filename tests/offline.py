@@ -9,7 +9,7 @@ from pathlib import Path
 from crc32c import crc32c
 from hypothesis import strategies as st
 
-from txnscan.kafka.record_batch import CONTROL, CRC_AT, CRC_FROM, TRANSACTIONAL
+from txnscan.kafka.protocol.record_batch import CONTROL, CRC_AT, CRC_FROM, TRANSACTIONAL
 from txnscan.offline.producers import ProducerState
 from txnscan.sim.wire.batches import batch, marker
 

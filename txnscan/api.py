@@ -23,7 +23,7 @@ from txnscan.errors import TxnscanError
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Progress, Scan
-from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.report.json import sweep_summary
 from txnscan.scan import scan
 from txnscan.store.open import open_tables

@@ -31,13 +31,13 @@ from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.impact import hidden_groups
 from txnscan.evidence.metadata_image import Latest
 from txnscan.evidence.tasks import ClientFactory
-from txnscan.kafka.acls import lacks, needing
-from txnscan.kafka.api_versions import API_KEYS, api_versions
-from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.describe_cluster import cluster_operations
-from txnscan.kafka.describe_producers import describe_producers
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import API_SINCE, RequestFailed
-from txnscan.kafka.list_offsets import newest
+from txnscan.kafka.protocol.api_versions import API_KEYS, api_versions
+from txnscan.kafka.protocol.describe_cluster import cluster_operations
+from txnscan.kafka.protocol.describe_producers import describe_producers
+from txnscan.kafka.protocol.list_offsets import newest
+from txnscan.kafka.security.acls import lacks, needing
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     ClusterView,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.model import Broker
 
 ENGINES = ("spark", "threads")
@@ -134,7 +134,7 @@ class ScanConfig:
         if self.command_config is None:
             return []
         # Imported only here: it takes a tenth of a command's own time, and most commands have no such file.
-        from txnscan.kafka.properties import PropertiesError, properties_warnings
+        from txnscan.kafka.client.properties import PropertiesError, properties_warnings
 
         try:
             return [f"--command-config: {warning}" for warning in properties_warnings(Path(self.command_config))]
@@ -145,7 +145,7 @@ class ScanConfig:
         """The settings of --command-config. Raises ConfigError."""
         if self.command_config is None:
             return ConnectionSettings()
-        from txnscan.kafka.properties import PropertiesError, read_properties
+        from txnscan.kafka.client.properties import PropertiesError, read_properties
 
         try:
             return read_properties(Path(self.command_config))

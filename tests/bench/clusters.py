@@ -14,9 +14,9 @@ from txnscan import ScanConfig
 from txnscan.config import parse_bootstrap_servers
 from txnscan.evidence.batches import plan_wide
 from txnscan.evidence.tasks import ClientFactory
-from txnscan.kafka.client import Client
-from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.client.client import Client
+from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import ClusterView, WideBatch, WideRow
 from txnscan.sim.wire import ClusterShape, WireCluster
 

@@ -18,9 +18,9 @@ from kafka.protocol.metadata import MetadataRequest
 from tests.bench.clusters import big, described
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_turn
 from txnscan.config import parse_bootstrap_servers
-from txnscan.kafka.client import Client
-from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.client.client import Client
+from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.sim.wire import WireCluster
 
 TWO_CALLS = "kafka-python, list_topics and describe_topics"

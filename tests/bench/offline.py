@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, say, timed_in_turn
 from txnscan.demo.jars import KAFKA_VERSION, java, kafka_jars
 from txnscan.demo.node import java_command
-from txnscan.kafka.record_batch import TRANSACTIONAL
+from txnscan.kafka.protocol.record_batch import TRANSACTIONAL
 from txnscan.offline.columns import fold
 from txnscan.offline.disk import mapped
 from txnscan.offline.producers import LogState

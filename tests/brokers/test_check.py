@@ -17,7 +17,7 @@ from txnscan.clock import wall_clock_ms
 from txnscan.config import parse_bootstrap_servers
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.tasks import ClientFactory
-from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.store.schema import TABLES
 
 if TYPE_CHECKING:

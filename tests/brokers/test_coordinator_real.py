@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.brokers.shared import Shared
 from tests.golden.coordinators import IDS
 from txnscan.demo.producer import Producer
-from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.offline.reading import read_paths
 
 PREFIX = "beyond-ascii-"

@@ -28,12 +28,12 @@ from txnscan.demo.producer import PRODUCE_V1, Producer, ProducerError
 from txnscan.demo.reader import read_values
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.client import Client
-from txnscan.kafka.connection import ConnectionSettings, TlsSettings
-from txnscan.kafka.describe_producers import by_topic, describe_producers
+from txnscan.kafka.client.client import Client
+from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.list_transactions import list_transactions
-from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
+from txnscan.kafka.protocol.list_transactions import list_transactions
+from txnscan.kafka.protocol.metadata import read_metadata
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from txnscan.demo.story import plant_all
 from txnscan.demo.traffic import HealthyTraffic
 from txnscan.demo.wait import wait_until
 from txnscan.findings import Scan
-from txnscan.kafka.record_batch import HEADER
+from txnscan.kafka.protocol.record_batch import HEADER
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.offline import walk
 from txnscan.offline.disk import find, read
@@ -180,7 +180,7 @@ def _compacted(wire: Wire) -> None:
         _keyed(other, b"other", b"x")
         other.end(commit=True)
         partition = wire.partition(COMPACTED, 0)
-        from txnscan.kafka.fetch import fetch
+        from txnscan.kafka.protocol.fetch import fetch
 
         found = fetch(wire.send, partition, 0, 1 << 20, records=False)
         held = sum(one.records_count for one in found.batches)

@@ -13,8 +13,8 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.reader import read_values
 from txnscan.demo.wait import wait_until
 from txnscan.findings import Scan
-from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC
 
 

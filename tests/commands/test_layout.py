@@ -74,7 +74,7 @@ SPARK_HOMES = (
     *("engine/jvm.py", "store/spark.py", "spark_source.py"),
 )
 # What is worth numpy, and done without where it is not installed.
-COLUMNS = ("kafka/search_columns.py", "evidence/log_columns.py")
+COLUMNS = ("kafka/protocol/search_columns.py", "evidence/log_columns.py")
 # What needs Arrow, which Spark and delta-rs bring.
 ARROW_HOMES = (
     *(
@@ -183,8 +183,10 @@ def test_modules_that_only_send_import_only_its_type_from_the_client() -> None:
     with Cases() as cases:
         for file in PURE_BUT_FOR_SEND:
             with cases.case(file):
-                from_client = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan.kafka.client")}
-                assert from_client == {"txnscan.kafka.client.Send"}
+                from_client = {
+                    one.module for one in walk(parsed(file), file) if one.is_of("txnscan.kafka.client.client")
+                }
+                assert from_client == {"txnscan.kafka.client.client.Send"}
 
 
 def test_what_reads_gives_failures_as_data_and_does_not_know_who_asks() -> None:
@@ -238,12 +240,23 @@ def test_only_the_client_opens_connections_to_brokers() -> None:
             "kafka.net",
             "kafka.client",
             "kafka.conn",
-            allowed=("kafka/client.py", "kafka/kerberos.py", "kafka/oauth.py", "kafka/scram.py", "demo/"),
+            allowed=(
+                "kafka/client/client.py",
+                "kafka/security/kerberos.py",
+                "kafka/security/oauth.py",
+                "kafka/security/scram.py",
+                "demo/",
+            ),
         )
         == []
     )
     # And what looks at a port to say why there is none; Spark's master is no broker.
-    kafka = ("kafka/client.py", "kafka/connection.py", "kafka/listener.py", "kafka/receiving.py")
+    kafka = (
+        "kafka/client/client.py",
+        "kafka/client/connection.py",
+        "kafka/client/listener.py",
+        "kafka/client/receiving.py",
+    )
     opening = (*kafka, "engine/jvm.py", "demo/", WATCHED)
     assert offenders("socket", "ssl", allowed=opening) == []
 
@@ -278,7 +291,8 @@ def test_delta_rs_is_imported_by_its_own_store_alone() -> None:
 def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:
     assert (
         offenders(
-            "txnscan.kafka.write_txn_markers", allowed=("resolve/apply.py", "resolve/brokers.py", "sim/applying.py")
+            "txnscan.kafka.protocol.write_txn_markers",
+            allowed=("resolve/apply.py", "resolve/brokers.py", "sim/applying.py"),
         )
         == []
     )
@@ -287,7 +301,7 @@ def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:
 
 
 def test_only_resolve_can_fence_an_id() -> None:
-    assert offenders("txnscan.kafka.init_producer_id", allowed=("resolve/",)) == []
+    assert offenders("txnscan.kafka.protocol.init_producer_id", allowed=("resolve/",)) == []
 
 
 def test_what_watches_for_ever_cannot_resolve() -> None:

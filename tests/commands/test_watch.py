@@ -38,9 +38,9 @@ from txnscan.demo.wait import wait_until
 from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.evidence.tasks import _CLIENTS_MAX, ClientFactory
 from txnscan.findings import History, Incident, Incidents, News, Scan, Sighting, Sightings
-from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import Facts, ProducerFacts, SeenMarker
 from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.store.open import open_tables

@@ -55,10 +55,10 @@ from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.evidence.transaction_log import decode, transactional_id
 from txnscan.findings import Incident, Incidents, Scan, Sightings
-from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -127,7 +127,7 @@ def test_the_log_has_each_request_and_no_secret(wired: WireCluster, tmp_path: Pa
     assert (plain.stderr, plain.stdout.count("\n")) == ("", logged.stdout.count("\n"))
     refused = run(*at, "--command-config", str(secret), environment=debug)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "DEBUG txnscan.kafka.client" in refused.stderr and "s3cr3t" not in refused.stderr
+    assert "DEBUG txnscan.kafka.client.client" in refused.stderr and "s3cr3t" not in refused.stderr
 
 
 def judged(scan: Scan, verdict: Verdict) -> Opened:

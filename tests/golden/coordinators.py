@@ -16,7 +16,7 @@ from typing import Any
 
 from txnscan.demo.jars import KAFKA_VERSION, java, kafka_jars
 from txnscan.engine.java import major_version
-from txnscan.kafka.coordinator import java_hash_code
+from txnscan.kafka.protocol.coordinator_partition import java_hash_code
 
 FILE = Path(__file__).with_name("coordinators.json")
 _SOURCE = Path(__file__).with_name("Coordinators.java")

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.frames import AsBytes, Body, api_name
+from txnscan.kafka.protocol.frames import AsBytes, Body, api_name
 from txnscan.model import Broker
 
 API_VERSIONS = ApiVersionsRequest.API_KEY

@@ -39,8 +39,8 @@ from txnscan.demo.jars import has_transactions_v2
 from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.init_producer_id import fence
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.init_producer_id import fence
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import metadata, shape, state_log, world
 from txnscan.sim.wire.answers import Answers, Api

@@ -26,22 +26,22 @@ from tests.prove.scripts import Script
 from tests.prove.stage import Setting, Stage, scenario_of, settings_of
 from txnscan.demo.producer import Identity
 from txnscan.evidence.transaction_log import transactional_id
-from txnscan.kafka.api_versions import api_versions
-from txnscan.kafka.client import Send
-from txnscan.kafka.describe_acls import transactional_id_rules
-from txnscan.kafka.describe_cluster import cluster_operations
-from txnscan.kafka.describe_configs import topic_cleaning, transaction_max_timeout_ms
-from txnscan.kafka.describe_producers import by_topic, describe_all_producers
-from txnscan.kafka.describe_transactions import describe_transactions
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.fetch import fetch, fetch_undecoded
-from txnscan.kafka.list_groups import list_groups
-from txnscan.kafka.list_offsets import Offset, list_offsets, newest, offset_at
-from txnscan.kafka.list_transactions import ListingFilter, list_transactions, listing
-from txnscan.kafka.metadata import read_metadata
-from txnscan.kafka.offset_fetch import offset_fetch
-from txnscan.kafka.record_batch import Batch
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.api_versions import api_versions
+from txnscan.kafka.protocol.describe_acls import transactional_id_rules
+from txnscan.kafka.protocol.describe_cluster import cluster_operations
+from txnscan.kafka.protocol.describe_configs import topic_cleaning, transaction_max_timeout_ms
+from txnscan.kafka.protocol.describe_producers import by_topic, describe_all_producers
+from txnscan.kafka.protocol.describe_transactions import describe_transactions
+from txnscan.kafka.protocol.fetch import fetch, fetch_undecoded
+from txnscan.kafka.protocol.list_groups import list_groups
+from txnscan.kafka.protocol.list_offsets import Offset, list_offsets, newest, offset_at
+from txnscan.kafka.protocol.list_transactions import ListingFilter, list_transactions, listing
+from txnscan.kafka.protocol.metadata import read_metadata
+from txnscan.kafka.protocol.offset_fetch import offset_fetch
+from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.answers import answer
 from txnscan.sim.world import World

@@ -17,11 +17,11 @@ from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.evidence.transaction_log import decode, transactional_id
-from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.fetch import fetch
-from txnscan.kafka.list_offsets import Offset, list_offsets
-from txnscan.kafka.record_batch import Batch
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.fetch import fetch
+from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
+from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, LoggedTransaction
 
 PROPERTIES = {"log.cleaner.backoff.ms": "100"}

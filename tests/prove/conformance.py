@@ -48,13 +48,13 @@ from txnscan.demo.errors import DemoError
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.evidence.transaction_log import decode
-from txnscan.kafka.client import Send
-from txnscan.kafka.describe_producers import by_topic, describe_producers
-from txnscan.kafka.describe_transactions import describe_transactions
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed, error_name
-from txnscan.kafka.list_offsets import Offset, list_offsets
-from txnscan.kafka.list_transactions import list_transactions
-from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
+from txnscan.kafka.protocol.describe_transactions import describe_transactions
+from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
+from txnscan.kafka.protocol.list_transactions import list_transactions
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, LoggedTransaction, Partition
 from txnscan.sim.answers import answer
 

@@ -19,9 +19,9 @@ from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION, OLD_KAFKA_VERSI
 from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.list_offsets import Offset, list_offsets
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.scenarios import rest
 from txnscan.sim.table import Event

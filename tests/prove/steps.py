@@ -19,11 +19,11 @@ from txnscan.demo.producer import PRODUCE_V1, Identity, Producer, ProducerError
 from txnscan.demo.requests import TIMEOUT_MS_MAX, Wire
 from txnscan.demo.wait import wait_until
 from txnscan.evidence.transaction_log import transactional_id
-from txnscan.kafka.client import Send
-from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.client.client import Send
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.fetch import fetch
-from txnscan.kafka.record_batch import Batch
+from txnscan.kafka.protocol.fetch import fetch
+from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.model import Key, Partition
 from txnscan.sim.records import (
     Data,

@@ -40,7 +40,7 @@ from txnscan.demo.plant import orphan
 from txnscan.demo.story import plant_all
 from txnscan.demo.wait import wait_until
 from txnscan.findings import History, Scan
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.report.notifications import SHAPES
 from txnscan.watch.endpoint import Access
 from txnscan.watch.notifier import Target

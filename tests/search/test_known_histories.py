@@ -8,7 +8,7 @@ import pytest
 
 from tests.known_histories import KNOWN
 from txnscan.evidence.transaction_log import decode
-from txnscan.kafka.fetch import fetch
+from txnscan.kafka.protocol.fetch import fetch
 from txnscan.model import Partition, Reason, Verdict
 from txnscan.sim.answers import answer
 from txnscan.sim.check import History, run

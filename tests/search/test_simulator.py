@@ -11,8 +11,8 @@ from tests.cases import Cases
 from txnscan.evidence.log_scan import read_log
 from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.fetch import fetch
-from txnscan.kafka.offset_for_leader_epoch import epoch_ends
+from txnscan.kafka.protocol.fetch import fetch
+from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
 from txnscan.model import Failure, Key, LogBatch, LogRow, Partition
 from txnscan.sim.answers import answer
 from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare

@@ -17,10 +17,10 @@ from txnscan.ask.transactions import Transaction
 from txnscan.config import ScanConfig
 from txnscan.evidence.agreement import read_agreement
 from txnscan.judge.outcome import with_outcome
-from txnscan.kafka.acls import lacks
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.init_producer_id import Fenced
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.init_producer_id import Fenced
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
+from txnscan.kafka.security.acls import lacks
 from txnscan.model import Facts, Judged, Permission, ProducerFacts, ScanError, SeenMarker, Siblings
 from txnscan.resolve import terminate as fencing
 from txnscan.resolve.abort import (

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnscan.kafka.acls import (
+from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.security.acls import (
     DESCRIBE_ALL_IDS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
@@ -18,7 +19,6 @@ from txnscan.kafka.acls import (
     lacks,
     needing,
 )
-from txnscan.kafka.connection import ConnectionSettings
 from txnscan.model import Failure, Permission
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
 from txnscan.evidence.agreement import Agreement, Unagreed, read_agreement
 from txnscan.evidence.reads import confirmed
-from txnscan.kafka.acls import needing
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.security.acls import needing
 from txnscan.model import (
     TOPIC_DELETED,
     TOPIC_RECREATED,

@@ -20,7 +20,7 @@ from tests.builders import NOW_MS, P, Q, judged, known, plan, stored, view
 from tests.cases import Cases
 from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import Judged, Outcome, Reason, SeenMarker, Siblings, Verdict
 from txnscan.report.json import dumps
 from txnscan.report.resolution import applied_object, print_applied

@@ -20,10 +20,10 @@ from txnscan.ask.timeline import Checker, timeline, to_read
 from txnscan.ask.transactions import Transaction, describe, list_on, located
 from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.transaction_log import transactional_id_key
-from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.list_transactions import ListingFilter
-from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.list_transactions import ListingFilter
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LoggedTransaction, ScanError, State, Unobserved
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.sim.encode import batch, transaction_log_value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txnscan.check import Level, check_security
-from txnscan.kafka.connection import ConnectionSettings, TlsSettings
+from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
 
 CHECKED, UNCHECKED = TlsSettings(), TlsSettings(check_hostname=False)
 PASSWORD = "s3cr3t"

@@ -18,10 +18,10 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from tests.fakes import ADDRESS, broker
-from txnscan.kafka.client import Client
-from txnscan.kafka.connection import ConnectionSettings, TlsSettings
+from txnscan.kafka.client.client import Client
+from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
+from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnscan.kafka.coordinator import coordinator_partition, java_hash_code, probe_ids
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition, java_hash_code, probe_ids
 
 INT_MIN = -(2**31)
 

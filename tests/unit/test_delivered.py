@@ -11,7 +11,7 @@ from tests.fakes import FakeCluster, FakePartition
 from txnscan.evidence import delivered as under_test
 from txnscan.evidence.delivered import Starved, starved
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.record_batch import CRC_AT, CRC_FROM
+from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
 from txnscan.model import Partition
 from txnscan.sim.encode import batch, marker
 from txnscan.sim.records import Marker

@@ -17,9 +17,9 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from tests.builders import said
 from tests.fakes import MetadataTopic, ProducersPartition, ProducersTopic, as_bytes, producer, producer_state
-from txnscan.kafka import describe_producers, metadata
 from txnscan.kafka.errors import RequestFailed, error_name
-from txnscan.kafka.frames import AsBytes, Body, Cursor
+from txnscan.kafka.protocol import describe_producers, metadata
+from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
 from txnscan.model import OpenProducer, Partition
 from txnscan.sim import encode
 

@@ -19,7 +19,7 @@ from tests.golden.coordinators import COUNTS, IDS, computed, recorded, text_of, 
 from tests.process import ROOT
 from txnscan.cli import app
 from txnscan.config import ConfigError, utf8_text
-from txnscan.kafka.coordinator import coordinator_partition, java_hash_code
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition, java_hash_code
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

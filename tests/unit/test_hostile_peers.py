@@ -22,14 +22,14 @@ from tests.cases import Cases
 from tests.fakes import ADDRESS, broker
 from tests.unit.test_client import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
 from tests.unit.test_fetch import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
-from txnscan.kafka import fetch
-from txnscan.kafka.client import THROTTLE_MS_MAX, Client
-from txnscan.kafka.describe_configs import topic_cleaning, transaction_max_timeout_ms
+from txnscan.kafka.client.client import THROTTLE_MS_MAX, Client
+from txnscan.kafka.client.listener import look
+from txnscan.kafka.client.receiving import BUDGET, HANDSHAKE_BYTES_MAX, Budget, Frame, answers_in
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import Reading
-from txnscan.kafka.listener import look
-from txnscan.kafka.receiving import BUDGET, HANDSHAKE_BYTES_MAX, Budget, Frame, answers_in
-from txnscan.kafka.records import decoded
+from txnscan.kafka.protocol import fetch
+from txnscan.kafka.protocol.describe_configs import topic_cleaning, transaction_max_timeout_ms
+from txnscan.kafka.protocol.fetch import Reading
+from txnscan.kafka.protocol.records import decoded
 from txnscan.sim.encode import batch
 
 MIB = 1 << 20
@@ -55,7 +55,7 @@ PEERS: tuple[tuple[str, Any, int], ...] = (
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """These peers let a TLS handshake wait when their port is probed."""
-    monkeypatch.setattr("txnscan.kafka.listener._STEP_S_MAX", 0.5)
+    monkeypatch.setattr("txnscan.kafka.client.listener._STEP_S_MAX", 0.5)
 
 
 def test_what_a_broker_sends_fails_its_request_soon_and_takes_little_memory() -> None:

@@ -16,7 +16,7 @@ from txnscan.evidence import identity
 from txnscan.evidence.agreement import Agreement
 from txnscan.evidence.identity import continued, first_records_are_gone
 from txnscan.findings import Incident
-from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import Observation, TransactionKey
 from txnscan.sim.encode import batch
 

@@ -20,9 +20,9 @@ from txnscan.evidence.consumer_offsets import offset_key, pending_offsets
 from txnscan.evidence.impact import Blockage, impact_of, read_blockage
 from txnscan.findings import Incident, KnownImpact
 from txnscan.judge.outcome import with_outcome
-from txnscan.kafka.acls import explained
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.frames import api_name
+from txnscan.kafka.protocol.frames import api_name
+from txnscan.kafka.security.acls import explained
 from txnscan.model import BlockedGroup, Cause, Failure, Framework, Judged, Key, Standing
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object

@@ -12,7 +12,7 @@ from txnscan.evidence.log_columns import of_keys, of_producers, peeks
 from txnscan.evidence.log_scan import of_ids
 from txnscan.evidence.log_scan import of_producers as of_producers_one_by_one
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
-from txnscan.kafka.record_batch import HEADER
+from txnscan.kafka.protocol.record_batch import HEADER
 
 X = transactional_id_key("X")
 # Its bytes are those of no length and no version.

@@ -22,10 +22,10 @@ from txnscan.evidence.transaction_log import DamagedRecord, UnknownRecord, trans
 from txnscan.findings import FactsAlone, History
 from txnscan.judge import lineage
 from txnscan.judge.rules import judge
-from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.frames import api_name
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import (
     Broker,

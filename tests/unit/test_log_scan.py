@@ -29,12 +29,12 @@ from txnscan.evidence import log_columns
 from txnscan.evidence.log_columns import peeks
 from txnscan.evidence.log_scan import Records, everything, names_in, of_ids, of_producers, pieces, read_log
 from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
-from txnscan.kafka import records as decoding
-from txnscan.kafka import search
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.fetch import fetch, fetch_undecoded
-from txnscan.kafka.record_batch import Batch
-from txnscan.kafka.search import searched, undecoded
+from txnscan.kafka.protocol import records as decoding
+from txnscan.kafka.protocol import search
+from txnscan.kafka.protocol.fetch import fetch, fetch_undecoded
+from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.protocol.search import searched, undecoded
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import EpochEnd, LogBatch, LogRow, RawRecord
 from txnscan.sim.encode import batch, transaction_log_value

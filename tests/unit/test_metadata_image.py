@@ -18,9 +18,9 @@ from txnscan.evidence.metadata_image import DISPUTED, Latest, catch_up, differin
 from txnscan.evidence.probe import read_wide
 from txnscan.evidence.reads import MOVED, Reader, Wide
 from txnscan.evidence.tasks import ClientFactory
-from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.metadata import MetadataRound
+from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.model import Broker, ClusterView, Failure, Key, Topic, WideBatch
 
 OLD = IMAGE_OFFSET - 10

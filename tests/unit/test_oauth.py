@@ -13,10 +13,10 @@ import pytest
 from kafka.errors import SaslAuthenticationFailedError
 
 from tests.cases import Cases
-from txnscan.kafka import oauth
-from txnscan.kafka.connection import OAuthSettings
-from txnscan.kafka.oauth import TokenFailed, Tokens
-from txnscan.kafka.scram import ITERATIONS_MAX, ITERATIONS_MIN, Scram
+from txnscan.kafka.client.connection import OAuthSettings
+from txnscan.kafka.security import oauth
+from txnscan.kafka.security.oauth import TokenFailed, Tokens
+from txnscan.kafka.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, Scram
 
 SECRET = "s3cret"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.primitives import numbers, string, unsigned
+from txnscan.kafka.protocol.primitives import numbers, string, unsigned
 from txnscan.offline.cluster_metadata import Assigned, Metadata
 
 ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.offline import MS, changed, data, end
 from tests.process import ROOT, run_to_end
-from txnscan.kafka.record_batch import HEADER, LENGTH_FROM, TRANSACTIONAL
+from txnscan.kafka.protocol.record_batch import HEADER, LENGTH_FROM, TRANSACTIONAL
 
 MB = 1 << 20
 # What a process has with nothing to read, and what it may have besides whatever it reads: the pages of a file are given

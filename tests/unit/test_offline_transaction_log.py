@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from tests.offline import MS, changed, data, end, partition_directory
 from txnscan.cli import app
 from txnscan.evidence.transaction_log import transactional_id_key
-from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.record_batch import MAGIC_AT
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.record_batch import MAGIC_AT
 from txnscan.model import State
 from txnscan.offline.reading import read_paths
 from txnscan.offline.state_log import StateLog, read_state_log

@@ -14,8 +14,8 @@ from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
 from tests.builders import said
 from tests.cases import Cases
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
-from txnscan.kafka.frames import Body
-from txnscan.kafka.offset_fetch import GroupOffsets, decode, encode, offset_fetch
+from txnscan.kafka.protocol.frames import Body
+from txnscan.kafka.protocol.offset_fetch import GroupOffsets, decode, encode, offset_fetch
 from txnscan.model import Key
 
 AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup

@@ -18,10 +18,10 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.cluster import SNAPSHOT_TRIES, Cluster
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Scan
-from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.frames import api_name
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
 from txnscan.scan import scan
 

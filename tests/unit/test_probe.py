@@ -12,9 +12,9 @@ from tests.builders import said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
 from txnscan.evidence.probe import failed_partitions, read_narrow, read_offsets, read_wide
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL, lacks
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.frames import Body
+from txnscan.kafka.protocol.frames import Body
+from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, lacks
 from txnscan.model import Failure, NarrowRow, Permission, ReadBatch, WideBatch, WideRow
 
 if TYPE_CHECKING:

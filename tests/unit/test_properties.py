@@ -32,17 +32,12 @@ from tests.process import run_to_end
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.demo.jars import kafka_jars
 from txnscan.engine.java import find_java
-from txnscan.kafka import jks
-from txnscan.kafka.client_configs import ADMIN, KNOWN, PRODUCER_AND_CONSUMER, nearest
-from txnscan.kafka.configuration import configuration
-from txnscan.kafka.connection import ConnectionSettings, TlsSettings
-from txnscan.kafka.oauth import TokenFailed
-from txnscan.kafka.properties import (
-    PropertiesError,
-    connection_settings,
-    properties_warnings,
-    read_properties,
-)
+from txnscan.kafka.client.client_configs import ADMIN, KNOWN, PRODUCER_AND_CONSUMER, nearest
+from txnscan.kafka.client.configuration import configuration
+from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
+from txnscan.kafka.client.properties import PropertiesError, connection_settings, properties_warnings, read_properties
+from txnscan.kafka.security import jks
+from txnscan.kafka.security.oauth import TokenFailed
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -682,7 +677,7 @@ def test_without_its_library_gssapi_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)
-    monkeypatch.setattr("txnscan.kafka.properties.find_spec", lambda _: None)
+    monkeypatch.setattr("txnscan.kafka.client.properties.find_spec", lambda _: None)
     assert str(refusal_of(KERBEROS)) == wording
 
 

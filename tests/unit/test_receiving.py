@@ -21,7 +21,7 @@ from kafka.errors import KafkaConnectionError
 from kafka.protocol.parser import KafkaProtocol
 
 from tests.fakes import ADDRESS
-from txnscan.kafka.receiving import received
+from txnscan.kafka.client.receiving import received
 
 SOON_S = 20.0
 # Larger than what is taken at once, and than what a TLS record or a socket's buffer holds.

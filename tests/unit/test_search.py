@@ -27,11 +27,11 @@ from tests.unit.test_fetch import (
     control,
     patched,
 )
-from txnscan.kafka import search, search_columns
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.record_batch import COMPRESSED, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch
-from txnscan.kafka.records import decoded
-from txnscan.kafka.search import Section, searched, undecoded
+from txnscan.kafka.protocol import search, search_columns
+from txnscan.kafka.protocol.record_batch import COMPRESSED, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch
+from txnscan.kafka.protocol.records import decoded
+from txnscan.kafka.protocol.search import Section, searched, undecoded
 from txnscan.sim.encode import batch
 
 COUNT_AT, LEADER_EPOCH_AT = 57, 12

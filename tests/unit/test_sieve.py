@@ -23,9 +23,9 @@ from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.observe import HELD
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.findings import Incident, NoHistory, Sighting
-from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.frames import api_name
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import CoordinatorView, Key, OpenProducer, TransactionKey, WideRow
 

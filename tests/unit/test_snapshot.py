@@ -16,12 +16,12 @@ from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
 from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 from txnscan.evidence.visibility import Classes, Visibility
-from txnscan.kafka.acls import DESCRIBE_ALL_IDS, lacks
-from txnscan.kafka.coordinator import coordinator_partition, probe_ids
-from txnscan.kafka.describe_transactions import DescribedTransaction
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.frames import api_name
-from txnscan.kafka.list_transactions import ListedTransaction
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition, probe_ids
+from txnscan.kafka.protocol.describe_transactions import DescribedTransaction
+from txnscan.kafka.protocol.frames import api_name
+from txnscan.kafka.protocol.list_transactions import ListedTransaction
+from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, lacks
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import CoordinatorView, Failure, Permission, ScanError, Snapshot
 

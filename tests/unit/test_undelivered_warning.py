@@ -13,7 +13,7 @@ from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, judged, view
 from tests.fakes import FakeId
 from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, open_on, swept_fake
 from txnscan.judge.undelivered import undelivered_warning
-from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.model import CoordinatorView, Judged
 
 if TYPE_CHECKING:

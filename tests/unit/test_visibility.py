@@ -22,9 +22,9 @@ from txnscan.evidence.visibility import (
     read_classes,
     why_hidden,
 )
-from txnscan.kafka.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, UNKNOWN_PRINCIPAL, AclRule, denied, lacks
-from txnscan.kafka.describe_acls import transactional_id_rules
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.protocol.describe_acls import transactional_id_rules
+from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, UNKNOWN_PRINCIPAL, AclRule, denied, lacks
 from txnscan.model import TRANSACTION_STATE_TOPIC, Permission
 
 if TYPE_CHECKING:

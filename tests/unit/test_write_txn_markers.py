@@ -9,7 +9,7 @@ import pytest
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 
 MARKER = MarkerToWrite("p", 4, 7, 3, 12, commit=False)
 

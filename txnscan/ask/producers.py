@@ -17,9 +17,9 @@ from txnscan.ask.transactions import offsets_of
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.probe import of_topic
 from txnscan.evidence.sieve import HolderAnswers
-from txnscan.kafka.client import Send
-from txnscan.kafka.describe_producers import describe_all_producers
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.protocol.describe_producers import describe_all_producers
 from txnscan.model import ClusterView, CoordinatorView, OffsetsRow, OpenProducer, Partition, Topic, Unobserved
 
 _PARTITIONS_AT_ONCE = 100

@@ -15,9 +15,9 @@ from txnscan.ask import NO_LEADER
 from txnscan.evidence.log_scan import Records, log_failure, names_in, of_ids, of_producers, pieces, start_of
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.chain import follows
-from txnscan.kafka.client import Send
-from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     ClusterView,

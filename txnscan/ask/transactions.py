@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from txnscan.evidence.probe import read_offsets
-from txnscan.kafka.acls import needing
-from txnscan.kafka.client import Send
-from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
-from txnscan.kafka.list_transactions import ListedTransaction, ListingFilter, listing
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.protocol.list_transactions import ListedTransaction, ListingFilter, listing
+from txnscan.kafka.security.acls import needing
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     ClusterView,

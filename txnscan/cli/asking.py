@@ -100,7 +100,7 @@ def list_transactions(
         from txnscan.ask.streamed import streamed
         from txnscan.ask.transactions import list_on
         from txnscan.clock import wall_clock_ms
-        from txnscan.kafka.list_transactions import ListingFilter
+        from txnscan.kafka.protocol.list_transactions import ListingFilter
         from txnscan.report.asked import LIST_TABLE, LISTED, listed_row
 
         if not -_LONG_MAX <= duration_filter <= _LONG_MAX:

@@ -22,7 +22,7 @@ from txnscan.demo.ports import HOST, choose_ports, is_listening
 from txnscan.demo.process import GuardedProcess
 from txnscan.demo.requests import TIMEOUT_MS_MAX, Wire
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import Broker
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})

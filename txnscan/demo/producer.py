@@ -26,8 +26,8 @@ from kafka.record import MemoryRecordsBuilder
 from txnscan.demo.errors import DemoError
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC
 
 T = TypeVar("T")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.client import Client
-from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.client.client import Client
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.metadata import read_metadata
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import Broker, ClusterView, Partition
 
 _SETTINGS = ConnectionSettings(client_id="txnscan-demo", request_timeout_ms=10_000, connection_setup_timeout_ms=3_000)

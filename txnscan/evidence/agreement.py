@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from txnscan.kafka.acls import needing
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.metadata import MetadataRound
+from txnscan.kafka.protocol.metadata import MetadataRound
+from txnscan.kafka.security.acls import needing
 from txnscan.model import (
     TOPIC_DELETED,
     TOPIC_RECREATED,

@@ -21,12 +21,12 @@ from txnscan.evidence.metadata_image import Latest, catch_up, read_latest
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 from txnscan.evidence.tasks import ClientFactory
-from txnscan.kafka.acls import DESCRIBE_CONFIGS, explained, needing
-from txnscan.kafka.client import Send
-from txnscan.kafka.coordinator import probe_ids
-from txnscan.kafka.describe_configs import transaction_max_timeout_ms
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.metadata import MetadataRound, read_metadata
+from txnscan.kafka.protocol.coordinator_partition import probe_ids
+from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
+from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
+from txnscan.kafka.security.acls import DESCRIBE_CONFIGS, explained, needing
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     Broker,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import fetch_undecoded
-from txnscan.kafka.primitives import Reader
-from txnscan.kafka.record_batch import HEADER
-from txnscan.kafka.search import Wanted, searched
+from txnscan.kafka.protocol.fetch import fetch_undecoded
+from txnscan.kafka.protocol.primitives import Reader
+from txnscan.kafka.protocol.record_batch import HEADER
+from txnscan.kafka.protocol.search import Wanted, searched
 from txnscan.model import Key, Observation, Partition
 
 _OFFSET_KEY_VERSIONS = (0, 1)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import FetchedCommitted, fetch, fetch_committed
-from txnscan.kafka.record_batch import Batch
+from txnscan.kafka.protocol.fetch import FetchedCommitted, fetch, fetch_committed
+from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.model import Partition
 
 # The most requests for one partition, for all its groups.

@@ -20,11 +20,11 @@ from dataclasses import replace
 
 from txnscan.evidence.agreement import Agreement, Unagreed
 from txnscan.findings import Incident, Incidents
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import Reading, fetch
-from txnscan.kafka.list_offsets import Offset, list_offsets
-from txnscan.kafka.record_batch import Batch
+from txnscan.kafka.protocol.fetch import Reading, fetch
+from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
+from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.model import Observation, Partition, TransactionKey
 
 _PIECE_BYTES = 1024 * 1024

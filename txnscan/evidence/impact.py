@@ -26,13 +26,13 @@ from txnscan.evidence.delivered import Starved, starved
 from txnscan.findings import Incident
 from txnscan.judge.cause import cause_of
 from txnscan.judge.owner import owner_of
-from txnscan.kafka.acls import DESCRIBE_ALL_GROUPS, needing
-from txnscan.kafka.client import Send
-from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.describe_configs import READ_UNCOMMITTED, Cleaning, share_isolation_levels, topic_cleaning
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.list_groups import ListedGroup, list_groups
-from txnscan.kafka.offset_fetch import GroupOffsets, offset_fetch
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED, Cleaning, share_isolation_levels, topic_cleaning
+from txnscan.kafka.protocol.list_groups import ListedGroup, list_groups
+from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
+from txnscan.kafka.security.acls import DESCRIBE_ALL_GROUPS, needing
 from txnscan.model import (
     CONSUMER_OFFSETS_TOPIC,
     BlockedGroup,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from txnscan.evidence.transaction_log import VALUE_VERSION_MAX
-from txnscan.kafka.record_batch import HEADER
+from txnscan.kafka.protocol.record_batch import HEADER
 
 _COUNT_AT = HEADER.size - 4
 _NULL = 1

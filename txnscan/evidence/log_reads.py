@@ -29,13 +29,13 @@ from txnscan.judge.log_check import (
     orphan_contradiction,
     owner_contradiction,
 )
-from txnscan.kafka.client import Send
-from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.describe_transactions import describe_transactions
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.fetch import fetch
-from txnscan.kafka.offset_for_leader_epoch import epoch_ends
-from txnscan.kafka.record_batch import Batch
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.describe_transactions import describe_transactions
+from txnscan.kafka.protocol.fetch import fetch
+from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
+from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.model import (
     NO_FACTS,
     TRANSACTION_STATE_TOPIC,

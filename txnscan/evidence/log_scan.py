@@ -25,13 +25,13 @@ from txnscan.evidence.transaction_log import (
     transactional_id,
     transactional_id_key,
 )
-from txnscan.kafka.acls import needing
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.fetch import Reading, fetch_undecoded
-from txnscan.kafka.list_offsets import Offset, high_watermark, list_offsets
-from txnscan.kafka.record_batch import Batch
-from txnscan.kafka.search import Undecoded, Wanted, are_many, searched
+from txnscan.kafka.protocol.fetch import Reading, fetch_undecoded
+from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, list_offsets
+from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.protocol.search import Undecoded, Wanted, are_many, searched
+from txnscan.kafka.security.acls import needing
 from txnscan.model import TRANSACTION_STATE_TOPIC, EpochEnd, Failure, LogBatch, LogRow, Partition, Permission, RawRecord
 
 # Several threads hold a piece at once, and the copies that are made of it: with 8 MB, 5,000,000 records took 460 MB.

@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from txnscan.evidence.agreement import Agreement, read_agreement
-from txnscan.kafka.api_versions import image_offset
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.metadata import MetadataRound
+from txnscan.kafka.protocol.api_versions import image_offset
+from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.model import Broker, ClusterView, Failure, Key, Topic, Unobserved, plural
 
 DISPUTED = Failure("brokers disagree on who leads the partition")

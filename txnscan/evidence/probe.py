@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from txnscan.kafka.acls import needing
-from txnscan.kafka.client import Send
-from txnscan.kafka.describe_producers import DescribedPartition, by_topic, describe_producers
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.frames import Counted
-from txnscan.kafka.list_offsets import ListedOffset, Offset, list_offsets
+from txnscan.kafka.protocol.describe_producers import DescribedPartition, by_topic, describe_producers
+from txnscan.kafka.protocol.frames import Counted
+from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offsets
+from txnscan.kafka.security.acls import needing
 from txnscan.model import (
     Failure,
     Key,

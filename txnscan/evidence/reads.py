@@ -21,8 +21,8 @@ from txnscan.evidence.metadata_image import DISPUTED, Latest, differing
 from txnscan.evidence.observe import RECREATED
 from txnscan.evidence.probe import failed_partitions, narrow_failed
 from txnscan.evidence.tasks import ReadNarrow, ReadOffsets, ReadWide
-from txnscan.kafka.acls import needing
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.security.acls import needing
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     ClusterView,

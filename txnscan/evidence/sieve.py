@@ -28,11 +28,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnscan.evidence.agreement import Agreement
-from txnscan.kafka.client import Send
-from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
 from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Held, Key, OpenProducer, WideRow
 
 PREPARED = ("PrepareCommit", "PrepareAbort")

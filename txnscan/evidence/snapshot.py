@@ -29,12 +29,12 @@ from functools import partial
 
 from txnscan.evidence.agreement import Agreement, NoSuchTopic, Unagreed
 from txnscan.evidence.visibility import Probed, Visibility, changes, hidden, probe, read_classes
-from txnscan.kafka.acls import explained, needing
-from txnscan.kafka.client import Send
-from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.list_transactions import ListedTransaction, list_transactions
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
+from txnscan.kafka.security.acls import explained, needing
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     CoordinatorView,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection
 
-from txnscan.kafka.primitives import Reader
+from txnscan.kafka.protocol.primitives import Reader
 from txnscan.model import Key, LoggedTransaction, State
 
 _KEY_VERSION = 0

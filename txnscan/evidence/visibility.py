@@ -19,7 +19,11 @@ import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from txnscan.kafka.acls import (
+from txnscan.kafka.client.client import Send
+from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.protocol.describe_acls import transactional_id_rules
+from txnscan.kafka.protocol.describe_transactions import describe_transactions
+from txnscan.kafka.security.acls import (
     DESCRIBE_ALL_IDS,
     DESCRIBE_CLUSTER,
     UNKNOWN_PRINCIPAL,
@@ -30,10 +34,6 @@ from txnscan.kafka.acls import (
     lacks,
     needing,
 )
-from txnscan.kafka.client import Send
-from txnscan.kafka.describe_acls import transactional_id_rules
-from txnscan.kafka.describe_transactions import describe_transactions
-from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.model import Failure, Permission
 
 # A broker answers these for an id only after it has authorised the principal (`handleDescribeTransactionsRequest`).

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field, replace
 
-from txnscan.kafka.frames import Cursor
+from txnscan.kafka.protocol.frames import Cursor
 from txnscan.model import Key
 
 _FRAME_VERSION = 1

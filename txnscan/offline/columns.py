@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from txnscan.kafka.record_batch import (
+from txnscan.kafka.protocol.record_batch import (
     COMPRESSED,
     CONTROL,
     HEADER,

@@ -202,7 +202,7 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
     if not known:
         return {}
     from txnscan.kafka.errors import RequestFailed
-    from txnscan.kafka.records import decoded
+    from txnscan.kafka.protocol.records import decoded
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.disk import mapped
 
@@ -237,7 +237,7 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
 
 
 def _take(own: Metadata, batch: object, offset: int | None) -> None:
-    from txnscan.kafka.record_batch import Batch
+    from txnscan.kafka.protocol.record_batch import Batch
 
     if isinstance(batch, Batch) and not batch.is_control:
         for at, _, value in batch.records or ():

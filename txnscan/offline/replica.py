@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TypeVar
 
-from txnscan.kafka.checksum import crc32c
-from txnscan.kafka.record_batch import CRC_AT, CRC_FROM, HEADER, MAGIC, MAGIC_AT
+from txnscan.kafka.protocol.checksum import crc32c
+from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM, HEADER, MAGIC, MAGIC_AT
 from txnscan.offline import walk
 from txnscan.offline.disk import mapped, read
 from txnscan.offline.files import BadFile, aborted, leader_epochs, snapshot, topic_id

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from txnscan.evidence.log_scan import Records
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone, transactional_id
 from txnscan.judge.chain import follows
-from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.record_batch import Batch
-from txnscan.kafka.records import decoded
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.protocol.records import decoded
 from txnscan.model import LoggedTransaction, RawRecord, State
 
 # Steps that are kept, of all ids together.

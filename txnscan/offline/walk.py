@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from mmap import MADV_DONTNEED, PAGESIZE, mmap
 
-from txnscan.kafka.record_batch import (
+from txnscan.kafka.protocol.record_batch import (
     COMPRESSED,
     CONTROL,
     CRC_FROM,
@@ -188,7 +188,7 @@ def _marker(batch: bytes) -> tuple[bool, int, int] | None:
             return kind == 1, coordinator_epoch, greatest_ms if batch[22] & 0x08 else base_ms
     # Seldom needed, and kafka-python takes a while to load.
     from txnscan.kafka.errors import RequestFailed
-    from txnscan.kafka.records import marker
+    from txnscan.kafka.protocol.records import marker
 
     try:
         found = marker(batch)

@@ -24,10 +24,10 @@ from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import FactsAlone, Incident, Incidents, KnowsFacts, Scan
-from txnscan.kafka.acls import explained
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import fetch
-from txnscan.kafka.list_offsets import Offset, list_offsets
+from txnscan.kafka.protocol.fetch import fetch
+from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
+from txnscan.kafka.security.acls import explained
 from txnscan.model import (
     Context,
     Evidence,

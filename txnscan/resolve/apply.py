@@ -33,9 +33,9 @@ from typing import Protocol
 
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.kafka.acls import explained, needing
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
+from txnscan.kafka.security.acls import explained, needing
 from txnscan.model import Judged, KnownOutcome, Outcome, Permission, SeenMarker, Siblings, Verdict
 from txnscan.resolve.plan import Action, Plan
 

@@ -21,13 +21,13 @@ from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.reads import Reader
 from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Scan
-from txnscan.kafka.acls import explained
-from txnscan.kafka.client import Client
-from txnscan.kafka.describe_configs import transaction_max_timeout_ms
+from txnscan.kafka.client.client import Client
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.init_producer_id import Fenced, fence
-from txnscan.kafka.metadata import read_metadata
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
+from txnscan.kafka.protocol.init_producer_id import Fenced, fence
+from txnscan.kafka.protocol.metadata import read_metadata
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
+from txnscan.kafka.security.acls import explained
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, Judged, SeenMarker, Siblings
 from txnscan.resolve.apply import Look
 from txnscan.resolve.plan import Action

@@ -13,7 +13,7 @@ from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.engine import OnProgress
 from txnscan.findings import FactsAlone
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
+from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.resolve.abort import NoJournal
 from txnscan.resolve.apply import DONE, Journal, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers

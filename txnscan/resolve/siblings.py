@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.fetch import Reading, fetch
-from txnscan.kafka.list_offsets import Offset, high_watermark, list_offsets, offset_at
+from txnscan.kafka.protocol.fetch import Reading, fetch
+from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, list_offsets, offset_at
 from txnscan.model import Partition, SeenMarker, Siblings
 
 _PIECE_BYTES = 8_388_608

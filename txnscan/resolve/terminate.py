@@ -22,9 +22,9 @@ from typing import Protocol
 from txnscan.ask.transactions import Transaction
 from txnscan.config import ConfigError
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.kafka.acls import explained, needing
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
-from txnscan.kafka.init_producer_id import Fenced
+from txnscan.kafka.protocol.init_producer_id import Fenced
+from txnscan.kafka.security.acls import explained, needing
 from txnscan.model import TRANSACTION_STATE_TOPIC, Outcome, Permission, State, duration, plural
 from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
 from txnscan.resolve.plan import Action, Plan

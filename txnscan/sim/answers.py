@@ -13,7 +13,7 @@ from typing import Any
 
 from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.frames import AsBytes, api_name
+from txnscan.kafka.protocol.frames import AsBytes, api_name
 from txnscan.model import Key
 from txnscan.sim import encode
 from txnscan.sim.codec import Reader

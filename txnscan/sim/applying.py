@@ -17,9 +17,9 @@ from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.log_reads import with_stored
 from txnscan.findings import FactsAlone, History, Scan
 from txnscan.judge.outcome import outcome
-from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.write_txn_markers import MarkerToWrite
+from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import NO_FACTS, TRANSACTION_STATE_TOPIC, Judged, Key, SeenMarker
 from txnscan.resolve.apply import Attempt, Result, Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers

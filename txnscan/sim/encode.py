@@ -9,8 +9,8 @@ from typing import Any
 from kafka.record import MemoryRecordsBuilder
 from kafka.record.util import calc_crc32c
 
-from txnscan.kafka.frames import Body
-from txnscan.kafka.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string
+from txnscan.kafka.protocol.frames import Body
+from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.model import Key, State
 from txnscan.sim.records import Marker, TransactionMetadata
 
@@ -97,7 +97,7 @@ def _tags(metadata: TransactionMetadata) -> bytes:
     return bytes((1, _CLIENT_VERSION_TAG, 2)) + struct.pack(">h", metadata.client_version)
 
 
-# --- answers that a sweep takes as bytes (`kafka/frames.py`) ----------------------------------------------------------
+# --- answers that a sweep takes as bytes (`kafka/protocol/frames.py`) ----------------------------------------------------------
 
 _NO_THROTTLE = b"\x00" * 4
 _METADATA_VERSION = 12

@@ -22,8 +22,8 @@ from txnscan.evidence.probe import read_narrow, read_wide
 from txnscan.evidence.snapshot import CoordinatorAnswers
 from txnscan.findings import History as ScanHistory
 from txnscan.findings import Incident, Incidents, NoHistory, Scan
-from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.frames import api_name
+from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.protocol.frames import api_name
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     Broker,

@@ -16,8 +16,8 @@ from txnscan.evidence.metadata_image import Latest
 from txnscan.evidence.probe import narrow_failed
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve
 from txnscan.findings import History, Scan
-from txnscan.kafka.describe_producers import by_topic, describe_producers
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     Context,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from txnscan.config import ConfigError, printable
 from txnscan.evidence.cluster import ClusterUnreachable
-from txnscan.kafka.frames import api_name
+from txnscan.kafka.protocol.frames import api_name
 from txnscan.model import Key
 from txnscan.sim.check import History, in_turns, wrong_verdicts
 from txnscan.sim.history import Simulation

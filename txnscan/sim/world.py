@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from txnscan.kafka.coordinator import coordinator_partition
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.records import (
     Broker,

@@ -14,8 +14,8 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
-from txnscan.kafka.coordinator import coordinator_partition
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC
 
 # A topic that is deleted and made again while clients write to it.

@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
 
-from txnscan.kafka.primitives import NO_TAGS, items, string, unsigned
+from txnscan.kafka.protocol.primitives import NO_TAGS, items, string, unsigned
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import coordinators, groups, metadata, partitions
 from txnscan.sim.wire.world import World

@@ -15,8 +15,8 @@ from functools import cache
 
 from crc32c import crc32c
 
-from txnscan.kafka.primitives import unsigned
-from txnscan.kafka.record_batch import CONTROL, CRC_AT, CRC_FROM, HEADER, LENGTH_FROM, MAGIC, TRANSACTIONAL
+from txnscan.kafka.protocol.primitives import unsigned
+from txnscan.kafka.protocol.record_batch import CONTROL, CRC_AT, CRC_FROM, HEADER, LENGTH_FROM, MAGIC, TRANSACTIONAL
 
 _POLYNOMIAL = 0x82F63B78
 _NOBODY = -1

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.primitives import EMPTY, NO_TAGS, items, numbers, string
+from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, items, numbers, string
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire.shape import TransactionalId
 from txnscan.sim.wire.state_log import TIMEOUT_MS

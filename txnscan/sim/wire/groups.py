@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.primitives import EMPTY, NO_TAGS, items, string
+from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, items, string
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire.shape import Group
 from txnscan.sim.wire.world import World

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from txnscan.kafka.coordinator import java_hash_code
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string, unsigned
+from txnscan.kafka.protocol.coordinator_partition import java_hash_code
+from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string, unsigned
 from txnscan.model import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire.shape import ClusterShape

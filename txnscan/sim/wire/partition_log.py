@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from txnscan.kafka.record_batch import TRANSACTIONAL
+from txnscan.kafka.protocol.record_batch import TRANSACTIONAL
 from txnscan.sim.wire.batches import batch, marker
 from txnscan.sim.wire.shape import (
     HANGING_AGE_MS,

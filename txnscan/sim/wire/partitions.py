@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.primitives import EMPTY, NO_TAGS, NULL, items, string, unsigned
+from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, string, unsigned
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import partition_log
 from txnscan.sim.wire.shape import HANGING_AGE_MS, IDLE_SETS, RECENT_AGE_MS, OpenTransaction

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from txnscan.kafka.primitives import NO_TAGS
+from txnscan.kafka.protocol.primitives import NO_TAGS
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire.answers import OFFERED, Answers, Api, api_versions
 from txnscan.sim.wire.world import HOST

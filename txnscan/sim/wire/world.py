@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from txnscan.kafka.coordinator import coordinator_partition
-from txnscan.kafka.primitives import NO_TAGS, NULL, items, string
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, string
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.sim.wire.shape import (
     HIGH_WATERMARK,

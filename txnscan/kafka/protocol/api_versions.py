@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka.protocol.metadata import ApiVersionsRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 
 # By their names in the protocol, those that a sweep sends, and last the one that only an apply sends.

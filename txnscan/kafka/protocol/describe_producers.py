@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from kafka.protocol.admin import DescribeProducersRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, answered
-from txnscan.kafka.frames import AsBytes, Body, Cursor, undecodable
-from txnscan.kafka.primitives import NO_TAGS, items, numbers, string
+from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor, undecodable
+from txnscan.kafka.protocol.primitives import NO_TAGS, items, numbers, string
 from txnscan.model import Failure, Key, OpenProducer
 
 # A partition's number and error, and the two lengths behind it when it has no error message.

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 from kafka.protocol.admin import ListTransactionsRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, present
-from txnscan.kafka.frames import AsBytes, Cursor
+from txnscan.kafka.protocol.frames import AsBytes, Cursor
 from txnscan.model import State
 
 # A producer id that no transactional id has.

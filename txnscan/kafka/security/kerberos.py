@@ -7,7 +7,7 @@ from typing import Any
 from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 
-from txnscan.kafka.oauth import TokenFailed
+from txnscan.kafka.security.oauth import TokenFailed
 
 MECHANISM = "GSSAPI"
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise, zip_longest
 
-from txnscan.kafka.checksum import crc32c
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.record_batch import (
+from txnscan.kafka.protocol.checksum import crc32c
+from txnscan.kafka.protocol.record_batch import (
     COMPRESSED,
     CONTROL,
     CRC_FROM,
@@ -27,7 +27,7 @@ from txnscan.kafka.record_batch import (
     MAGIC,
     Batch,
 )
-from txnscan.kafka.records import decoded
+from txnscan.kafka.protocol.records import decoded
 
 # Takes data, and where its batches begin and the last of them ends; returns which batches may hold what is looked for.
 # Compressed batches and control batches are decoded whatever it returns.
@@ -94,7 +94,7 @@ def searched(batches: Undecoded, wanted: Wanted) -> Iterator[Batch]:
     data, bounds = batches.data, batches.bounds
     flags = wanted(data, bounds)
     if are_many(bounds):
-        from txnscan.kafka.search_columns import sections
+        from txnscan.kafka.protocol.search_columns import sections
     else:
         sections = _sections
     for first, behind, decodes in sections(data, bounds, flags):

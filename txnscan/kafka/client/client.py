@@ -24,13 +24,13 @@ from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
-from txnscan.kafka.configuration import configuration
-from txnscan.kafka.connection import ConnectionSettings
+from txnscan.kafka.client.configuration import configuration
+from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.listener import Listener, look, mismatch
+from txnscan.kafka.client.receiving import received
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.frames import api_name
-from txnscan.kafka.listener import Listener, look, mismatch
-from txnscan.kafka.oauth import TokenFailed, Tokens
-from txnscan.kafka.receiving import received
+from txnscan.kafka.protocol.frames import api_name
+from txnscan.kafka.security.oauth import TokenFailed, Tokens
 from txnscan.model import Broker, duration
 
 _LOG = logging.getLogger(__name__)

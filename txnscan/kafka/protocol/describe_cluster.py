@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kafka.protocol.admin import DescribeClusterRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 
 # org.apache.kafka.common.acl.AclOperation: numbers and names.

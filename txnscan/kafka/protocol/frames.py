@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.primitives import Reader
+from txnscan.kafka.protocol.primitives import Reader
 
 _INT32 = struct.Struct(">i")
 

@@ -15,7 +15,7 @@ from enum import Enum
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFailed, answered, present
 from txnscan.model import Failure, Key, Partition
 

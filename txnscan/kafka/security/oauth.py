@@ -15,7 +15,7 @@ from typing import Any
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from txnscan.kafka.connection import OAuthSettings
+from txnscan.kafka.client.connection import OAuthSettings
 
 # For the whole request.
 _SECONDS_MAX = 10.0

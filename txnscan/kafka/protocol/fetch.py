@@ -13,11 +13,11 @@ from typing import Any
 
 from kafka.protocol.consumer import FetchRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
-from txnscan.kafka.record_batch import Batch
-from txnscan.kafka.records import decoded
-from txnscan.kafka.search import Undecoded, undecoded
+from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.protocol.records import decoded
+from txnscan.kafka.protocol.search import Undecoded, undecoded
 from txnscan.model import Partition
 
 _MIN_VERSION = 9

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from txnscan.kafka.record_batch import COMPRESSED, CONTROL, HEADER, MAGIC
+from txnscan.kafka.protocol.record_batch import COMPRESSED, CONTROL, HEADER, MAGIC
 
 # The fields of `HEADER` that are needed here.
 _HEADER = np.dtype(

@@ -23,7 +23,7 @@ from collections.abc import Collection
 
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFailed, answered, present
 from txnscan.model import EpochEnd, Partition
 

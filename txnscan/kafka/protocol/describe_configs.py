@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kafka.protocol.admin import DescribeConfigsRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
 from txnscan.model import Failure
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 
 _NOBODY = -1
 # From v6 on a request may ask to keep a prepared transaction (KIP-939), which this one never does.

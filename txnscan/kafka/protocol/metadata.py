@@ -24,9 +24,9 @@ from typing import Any
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
-from txnscan.kafka.frames import AsBytes, Body, Cursor
+from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
 from txnscan.model import Broker, ClusterView, Topic
 
 # v3 is the first to begin with a throttle time; v13 adds an error of the whole answer, and nothing that is read here.

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from txnscan.kafka.client import Send
-from txnscan.kafka.describe_producers import by_topic
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, answered
-from txnscan.kafka.frames import AsBytes, Body, Cursor
-from txnscan.kafka.primitives import NO_TAGS, NULL, items, numbers, string
+from txnscan.kafka.protocol.describe_producers import by_topic
+from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
+from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, numbers, string
 from txnscan.model import Failure, Key
 
 _MIN_VERSION, _MAX_VERSION = 8, 9

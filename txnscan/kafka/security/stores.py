@@ -10,7 +10,7 @@ import base64
 from dataclasses import dataclass
 from pathlib import Path
 
-from txnscan.kafka import jks
+from txnscan.kafka.security import jks
 
 _JCEKS = b"\xce\xce\xce\xce"
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from txnscan.kafka.connection import ConnectionSettings
-from txnscan.kafka.oauth import Tokens
-from txnscan.kafka.receiving import ANSWER_BYTES_MAX
+from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.receiving import ANSWER_BYTES_MAX
+from txnscan.kafka.security.oauth import Tokens
 
 
 def configuration(settings: ConnectionSettings) -> dict[str, Any]:
     """The options of kafka-python's connection manager. Raises ssl.SSLError or ValueError for unusable PEM text."""
     if settings.kerberos_service is not None:
-        import txnscan.kafka.kerberos
+        import txnscan.kafka.security.kerberos
     if settings.sasl_mechanism is not None and settings.sasl_mechanism.startswith("SCRAM-"):
-        import txnscan.kafka.scram  # noqa: F401  registers its mechanism in the place of kafka-python's
+        import txnscan.kafka.security.scram  # noqa: F401  registers its mechanism in the place of kafka-python's
     kerberos, oauth = settings.kerberos_service, settings.oauth
     return {
         "client_id": settings.client_id,

@@ -17,10 +17,10 @@ from typing import Any
 
 import javaproperties
 
-from txnscan.kafka.client_configs import KNOWN, nearest
-from txnscan.kafka.connection import ConnectionSettings, OAuthSettings, TlsSettings
-from txnscan.kafka.providers import has_unknown_variable, resolved
-from txnscan.kafka.stores import Store, read_store
+from txnscan.kafka.client.client_configs import KNOWN, nearest
+from txnscan.kafka.client.connection import ConnectionSettings, OAuthSettings, TlsSettings
+from txnscan.kafka.security.providers import has_unknown_variable, resolved
+from txnscan.kafka.security.stores import Store, read_store
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # Java login modules by mechanism, as `sasl.jaas.config` names them.

@@ -15,7 +15,7 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeTransactionsRequest
 
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, error_name, present
 from txnscan.model import CoordinatorView
 

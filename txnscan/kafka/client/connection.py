@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from txnscan.kafka.acls import UNKNOWN_PRINCIPAL
+from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 
 
 @dataclass(frozen=True, slots=True)

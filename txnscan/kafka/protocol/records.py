@@ -13,7 +13,7 @@ from kafka.errors import CorruptRecordError, KafkaError
 from kafka.record import MemoryRecords
 
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.record_batch import (
+from txnscan.kafka.protocol.record_batch import (
     ABORT,
     ATTRIBUTES_AT,
     COMMIT,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from kafka.protocol.admin import DescribeAclsRequest
 
-from txnscan.kafka.acls import AclRule
-from txnscan.kafka.client import Send
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, present
+from txnscan.kafka.security.acls import AclRule
 
 # org.apache.kafka.common.resource.ResourceType and PatternType, common.acl.AclOperation and AclPermissionType.
 _TRANSACTIONAL_ID = 5

@@ -1,0 +1,1 @@
+"""Authentication, key stores and ACLs."""
