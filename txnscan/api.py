@@ -21,9 +21,9 @@ from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Progress, Scan
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.reads.tasks import ClientFactory
 from txnscan.report.json import sweep_summary
 from txnscan.scan import scan
 from txnscan.store.open import open_tables

@@ -30,7 +30,6 @@ from txnscan.engine.java import DELTA, JavaError, find_java, is_fetched, major_v
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.impact import hidden_groups
 from txnscan.evidence.metadata_image import Latest
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import API_SINCE, RequestFailed
 from txnscan.kafka.protocol.api_versions import API_KEYS, api_versions
@@ -48,6 +47,7 @@ from txnscan.model import (
     duration,
     plural,
 )
+from txnscan.reads.tasks import ClientFactory
 from txnscan.store.exclusive import is_local, scheme_of
 from txnscan.store.open import open_tables
 from txnscan.store.schema import TABLES

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tests.bench.harness import ROOT, Options, Work
 from txnscan import ScanConfig
 from txnscan.config import parse_bootstrap_servers
-from txnscan.evidence.batches import plan_wide
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import ClusterView, WideBatch, WideRow
+from txnscan.reads.planner import plan_wide
+from txnscan.reads.tasks import ClientFactory
 from txnscan.sim.wire import ClusterShape, WireCluster
 
 if TYPE_CHECKING:

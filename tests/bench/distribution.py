@@ -26,8 +26,8 @@ from tests.bench.stamps import busy_by, stamped
 from txnscan import ScanConfig, sweep
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.tasks import ReadWide
 from txnscan.model import ClusterView, WideBatch, WideRow
+from txnscan.reads.tasks import ReadWide
 from txnscan.sim.wire import ClusterShape, WireCluster
 
 THREADS, LOCAL, CLUSTER = "threads", "local[2]", "local-cluster[2,1,1024]"

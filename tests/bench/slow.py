@@ -21,8 +21,8 @@ from tests.bench.stamps import stamped
 from txnscan import ScanConfig
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.tasks import ReadWide
 from txnscan.model import ClusterView
+from txnscan.reads.tasks import ReadWide
 from txnscan.sim.wire import WireCluster
 
 _BROKERS, _PARTITIONS, _LATENCY_MS = 10, 20_000, 5

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from txnscan.engine import Engine
-from txnscan.evidence.tasks import ReadWide
 from txnscan.model import WideBatch
+from txnscan.reads.tasks import ReadWide
 
 
 @dataclass(frozen=True, slots=True)

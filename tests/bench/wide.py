@@ -5,7 +5,7 @@ Metadata, the plan, starting processes and Spark, and what the brokers take to m
 
 - the drain: two processes, raw sockets, requests encoded beforehand, one connection and one request in flight for each
   broker; the answers are thrown away. Nobody can be faster than about this.
-- ours without Spark: two processes with half of the brokers each, through `txnscan.evidence.tasks` and the lanes of
+- ours without Spark: two processes with half of the brokers each, through `txnscan.reads.tasks` and the lanes of
   `txnscan.engine.threads`; connections stay open from run to run, as those of the drain do.
 - kafka-python alone: `KafkaAdminClient.describe_producers` for one request after the other, in one thread.
 - kafka-python on Spark: `mapInArrow`, each task with a KafkaAdminClient of its own, and two tasks for each core.
@@ -37,8 +37,8 @@ from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_tu
 from tests.bench.peers import Drain, fan_out, one_after_the_other
 from tests.bench.processes import crew, together
 from txnscan.engine.threads import THREADS, lanes, read_lanes
-from txnscan.evidence.tasks import ClientFactory, ReadWide
 from txnscan.model import ClusterView, WideBatch, WideRow
+from txnscan.reads.tasks import ClientFactory, ReadWide
 from txnscan.sim.wire import WireCluster
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from txnscan.cli import app
 from txnscan.clock import wall_clock_ms
 from txnscan.config import parse_bootstrap_servers
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.reads.tasks import ClientFactory
 from txnscan.store.schema import TABLES
 
 if TYPE_CHECKING:

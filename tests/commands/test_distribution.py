@@ -10,8 +10,8 @@ import sys
 from tests.process import ROOT, run_to_end
 from txnscan import ScanConfig, find_hanging
 from txnscan.engine.threads import lanes
-from txnscan.evidence.batches import plan_wide
 from txnscan.model import Topic
+from txnscan.reads.planner import plan_wide
 from txnscan.sim.wire import ClusterShape, WireCluster
 
 # Long enough to read that a read can be broken into; broker 1 leads half of all.

@@ -39,7 +39,7 @@ PURE = (
     *THEORY,
     *OFFLINE,
     *PURE_BUT_FOR_SEND,
-    *("evidence/batches.py", "evidence/observe.py", "evidence/transaction_log.py", "findings.py"),
+    *("reads/planner.py", "evidence/observe.py", "evidence/transaction_log.py", "findings.py"),
     "watch/memory.py",
     *("resolve/apply.py", "store/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
     *("ask/coordinator.py", "ask/timeline.py", "ask/transactions.py"),
@@ -169,7 +169,7 @@ def test_the_pure_part_reads_no_clock_and_prints_nothing() -> None:
 
 def test_the_theory_needs_nothing_but_the_standard_library_and_the_model() -> None:
     with Cases() as cases:
-        for file in (*THEORY, "evidence/batches.py", "evidence/observe.py"):
+        for file in (*THEORY, "reads/planner.py", "evidence/observe.py"):
             with cases.case(file):
                 needed = {one.module.split(".")[0] for one in walk(parsed(file), file)} - set(sys.stdlib_module_names)
                 assert needed <= {"txnscan"}

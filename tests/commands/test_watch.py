@@ -36,12 +36,12 @@ from txnscan.cli import app
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.demo.wait import wait_until
 from txnscan.evidence.cluster import ClusterUnreachable
-from txnscan.evidence.tasks import _CLIENTS_MAX, ClientFactory
 from txnscan.findings import History, Incident, Incidents, News, Scan, Sighting, Sightings
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import Facts, ProducerFacts, SeenMarker
+from txnscan.reads.tasks import _CLIENTS_MAX, ClientFactory
 from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS

@@ -52,7 +52,6 @@ from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.evidence.transaction_log import decode, transactional_id
 from txnscan.findings import Incident, Incidents, Scan, Sightings
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -73,6 +72,7 @@ from txnscan.model import (
     Verdict,
     WideRow,
 )
+from txnscan.reads.tasks import ClientFactory
 from txnscan.scan import scan
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import ClusterShape, WireCluster, partition_log, state_log

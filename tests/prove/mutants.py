@@ -69,7 +69,7 @@ TARGETS = (
     Target("evidence/observe.py", ("unit/test_observe.py",)),
     Target("evidence/agreement.py", ("unit/test_agreement.py", "unit/test_snapshot.py")),
     Target("evidence/reads.py", ("unit/test_agreement.py",), function="confirmed"),
-    Target("evidence/probe.py", ("unit/test_probe.py",)),
+    Target("reads/fenced_read.py", ("unit/test_probe.py",)),
     Target("evidence/visibility.py", ("unit/test_visibility.py", "unit/test_snapshot.py")),
     Target("evidence/snapshot.py", ("unit/test_snapshot.py",)),
     Target("evidence/sieve.py", ("unit/test_sieve.py",)),

@@ -17,7 +17,6 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.log_reads import read_outcomes
 from txnscan.evidence.log_scan import is_unserved
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.evidence.transaction_log import DamagedRecord, UnknownRecord, transactional_id_key
 from txnscan.findings import FactsAlone, History
 from txnscan.judge import lineage
@@ -42,6 +41,7 @@ from txnscan.model import (
     State,
     Verdict,
 )
+from txnscan.reads.tasks import ClientFactory
 from txnscan.resolve.abort import ReadAnyway
 from txnscan.scan import with_outcomes
 from txnscan.sim.encode import batch, transaction_log_value

@@ -12,16 +12,16 @@ import pytest
 from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
 from txnscan import ScanConfig
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.batches import NO_LEADER
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.metadata_image import DISPUTED, Latest, catch_up, differing, read_latest
-from txnscan.evidence.probe import read_wide
 from txnscan.evidence.reads import MOVED, Reader, Wide
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.model import Broker, ClusterView, Failure, Key, Topic, WideBatch
+from txnscan.reads.fenced_read import read_wide
+from txnscan.reads.planner import NO_LEADER
+from txnscan.reads.tasks import ClientFactory
 
 OLD = IMAGE_OFFSET - 10
 

@@ -16,13 +16,13 @@ from tests.fakes import FakeCluster, FakeId, broker, producer
 from txnscan import ScanConfig
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.cluster import SNAPSHOT_TRIES, Cluster
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Scan
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
+from txnscan.reads.tasks import ClientFactory
 from txnscan.scan import scan
 
 COORDINATOR_APIS = ("ListTransactions", "DescribeTransactions")

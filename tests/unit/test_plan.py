@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import partition
-from txnscan.evidence.batches import plan_logs, plan_narrow, plan_wide
 from txnscan.model import Key, Partition, Topic
+from txnscan.reads.planner import plan_logs, plan_narrow, plan_wide
 
 PARTITIONS = st.lists(
     st.builds(

@@ -15,12 +15,12 @@ from txnscan.ask import NO_LEADER
 from txnscan.ask.streamed import streamed
 from txnscan.ask.transactions import offsets_of
 from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.probe import of_topic
 from txnscan.evidence.sieve import HolderAnswers
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_producers import describe_all_producers
 from txnscan.model import ClusterView, CoordinatorView, OffsetsRow, OpenProducer, Partition, Topic, Unobserved
+from txnscan.reads.fenced_read import of_topic
 
 _PARTITIONS_AT_ONCE = 100
 # So many partitions are kept until their owners are known.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from txnscan.evidence.probe import read_offsets
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -30,6 +29,7 @@ from txnscan.model import (
     State,
     Unobserved,
 )
+from txnscan.reads.fenced_read import read_offsets
 
 # What a coordinator lists; PrepareEpochFence and Dead it never shows.
 LISTED_STATES = (

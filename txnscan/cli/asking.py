@@ -25,7 +25,7 @@ def opened_cluster(config: ScanConfig) -> Any:
     import uuid
 
     from txnscan.evidence.cluster import Cluster
-    from txnscan.evidence.tasks import ClientFactory
+    from txnscan.reads.tasks import ClientFactory
 
     clients = ClientFactory(
         f"ask-{uuid.uuid4()}", config.connection(), parse_bootstrap_servers(config.bootstrap_servers)

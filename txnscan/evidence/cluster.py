@@ -20,7 +20,6 @@ from txnscan.evidence.agreement import Agreement, read_agreement
 from txnscan.evidence.metadata_image import Latest, catch_up, read_latest
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import probe_ids
@@ -40,6 +39,7 @@ from txnscan.model import (
     WideRow,
     duration,
 )
+from txnscan.reads.tasks import ClientFactory
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -10,7 +10,7 @@ import pandas  # noqa: F401  which pyarrow imports when it first makes a table
 from pyspark.daemon import manager
 
 import txnscan.engine.spark
-import txnscan.evidence.tasks  # noqa: F401
+import txnscan.reads.tasks  # noqa: F401
 
 if __name__ == "__main__":
     manager()

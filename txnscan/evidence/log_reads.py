@@ -15,11 +15,8 @@ from dataclasses import dataclass, replace
 
 from txnscan.engine import Engine, OnProgress
 from txnscan.evidence.agreement import Agreement, Unagreed
-from txnscan.evidence.batches import plan_logs
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.log_scan import Records, everything, is_unserved, log_failure, pieces
-from txnscan.evidence.probe import of_topic
-from txnscan.evidence.tasks import ReadLog
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.lineage import adds, bounded, joined, newest_of, not_shown
 from txnscan.judge.log_check import (
@@ -56,6 +53,9 @@ from txnscan.model import (
     SeenCommit,
     State,
 )
+from txnscan.reads.fenced_read import of_topic
+from txnscan.reads.planner import plan_logs
+from txnscan.reads.tasks import ReadLog
 
 # Fetch returns the first batch whole, however large it is.
 _FIRST_BATCH_BYTES = 1

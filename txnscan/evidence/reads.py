@@ -15,12 +15,9 @@ from txnscan.clock import wall_clock_ms
 from txnscan.config import ScanConfig
 from txnscan.engine import Engine, OnProgress
 from txnscan.evidence.agreement import Agreement, Unagreed
-from txnscan.evidence.batches import plan_narrow, plan_wide
 from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.metadata_image import DISPUTED, Latest, differing
 from txnscan.evidence.observe import RECREATED
-from txnscan.evidence.probe import failed_partitions, narrow_failed
-from txnscan.evidence.tasks import ReadNarrow, ReadOffsets, ReadWide
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.security.acls import needing
 from txnscan.model import (
@@ -36,6 +33,9 @@ from txnscan.model import (
     Unobserved,
     WideRow,
 )
+from txnscan.reads.fenced_read import failed_partitions, narrow_failed
+from txnscan.reads.planner import plan_narrow, plan_wide
+from txnscan.reads.tasks import ReadNarrow, ReadOffsets, ReadWide
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 MOVED = Failure("the leader moved during the read")

@@ -14,7 +14,7 @@ had been written by then, so the coordinator held the partition during the whole
 asked. Hence: open at the first read, held by nobody, still open at the second read, means that nobody will end it.
 
 The step "held by nobody" rests on absence, and absence of evidence is not evidence of absence. It counts only when
-- **L** both reads came from the leader, and what they saw is below the high watermark (`probe.py`);
+- **L** both reads came from the leader, and what they saw is below the high watermark (`fenced_read.py`);
 - **V** every `__transaction_state` partition was covered by the one broker that serves it (`snapshot.py`);
 - **A** no transactional id is hidden from this principal (`visibility.py`).
 Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of

@@ -19,7 +19,6 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.agreement import Unagreed
 from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.reads import Reader
-from txnscan.evidence.tasks import ClientFactory
 from txnscan.findings import History, NoHistory, Scan
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.errors import RequestFailed
@@ -29,6 +28,7 @@ from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.security.acls import explained
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, Judged, SeenMarker, Siblings
+from txnscan.reads.tasks import ClientFactory
 from txnscan.resolve.apply import Look
 from txnscan.resolve.plan import Action
 from txnscan.resolve.siblings import commit_seen

@@ -18,7 +18,6 @@ from txnscan.evidence.agreement import Agreement
 from txnscan.evidence.cluster import Cluster, Item, Result
 from txnscan.evidence.log_scan import read_log
 from txnscan.evidence.observe import HELD
-from txnscan.evidence.probe import read_narrow, read_wide
 from txnscan.evidence.snapshot import CoordinatorAnswers
 from txnscan.findings import History as ScanHistory
 from txnscan.findings import Incident, Incidents, NoHistory, Scan
@@ -39,6 +38,7 @@ from txnscan.model import (
     TransactionKey,
     Verdict,
 )
+from txnscan.reads.fenced_read import read_narrow, read_wide
 from txnscan.scan import scan
 from txnscan.sim.answers import answer
 from txnscan.sim.records import NOBODY, Data, Marker, still_open, with_beginning

@@ -13,7 +13,6 @@ from typing import Any
 from txnscan.engine import OnProgress
 from txnscan.evidence.agreement import Agreement
 from txnscan.evidence.metadata_image import Latest
-from txnscan.evidence.probe import narrow_failed
 from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve
 from txnscan.findings import History, Scan
 from txnscan.kafka.errors import RequestFailed
@@ -36,6 +35,7 @@ from txnscan.model import (
     Verdict,
     WideRow,
 )
+from txnscan.reads.fenced_read import narrow_failed
 from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
 
 

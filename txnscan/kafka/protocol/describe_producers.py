@@ -1,7 +1,7 @@
 """DescribeProducers (api key 61, v0, since Kafka 2.8): the producers that a replica of a partition knows.
 
 ACLs: Read on the topic. The request has no leader epoch and followers answer without an error, so an answer by itself
-does not prove that it came from the leader (`probe.py` adds that). All producers are returned, without paging, those
+does not prove that it came from the leader (`fenced_read.py` adds that). All producers are returned, without paging, those
 without a transaction too; only open transactions (start offset >= 0) are kept here. Source:
 `KafkaApis.handleDescribeProducersRequest`, `UnifiedLog.activeProducers`.
 
