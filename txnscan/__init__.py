@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from txnscan.api import NotStored, SweepResult, create_views, find_hanging, sweep, table
     from txnscan.config import ConfigError, ScanConfig
+    from txnscan.coordinators.cluster import ClusterUnreachable
     from txnscan.engine.session import SparkUnavailable
     from txnscan.errors import TxnscanError
-    from txnscan.evidence.cluster import ClusterUnreachable
     from txnscan.resolve.apply import ApplyRunning, JournalLost
     from txnscan.resolve.guard import Limits
     from txnscan.resolve.plan import Plan, PlanRefused
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Applied": "txnscan.resolve.run",
     "ApplyRunning": "txnscan.resolve.apply",
-    "ClusterUnreachable": "txnscan.evidence.cluster",
+    "ClusterUnreachable": "txnscan.coordinators.cluster",
     "ConfigError": "txnscan.config",
     "JournalLost": "txnscan.resolve.apply",
     "Limits": "txnscan.resolve.guard",

@@ -17,10 +17,10 @@ from txnscan.config import (
     parse_location,
     printable,
 )
+from txnscan.coordinators.cluster import Cluster
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
-from txnscan.evidence.cluster import Cluster
 from txnscan.findings import History, NoHistory, Progress, Scan
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.reads.tasks import ClientFactory

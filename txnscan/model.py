@@ -571,7 +571,7 @@ class CoordinatorView:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An open transaction as the wide read saw it, and the view of the coordinator that holds it (`sieve.py`)."""
+    """An open transaction as the wide read saw it, and the view of the coordinator that holds it (`claims.py`)."""
 
     row: WideRow
     producer: OpenProducer
@@ -587,7 +587,7 @@ class Held:
 class Snapshot:
     """What the coordinators reported in a sweep, and what of it could not be seen.
 
-    views: of the ids whose producer id is open somewhere and not held (`sieve.py`). coverage_errors: one per
+    views: of the ids whose producer id is open somewhere and not held (`claims.py`). coverage_errors: one per
     `__transaction_state` partition that obligation V does not hold for. split_errors: what brokers disagree on.
     visibility_error: why obligation A does not hold, or None.
     """

@@ -1,7 +1,7 @@
 """A sweep, whatever the engine: plan, read wide, sieve, read, ask the coordinators, read again, judge; and for what
 hangs, read what was decided about it.
 
-The sieve takes out the transactions that a coordinator reports as its own (`sieve.py`): on a busy cluster nearly all of
+The sieve takes out the transactions that a coordinator reports as its own (`claims.py`): on a busy cluster nearly all of
 them. What is left is proven. From there on the order of the steps is the proof (see `rules.py`). Each step's results
 are plain values in this process before the next begins.
 """
@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_owner_pattern, printable
+from txnscan.coordinators.cluster import Cluster
 from txnscan.engine import Engine
-from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.identity import continued, first_records_are_gone
 from txnscan.evidence.impact import impact_of, read_blockage
 from txnscan.evidence.log_reads import read_outcomes, signed

@@ -15,7 +15,7 @@ from txnscan.check import Checked, Finding, Level, check_cluster, check_tables
 from txnscan.cli import app
 from txnscan.clock import wall_clock_ms
 from txnscan.config import parse_bootstrap_servers
-from txnscan.evidence.cluster import Cluster
+from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.reads.tasks import ClientFactory
 from txnscan.store.schema import TABLES

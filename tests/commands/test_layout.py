@@ -19,8 +19,8 @@ from tests.process import ROOT, run_to_end
 PACKAGE = ROOT / "txnscan"
 # Which rule hides an id depends on who asks; all else that fails says what is needed, and not to whom to grant it.
 ASKED_BY_SOMEBODY = {
-    "evidence/snapshot.py": {"conclude"},
-    "evidence/visibility.py": {"hidden", "why_hidden", "_may_be_for"},
+    "coordinators/snapshot.py": {"conclude"},
+    "coordinators/visibility.py": {"hidden", "why_hidden", "_may_be_for"},
 }
 # No socket, no clock, no Spark: what they need of these is an argument.
 THEORY = (
@@ -42,7 +42,7 @@ PURE = (
     *("reads/planner.py", "evidence/observe.py", "evidence/transaction_log.py", "findings.py"),
     "watch/memory.py",
     *("resolve/apply.py", "store/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
-    *("ask/coordinator.py", "ask/timeline.py", "ask/transactions.py"),
+    *("coordinators/locate.py", "ask/timeline.py", "coordinators/transactions.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
 # Inside txnscan: what opens connections, runs a clock or needs Spark.

@@ -34,8 +34,8 @@ from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from tests.unit.test_notifications import SECRET, Hook
 from txnscan.cli import app
 from txnscan.config import ConfigError, ScanConfig
+from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.wait import wait_until
-from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import History, Incident, Incidents, News, Scan, Sighting, Sightings
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode

@@ -47,11 +47,11 @@ from tests.process import ROOT, run
 from txnscan import ScanConfig, find_hanging
 from txnscan.clock import wall_clock_ms
 from txnscan.config import parse_bootstrap_servers
+from txnscan.coordinators.cluster import Cluster
 from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.transaction_log import decode, transactional_id
 from txnscan.findings import Incident, Incidents, Scan, Sightings
 from txnscan.kafka.client.connection import ConnectionSettings

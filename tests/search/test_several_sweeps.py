@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from txnscan import scan
+from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.evidence import identity
-from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import Incidents
 from txnscan.sim.check import Figures, History, Sweeps, Visit, misfolded, run
 from txnscan.sim.history import NOW_MS, Simulation

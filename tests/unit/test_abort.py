@@ -13,9 +13,9 @@ import pytest
 from tests.builders import NOW_MS, P, judged, known, scan, view
 from tests.fakes import FakeCluster, FakePartition
 from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
-from txnscan.ask.transactions import Transaction
 from txnscan.config import ScanConfig
-from txnscan.evidence.agreement import read_agreement
+from txnscan.coordinators.metadata_quorum import read_agreement
+from txnscan.coordinators.transactions import Transaction
 from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.init_producer_id import Fenced

@@ -13,7 +13,7 @@ import pytest
 from tests.builders import said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
-from txnscan.evidence.agreement import Agreement, Unagreed, read_agreement
+from txnscan.coordinators.metadata_quorum import Agreement, Unagreed, read_agreement
 from txnscan.evidence.reads import confirmed
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.security.acls import needing

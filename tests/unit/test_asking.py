@@ -13,12 +13,12 @@ import pytest
 from tests.builders import said
 from tests.fakes import FakeCluster, FakeId, FakePartition, producer
 from tests.unit.test_log_scan import LOG, log_of
-from txnscan.ask.coordinator import coordinator_of
-from txnscan.ask.producers import PartitionProducers, Share, read_share, shares
-from txnscan.ask.streamed import streamed
 from txnscan.ask.timeline import Checker, timeline, to_read
-from txnscan.ask.transactions import Transaction, describe, list_on, located
-from txnscan.evidence.agreement import Agreement, read_agreement
+from txnscan.coordinators.locate import coordinator_of
+from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.producers import PartitionProducers, Share, read_share, shares
+from txnscan.coordinators.streamed import streamed
+from txnscan.coordinators.transactions import Transaction, describe, list_on, located
 from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition

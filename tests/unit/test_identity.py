@@ -12,8 +12,8 @@ from tests.builders import observation
 from tests.cases import Cases
 from tests.fakes import FakeCluster
 from tests.unit.test_fetch import control
+from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.evidence import identity
-from txnscan.evidence.agreement import Agreement
 from txnscan.evidence.identity import continued, first_records_are_gone
 from txnscan.findings import Incident
 from txnscan.kafka.protocol.metadata import read_metadata

@@ -13,8 +13,8 @@ import pytest
 from tests.builders import judged, view
 from tests.fakes import FakeCluster, FakeId, FakePartition, broker, no_progress, partition
 from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
+from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.log_reads import read_outcomes
 from txnscan.evidence.log_scan import is_unserved
 from txnscan.evidence.transaction_log import DamagedRecord, UnknownRecord, transactional_id_key

@@ -11,9 +11,9 @@ import pytest
 
 from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
 from txnscan import ScanConfig
+from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
+from txnscan.coordinators.metadata_image import DISPUTED, Latest, catch_up, differing, read_latest
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.cluster import Cluster, ClusterUnreachable
-from txnscan.evidence.metadata_image import DISPUTED, Latest, catch_up, differing, read_latest
 from txnscan.evidence.reads import MOVED, Reader, Wide
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed

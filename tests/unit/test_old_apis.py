@@ -14,8 +14,8 @@ from kafka.protocol.admin import DescribeConfigsResponse
 
 from tests.fakes import FakeCluster, FakeId, broker, producer
 from txnscan import ScanConfig
+from txnscan.coordinators.cluster import SNAPSHOT_TRIES, Cluster
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.cluster import SNAPSHOT_TRIES, Cluster
 from txnscan.findings import History, NoHistory, Scan
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed

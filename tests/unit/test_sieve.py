@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, no_progress, one_by_one, producer
 from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
-from txnscan.evidence.agreement import Agreement, read_agreement
+from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
+from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.evidence.observe import HELD
-from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.findings import Incident, NoHistory, Sighting
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition

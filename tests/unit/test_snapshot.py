@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import ListTransactionsRequest
 
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
-from txnscan.evidence.agreement import Agreement, read_agreement
-from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
-from txnscan.evidence.visibility import Classes, Visibility
+from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.snapshot import CoordinatorAnswers, ask_coordinators, conclude
+from txnscan.coordinators.visibility import Classes, Visibility
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition, probe_ids
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction

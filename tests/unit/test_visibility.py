@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeAclsResponse
 
 from tests.fakes import FakeCluster, acl_resource
-from txnscan.evidence.visibility import (
+from txnscan.coordinators.visibility import (
     Unprobed,
     Visibility,
     changes,

@@ -24,7 +24,7 @@ def opened_cluster(config: ScanConfig) -> Any:
     """The cluster, as a context manager that closes its connections."""
     import uuid
 
-    from txnscan.evidence.cluster import Cluster
+    from txnscan.coordinators.cluster import Cluster
     from txnscan.reads.tasks import ClientFactory
 
     clients = ClientFactory(
@@ -97,9 +97,9 @@ def list_transactions(
     Exit status: 0 when every broker answered, 4 when not every one did, 1 when none did.
     """
     with errors_in_one_line():
-        from txnscan.ask.streamed import streamed
-        from txnscan.ask.transactions import list_on
         from txnscan.clock import wall_clock_ms
+        from txnscan.coordinators.streamed import streamed
+        from txnscan.coordinators.transactions import list_on
         from txnscan.kafka.protocol.list_transactions import ListingFilter
         from txnscan.report.asked import LIST_TABLE, LISTED, listed_row
 
@@ -177,9 +177,9 @@ def describe(
     Exit status: 0 when each was described, 4 when not each was, 1 when none was.
     """
     with errors_in_one_line():
-        from txnscan.ask.transactions import describe as described_by
-        from txnscan.ask.transactions import with_offsets
         from txnscan.clock import wall_clock_ms
+        from txnscan.coordinators.transactions import describe as described_by
+        from txnscan.coordinators.transactions import with_offsets
         from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row
 
         config = ScanConfig(bootstrap_server, command_config=command_config)
@@ -247,8 +247,8 @@ def _show_producers(
     cluster: Any, config: ScanConfig, broker_id: int | None, only_open: bool, format: RowFormat
 ) -> tuple[list[ScanError], int]:
     """Prints the producers. Gives what could not be read, and how many partitions were read."""
-    from txnscan.ask.producers import read_producers
     from txnscan.clock import wall_clock_ms
+    from txnscan.coordinators.producers import read_producers
     from txnscan.evidence.reads import in_scope
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
     from txnscan.scan import check_scope
@@ -312,7 +312,7 @@ def coordinator(
     Exit status: 0 when each is known, 4 when not each is, 1 when none is.
     """
     with errors_in_one_line():
-        from txnscan.ask.coordinator import coordinator_among, coordinator_of, topic_of
+        from txnscan.coordinators.locate import coordinator_among, coordinator_of, topic_of
         from txnscan.report.asked import COORDINATORS, coordinator_lines, coordinator_row
 
         if (bootstrap_server is None) == (partitions is None):

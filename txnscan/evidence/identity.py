@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from txnscan.evidence.agreement import Agreement, Unagreed
+from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.findings import Incident, Incidents
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine, OnProgress
-from txnscan.evidence.agreement import Agreement, Unagreed
-from txnscan.evidence.cluster import Cluster
 from txnscan.evidence.log_scan import Records, everything, is_unserved, log_failure, pieces
 from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.lineage import adds, bounded, joined, newest_of, not_shown

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from txnscan.evidence.agreement import Unagreed
+from txnscan.coordinators.metadata_quorum import Unagreed
 from txnscan.evidence.transaction_log import (
     DamagedRecord,
     UnknownRecord,

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from txnscan.ask.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
 from txnscan.config import printable
+from txnscan.coordinators.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
 from txnscan.model import OpenProducer, duration, plural
 from txnscan.report.plain import iso_utc
 from txnscan.report.rows import Column, Row, headers, table_line
 
 if TYPE_CHECKING:
-    from txnscan.ask.coordinator import Coordinator
-    from txnscan.ask.producers import PartitionProducers
     from txnscan.ask.timeline import Step
+    from txnscan.coordinators.locate import Coordinator
+    from txnscan.coordinators.producers import PartitionProducers
 
 _PARTITIONS_SHOWN = 100
 

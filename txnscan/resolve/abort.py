@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from txnscan.config import ConfigError, printable
+from txnscan.coordinators.cluster import ClusterUnreachable
+from txnscan.coordinators.metadata_quorum import Unagreed
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.evidence.agreement import Unagreed
-from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import FactsAlone, Incident, Incidents, KnowsFacts, Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import fetch

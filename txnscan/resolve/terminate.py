@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from txnscan.ask.transactions import Transaction
 from txnscan.config import ConfigError
+from txnscan.coordinators.transactions import Transaction
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
 from txnscan.kafka.protocol.init_producer_id import Fenced

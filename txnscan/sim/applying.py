@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.engine import Engine
-from txnscan.evidence.cluster import Cluster, ClusterUnreachable
 from txnscan.evidence.log_reads import with_stored
 from txnscan.findings import FactsAlone, History, Scan
 from txnscan.judge.outcome import outcome

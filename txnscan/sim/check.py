@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from txnscan.evidence.cluster import ClusterUnreachable
+from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.findings import Scan
 from txnscan.sim.history import (
     NOW_MS,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from txnscan.evidence.cluster import ClusterUnreachable
+from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.sim.answers import answer

@@ -12,13 +12,13 @@ from itertools import count
 from typing import Any
 
 from txnscan.config import ScanConfig
+from txnscan.coordinators.cluster import Cluster, Item, Result
+from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.snapshot import CoordinatorAnswers
 from txnscan.engine import Batch, OnProgress, Row
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.agreement import Agreement
-from txnscan.evidence.cluster import Cluster, Item, Result
 from txnscan.evidence.log_scan import read_log
 from txnscan.evidence.observe import HELD
-from txnscan.evidence.snapshot import CoordinatorAnswers
 from txnscan.findings import History as ScanHistory
 from txnscan.findings import Incident, Incidents, NoHistory, Scan
 from txnscan.kafka.client.connection import ConnectionSettings

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve
+from txnscan.coordinators.metadata_image import Latest
+from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.engine import OnProgress
-from txnscan.evidence.agreement import Agreement
-from txnscan.evidence.metadata_image import Latest
-from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve
 from txnscan.findings import History, Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers

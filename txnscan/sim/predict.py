@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.coordinators.cluster import DRIVER_THREADS
 from txnscan.engine.threads import THREADS
-from txnscan.evidence.cluster import DRIVER_THREADS
 from txnscan.evidence.reads import NARROW_BATCH_SIZE
 
 _SIZE = re.compile(r"(?P<brokers>\d{1,9})x(?P<partitions>\d{1,12})")

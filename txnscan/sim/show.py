@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from txnscan.config import ConfigError, printable
-from txnscan.evidence.cluster import ClusterUnreachable
+from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.model import Key
 from txnscan.sim.check import History, in_turns, wrong_verdicts

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from txnscan.evidence.cluster import ClusterUnreachable
+from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.sim.applying import Apply, harm
 from txnscan.sim.check import Figures, History, Sweeps, Visit, count, in_turns, misfolded, wrong_verdicts
 from txnscan.sim.history import NOW_MS, Simulation, something_open

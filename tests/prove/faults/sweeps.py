@@ -14,8 +14,8 @@ from tests.prove.faults.figures import Figures, in_one_line, say
 from tests.prove.faults.ledger import Accusation, missed
 from tests.prove.faults.world import Known, World
 from txnscan import ScanConfig, find_hanging
+from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.errors import DemoError
-from txnscan.evidence.cluster import ClusterUnreachable
 from txnscan.findings import Scan
 from txnscan.model import Verdict
 

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
+from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
+from txnscan.coordinators.metadata_image import Latest, catch_up, read_latest
+from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 from txnscan.engine import OnProgress
 from txnscan.errors import TxnscanError
-from txnscan.evidence.agreement import Agreement, read_agreement
-from txnscan.evidence.metadata_image import Latest, catch_up, read_latest
-from txnscan.evidence.sieve import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
-from txnscan.evidence.snapshot import CoordinatorAnswers, ask_coordinators, conclude
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import probe_ids
@@ -223,7 +223,7 @@ class Cluster:
         return self.in_parallel(ask, sorted(self._brokers))
 
     def holders(self, answers: Sequence[HolderAnswers], latest: Agreement | None) -> Holders:
-        """The claims that count (`sieve.holders`)."""
+        """The claims that count (`claims.holders`)."""
         return holders(answers, latest)
 
     def snapshot(

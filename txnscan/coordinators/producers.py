@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from txnscan.ask import NO_LEADER
-from txnscan.ask.streamed import streamed
-from txnscan.ask.transactions import offsets_of
-from txnscan.evidence.cluster import Cluster
-from txnscan.evidence.sieve import HolderAnswers
+from txnscan.coordinators.claims import HolderAnswers
+from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.streamed import streamed
+from txnscan.coordinators.transactions import offsets_of
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_producers import describe_all_producers

@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from txnscan.evidence.agreement import Agreement
+from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition

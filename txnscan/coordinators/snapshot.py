@@ -27,8 +27,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from txnscan.evidence.agreement import Agreement, NoSuchTopic, Unagreed
-from txnscan.evidence.visibility import Probed, Visibility, changes, hidden, probe, read_classes
+from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagreed
+from txnscan.coordinators.visibility import Probed, Visibility, changes, hidden, probe, read_classes
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition

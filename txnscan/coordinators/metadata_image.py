@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from txnscan.evidence.agreement import Agreement, read_agreement
+from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.api_versions import image_offset

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txnscan.evidence.agreement import Agreement, NoSuchTopic, Unagreed
+from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagreed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, Failure
 
