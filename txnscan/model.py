@@ -767,7 +767,7 @@ class OutcomeEvidence:
     producer epoch and base sequence of the transaction's first batch, None where it could not be read, which
     `batch_error` explains. logged: what is left in `__transaction_state`, on the log's current lineage, of every id
     that has ever had the producer id, in the order of the log. log_error: why some of it could not be read, or None.
-    contradiction: how the log contradicts the coordinators or earlier reads, or None (`log_check.py`, `lineage.py`).
+    contradiction: how the log contradicts the coordinators or earlier reads, or None (`verification.py`, `lineage.py`).
     vetoes: records of reads that are not known to be of the current lineage. seen: all other facts, those of this sweep
     included. news: what this sweep has seen that was not stored.
     """

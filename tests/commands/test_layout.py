@@ -39,10 +39,10 @@ PURE = (
     *THEORY,
     *OFFLINE,
     *PURE_BUT_FOR_SEND,
-    *("reads/planner.py", "evidence/observe.py", "evidence/transaction_log.py", "findings.py"),
+    *("reads/planner.py", "evidence/observe.py", "txnlog/decode.py", "findings.py"),
     "watch/memory.py",
     *("resolve/apply.py", "store/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
-    *("coordinators/locate.py", "ask/timeline.py", "coordinators/transactions.py"),
+    *("coordinators/locate.py", "txnlog/timeline.py", "coordinators/transactions.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
 # Inside txnscan: what opens connections, runs a clock or needs Spark.
@@ -74,7 +74,7 @@ SPARK_HOMES = (
     *("engine/jvm.py", "store/spark.py", "spark_source.py"),
 )
 # What is worth numpy, and done without where it is not installed.
-COLUMNS = ("kafka/protocol/search_columns.py", "evidence/log_columns.py")
+COLUMNS = ("kafka/protocol/search_columns.py", "txnlog/columns.py")
 # What needs Arrow, which Spark and delta-rs bring.
 ARROW_HOMES = (
     *(

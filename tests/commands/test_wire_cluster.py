@@ -52,7 +52,6 @@ from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.transaction_log import decode, transactional_id
 from txnscan.findings import Incident, Incidents, Scan, Sightings
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
@@ -82,6 +81,7 @@ from txnscan.sim.wire.server import Broker as ServedBroker
 from txnscan.sim.wire.server import Kept
 from txnscan.sim.wire.shape import HANGING_AGE_MS, HIGH_WATERMARK, LAGGING_OFFSET, Reads
 from txnscan.sim.wire.world import HOST, World, Written
+from txnscan.txnlog.decode import decode, transactional_id
 
 STARTED_AT_MS = 1_700_000_000_000
 SHAPE = ClusterShape(

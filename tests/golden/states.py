@@ -25,7 +25,6 @@ from tests.prove.conformance import Numbers, Observed, Result, cluster_of, confo
 from tests.prove.scripts import Script
 from tests.prove.stage import Setting, Stage, scenario_of, settings_of
 from txnscan.demo.producer import Identity
-from txnscan.evidence.transaction_log import transactional_id
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.protocol.api_versions import api_versions
@@ -45,6 +44,7 @@ from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.sim.answers import answer
 from txnscan.sim.world import World
+from txnscan.txnlog.decode import transactional_id
 
 PART = "states"
 # A state that the brokers pass through is not recorded: they get this long to stay in one.

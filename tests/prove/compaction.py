@@ -16,13 +16,13 @@ from txnscan.demo.errors import DemoError
 from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.evidence.transaction_log import decode, transactional_id
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, LoggedTransaction
+from txnscan.txnlog.decode import decode, transactional_id
 
 PROPERTIES = {"log.cleaner.backoff.ms": "100"}
 # Every append closes the segment before it, and what is closed is cleaned however little of it is dirty.

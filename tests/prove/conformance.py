@@ -47,7 +47,6 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed, error_name
 from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
@@ -57,6 +56,7 @@ from txnscan.kafka.protocol.list_transactions import list_transactions
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, LoggedTransaction, Partition
 from txnscan.sim.answers import answer
+from txnscan.txnlog.decode import decode
 
 # What was asked, and the answer as plain data.
 Observed = dict[str, Any]

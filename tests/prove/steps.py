@@ -18,7 +18,6 @@ from txnscan.demo.errors import DemoError
 from txnscan.demo.producer import PRODUCE_V1, Identity, Producer, ProducerError
 from txnscan.demo.requests import TIMEOUT_MS_MAX, Wire
 from txnscan.demo.wait import wait_until
-from txnscan.evidence.transaction_log import transactional_id
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
@@ -33,6 +32,7 @@ from txnscan.sim.records import (
 )
 from txnscan.sim.transitions import possible
 from txnscan.sim.world import World
+from txnscan.txnlog.decode import transactional_id
 
 # As `TransactionLogValue` writes them.
 _EMPTY, _ONGOING, _NO_PARTITIONS = 0, 1, -1

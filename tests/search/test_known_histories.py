@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from tests.known_histories import KNOWN
-from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.model import Partition, Reason, Verdict
 from txnscan.sim.answers import answer
@@ -30,6 +29,7 @@ from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.wander import wander, wander_and_apply
 from txnscan.sim.world import World
+from txnscan.txnlog.decode import decode
 
 _ANYTHING = frozenset(transition.fault for transition in TRANSITIONS.values() if transition.fault is not None)
 

@@ -8,8 +8,6 @@ import pytest
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from tests.cases import Cases
-from txnscan.evidence.log_scan import read_log
-from txnscan.evidence.transaction_log import decode
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
@@ -59,6 +57,8 @@ from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, pos
 from txnscan.sim.truth import hanging, settled
 from txnscan.sim.wander import at_random
 from txnscan.sim.world import World
+from txnscan.txnlog.decode import decode
+from txnscan.txnlog.scan import read_log
 
 STATE = ("__transaction_state", 0)
 INIT: Event = ("InitProducerId", (1, A))

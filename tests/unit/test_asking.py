@@ -13,13 +13,11 @@ import pytest
 from tests.builders import said
 from tests.fakes import FakeCluster, FakeId, FakePartition, producer
 from tests.unit.test_log_scan import LOG, log_of
-from txnscan.ask.timeline import Checker, timeline, to_read
 from txnscan.coordinators.locate import coordinator_of
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.producers import PartitionProducers, Share, read_share, shares
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import Transaction, describe, list_on, located
-from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_transactions import ListingFilter
@@ -28,6 +26,8 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LoggedTransaction, S
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
+from txnscan.txnlog.decode import transactional_id_key
+from txnscan.txnlog.timeline import Checker, timeline, to_read
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from tests.offline import data, end, partition_directory, plain, snapshot_of
 from txnscan.cli import app
-from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
 from txnscan.model import State
 from txnscan.offline.producers import ProducerState
 from txnscan.sim.wire.batches import marker
+from txnscan.txnlog.decode import transactional_id_key
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

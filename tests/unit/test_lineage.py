@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import Cases
-from txnscan.judge.lineage import RECORDS_STORED_MAX, adds, bounded, joined, newest_of, not_shown
 from txnscan.model import EpochEnd, LogRead, RawRecord
+from txnscan.txnlog.lineage import RECORDS_STORED_MAX, adds, bounded, joined, newest_of, not_shown
 
 LOG, OLD_LOG = "log-1", "log-0"
 

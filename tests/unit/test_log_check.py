@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import NOW_MS, observation, view
-from txnscan.evidence.transaction_log import tombstone
-from txnscan.judge.log_check import (
+from txnscan.model import Key, LoggedTransaction, State
+from txnscan.txnlog.decode import tombstone
+from txnscan.txnlog.verification import (
     Described,
     dropped_decision,
     ended_since,
@@ -17,7 +18,6 @@ from txnscan.judge.log_check import (
     orphan_contradiction,
     owner_contradiction,
 )
-from txnscan.model import Key, LoggedTransaction, State
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -8,11 +8,11 @@ from itertools import accumulate, product
 import pytest
 
 from tests.cases import Cases
-from txnscan.evidence.log_columns import of_keys, of_producers, peeks
-from txnscan.evidence.log_scan import of_ids
-from txnscan.evidence.log_scan import of_producers as of_producers_one_by_one
-from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
 from txnscan.kafka.protocol.record_batch import HEADER
+from txnscan.txnlog.columns import of_keys, of_producers, peeks
+from txnscan.txnlog.decode import peeked, producer_id_bytes, transactional_id_key
+from txnscan.txnlog.scan import of_ids
+from txnscan.txnlog.scan import of_producers as of_producers_one_by_one
 
 X = transactional_id_key("X")
 # Its bytes are those of no length and no version.

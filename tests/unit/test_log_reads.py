@@ -16,10 +16,7 @@ from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.log_reads import read_outcomes
-from txnscan.evidence.log_scan import is_unserved
-from txnscan.evidence.transaction_log import DamagedRecord, UnknownRecord, transactional_id_key
 from txnscan.findings import FactsAlone, History
-from txnscan.judge import lineage
 from txnscan.judge.rules import judge
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
@@ -46,6 +43,9 @@ from txnscan.resolve.abort import ReadAnyway
 from txnscan.scan import with_outcomes
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
+from txnscan.txnlog import lineage
+from txnscan.txnlog.decode import DamagedRecord, UnknownRecord, transactional_id_key
+from txnscan.txnlog.scan import is_unserved
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -20,15 +20,11 @@ from hypothesis import strategies as st
 from kafka.record._crc32c import crc as crc32c_py
 from kafka.record.util import calc_crc32c
 
-import txnscan.evidence.log_scan
+import txnscan.txnlog.scan
 from tests.builders import said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, partition
 from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
-from txnscan.evidence import log_columns
-from txnscan.evidence.log_columns import peeks
-from txnscan.evidence.log_scan import Records, everything, names_in, of_ids, of_producers, pieces, read_log
-from txnscan.evidence.transaction_log import peeked, producer_id_bytes, transactional_id_key
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol import records as decoding
 from txnscan.kafka.protocol import search
@@ -39,6 +35,10 @@ from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import EpochEnd, LogBatch, LogRow, RawRecord
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
+from txnscan.txnlog import columns as log_columns
+from txnscan.txnlog.columns import peeks
+from txnscan.txnlog.decode import peeked, producer_id_bytes, transactional_id_key
+from txnscan.txnlog.scan import Records, everything, names_in, of_ids, of_producers, pieces, read_log
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -301,7 +301,7 @@ def test_of_ids_that_are_named_all_records_are_kept_whatever_their_producer_ids(
 
 
 def test_no_more_records_are_kept_than_the_cap(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
-    monkeypatch.setattr(txnscan.evidence.log_scan, "RECORDS_MAX", 3)
+    monkeypatch.setattr(txnscan.txnlog.scan, "RECORDS_MAX", 3)
     assert len(kept(row_of(log_of(*numbered(*([record("X")] for _ in range(3))))))) == 3
     row = row_of(log_of(*numbered(*([record("X")] for _ in range(4)))))
     assert said(row.failure) == wording

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from tests.offline import MS, changed, data, end, partition_directory
 from txnscan.cli import app
-from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import MAGIC_AT
 from txnscan.model import State
@@ -26,6 +25,7 @@ from txnscan.offline.state_log import StateLog, read_state_log
 from txnscan.sim.encode import transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 from txnscan.sim.wire.batches import batch
+from txnscan.txnlog.decode import transactional_id_key
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW_MS, judged, observation, view
 from tests.cases import Cases
-from txnscan.evidence.transaction_log import tombstone
-from txnscan.judge.chain import follows, whole
 from txnscan.judge.outcome import decisions, outcome, with_outcome
 from txnscan.model import (
     Key,
@@ -33,6 +31,8 @@ from txnscan.model import (
     Siblings,
     State,
 )
+from txnscan.txnlog.decode import tombstone
+from txnscan.txnlog.transitions import follows, whole
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

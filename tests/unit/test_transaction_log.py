@@ -11,7 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cases import Cases
-from txnscan.evidence.transaction_log import (
+from txnscan.model import Key, LoggedTransaction, State
+from txnscan.sim.encode import batch, transaction_log_value
+from txnscan.sim.records import TransactionMetadata
+from txnscan.txnlog.decode import (
     UnknownRecord,
     decode,
     peeked,
@@ -21,9 +24,6 @@ from txnscan.evidence.transaction_log import (
     transactional_id,
     transactional_id_key,
 )
-from txnscan.model import Key, LoggedTransaction, State
-from txnscan.sim.encode import batch, transaction_log_value
-from txnscan.sim.records import TransactionMetadata
 
 KEY = bytes.fromhex("0000000474782d30")
 START_MS, UPDATED_MS = 1_700_000_000_000, 1_700_000_001_000

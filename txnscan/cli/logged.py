@@ -145,11 +145,11 @@ def _live_log(
     config: ScanConfig, names: Collection[str], producer_ids: Collection[int], format: RowFormat
 ) -> tuple[list[ScanError], int]:
     """Prints the records. Gives what of the brokers' log could not be read, and how many of its partitions were."""
-    from txnscan.ask.timeline import timeline, to_read
     from txnscan.coordinators.streamed import streamed
     from txnscan.model import TRANSACTION_STATE_TOPIC
     from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines, step_row
     from txnscan.report.rows import headers
+    from txnscan.txnlog.timeline import timeline, to_read
 
     rows = rows_in(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
     with opened_cluster(config) as cluster:

@@ -3,7 +3,7 @@
 Where the id is known its one partition of the log is read; an orphan's id is looked for in all of them. Each log is
 read from the leader that all brokers name before and after, at its leader epoch, from its start to its high watermark.
 Where a coordinator described the owner otherwise than the last record of the log does, the owner is described once
-more, and the log read on: it may have written more in the meantime (`log_check.py`).
+more, and the log read on: it may have written more in the meantime (`verification.py`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,6 @@ from dataclasses import dataclass, replace
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine, OnProgress
-from txnscan.evidence.log_scan import Records, everything, is_unserved, log_failure, pieces
-from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
-from txnscan.judge.lineage import adds, bounded, joined, newest_of, not_shown
-from txnscan.judge.log_check import (
-    Described,
-    dropped_decision,
-    ended_since,
-    orphan_contradiction,
-    owner_contradiction,
-)
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -56,6 +46,16 @@ from txnscan.model import (
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.planner import plan_logs
 from txnscan.reads.tasks import ReadLog
+from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
+from txnscan.txnlog.lineage import adds, bounded, joined, newest_of, not_shown
+from txnscan.txnlog.scan import Records, everything, is_unserved, log_failure, pieces
+from txnscan.txnlog.verification import (
+    Described,
+    dropped_decision,
+    ended_since,
+    orphan_contradiction,
+    owner_contradiction,
+)
 
 # Fetch returns the first batch whole, however large it is.
 _FIRST_BATCH_BYTES = 1

@@ -8,7 +8,7 @@ transaction.
 
 **An outcome is sound for every subset of true facts, in any order of arrival.** Facts are what reads of the log showed,
 in this sweep and in earlier ones (`lineage.py`), and what reads of partitions showed. Nothing follows from a fact that
-is missing; so a decision is only proven by a chain of records that is whole (`chain.py`).
+is missing; so a decision is only proven by a chain of records that is whole (`transitions.py`).
 
 **The open data may have several epochs.** A partition without a leader can miss the marker of one transaction, and of
 the next one, too. Then all data from the first record on waits for one marker. An outcome is found for each epoch from
@@ -40,7 +40,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from txnscan.judge.chain import PREPARED, chain_of, follows, is_over, is_v2, whole
 from txnscan.model import (
     Judged,
     KnownOutcome,
@@ -54,6 +53,7 @@ from txnscan.model import (
     State,
     plural,
 )
+from txnscan.txnlog.transitions import PREPARED, chain_of, follows, is_over, is_v2, whole
 
 _NO_MARKER_YET = -1
 # Clocks that are kept by NTP differ by less.

@@ -22,7 +22,7 @@ them: a single broker that says "this transaction is mine" is enough to leave it
 transaction that the sieve took out (`claims.py`) has such evidence and no other, and never gets past them.
 
 What coordinators say is checked against their own log, `__transaction_state`, unless this principal may not or this
-version cannot read it (`log_check.py`): a coordinator that could not load all of the log claims its partition and lists
+version cannot read it (`verification.py`): a coordinator that could not load all of the log claims its partition and lists
 what it has, an authorizer may hide an id without listing a rule for it, and an epoch that was raised in memory alone is
 lost at the next load. So a log that contradicts the coordinators, or that its leader does not serve, makes whatever
 would hang `indeterminate`.

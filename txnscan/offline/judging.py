@@ -22,7 +22,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
 from txnscan.judge.outcome import outcome, with_outcome
 from txnscan.judge.rules import judge_observation
 from txnscan.model import (
@@ -41,6 +40,7 @@ from txnscan.model import (
 )
 from txnscan.offline.model import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.producers import ProducerState
+from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
 
 if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata

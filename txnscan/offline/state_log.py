@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from txnscan.evidence.log_scan import Records
-from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone, transactional_id
-from txnscan.judge.chain import follows
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.records import decoded
 from txnscan.model import LoggedTransaction, RawRecord, State
+from txnscan.txnlog.decode import UnknownRecord, decode, tombstone, transactional_id
+from txnscan.txnlog.scan import Records
+from txnscan.txnlog.transitions import follows
 
 # Steps that are kept, of all ids together.
 STEPS_MAX = 200_000

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from txnscan.clock import wall_clock_ms
-from txnscan.evidence.log_scan import read_log
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.model import Broker, LogBatch, LogRow, NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
 from txnscan.reads.fenced_read import read_narrow, read_offsets, read_wide
+from txnscan.txnlog.scan import read_log
 
 _CLIENTS_MAX = 8
 

@@ -15,9 +15,9 @@ from txnscan.report.plain import iso_utc
 from txnscan.report.rows import Column, Row, headers, table_line
 
 if TYPE_CHECKING:
-    from txnscan.ask.timeline import Step
     from txnscan.coordinators.locate import Coordinator
     from txnscan.coordinators.producers import PartitionProducers
+    from txnscan.txnlog.timeline import Step
 
 _PARTITIONS_SHOWN = 100
 

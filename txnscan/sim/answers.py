@@ -11,7 +11,6 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
-from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.frames import AsBytes, api_name
 from txnscan.model import Key
@@ -19,6 +18,7 @@ from txnscan.sim import encode
 from txnscan.sim.codec import Reader
 from txnscan.sim.records import Data, Image, Log, Marker, TransactionLogRecord, producer_state
 from txnscan.sim.world import World
+from txnscan.txnlog.decode import transactional_id_key
 
 CLUSTER_ID = "simulated"
 # The times in answers mean nothing: timeouts are events.

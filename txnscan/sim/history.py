@@ -17,7 +17,6 @@ from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers
 from txnscan.engine import Batch, OnProgress, Row
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.log_scan import read_log
 from txnscan.evidence.observe import HELD
 from txnscan.findings import History as ScanHistory
 from txnscan.findings import Incident, Incidents, NoHistory, Scan
@@ -45,6 +44,7 @@ from txnscan.sim.records import NOBODY, Data, Marker, still_open, with_beginning
 from txnscan.sim.truth import hanging, open_in, settled
 from txnscan.sim.turns import Turns
 from txnscan.sim.world import World
+from txnscan.txnlog.scan import read_log
 
 NOW_MS = 1_700_003_600_000
 CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))

@@ -16,11 +16,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from txnscan.evidence.transaction_log import transactional_id_key
 from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.model import Key
 from txnscan.sim.wire.batches import TIMESTAMPS_AT, Layout, Rows, batch
 from txnscan.sim.wire.shape import NAME_DIGITS, RECENT_AGE_MS, REST_EPOCH, ClusterShape, TransactionalId
+from txnscan.txnlog.decode import transactional_id_key
 
 TIMEOUT_MS = 900_000
 _STATUS = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")

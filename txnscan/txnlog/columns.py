@@ -1,4 +1,4 @@
-"""`transaction_log.peeked` for many record batches at once, with numpy, which is no part of the base installation."""
+"""`decode.peeked` for many record batches at once, with numpy, which is no part of the base installation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from txnscan.evidence.transaction_log import VALUE_VERSION_MAX
 from txnscan.kafka.protocol.record_batch import HEADER
+from txnscan.txnlog.decode import VALUE_VERSION_MAX
 
 _COUNT_AT = HEADER.size - 4
 _NULL = 1

@@ -12,9 +12,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from txnscan.ask import NO_LEADER
-from txnscan.evidence.log_scan import Records, log_failure, names_in, of_ids, of_producers, pieces, start_of
-from txnscan.evidence.transaction_log import UnknownRecord, decode, tombstone
-from txnscan.judge.chain import follows
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -27,6 +24,9 @@ from txnscan.model import (
     RawRecord,
     Unobserved,
 )
+from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
+from txnscan.txnlog.scan import Records, log_failure, names_in, of_ids, of_producers, pieces, start_of
+from txnscan.txnlog.transitions import follows
 
 # How many records back a step may follow from, where those between did not count.
 _BACK_MAX = 4

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from txnscan.judge.chain import PREPARED, completes, follows
 from txnscan.model import CoordinatorView, LoggedTransaction, Observation, State
+from txnscan.txnlog.transitions import PREPARED, completes, follows
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from txnscan.coordinators.metadata_quorum import Unagreed
-from txnscan.evidence.transaction_log import (
-    DamagedRecord,
-    UnknownRecord,
-    peeked,
-    producer_id,
-    producer_id_bytes,
-    transactional_id,
-    transactional_id_key,
-)
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.fetch import Reading, fetch_undecoded
@@ -33,6 +24,15 @@ from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.search import Undecoded, Wanted, are_many, searched
 from txnscan.kafka.security.acls import needing
 from txnscan.model import TRANSACTION_STATE_TOPIC, EpochEnd, Failure, LogBatch, LogRow, Partition, Permission, RawRecord
+from txnscan.txnlog.decode import (
+    DamagedRecord,
+    UnknownRecord,
+    peeked,
+    producer_id,
+    producer_id_bytes,
+    transactional_id,
+    transactional_id_key,
+)
 
 # Several threads hold a piece at once, and the copies that are made of it: with 8 MB, 5,000,000 records took 460 MB.
 _PIECE_BYTES = 2 * 1024 * 1024
@@ -164,7 +164,7 @@ def of_producers(wanted: Iterable[int]) -> Wanted:
 
     def search(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
         if are_many(bounds):
-            from txnscan.evidence import log_columns
+            from txnscan.txnlog import columns as log_columns
 
             return log_columns.of_producers(data, bounds, those)
         return [found is None or found[1] in values for found in _peeks(data, bounds)]
@@ -178,7 +178,7 @@ def of_ids(names: Iterable[str]) -> Wanted:
 
     def search(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
         if are_many(bounds):
-            from txnscan.evidence import log_columns
+            from txnscan.txnlog import columns as log_columns
 
             return log_columns.of_keys(data, bounds, keys)
         return [found is None or found[0] in keys for found in _peeks(data, bounds)]
