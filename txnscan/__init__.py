@@ -10,7 +10,7 @@
 `table(spark, tables, "incidents")` is a stored table, and `create_views(spark, tables)` makes the views for dashboards.
 `register(spark)` makes a sweep a data source: `spark.read.format("kafka_transactions")`. `predict(Planned(...))` says
 what a sweep of a cluster takes. Every error that these document is a `TxnscanError`.
-The rules are in `txnscan.judge.rules`.
+The rules are in `txnscan.verdict.rules`.
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ from txnscan.evidence.log_reads import read_outcomes, signed
 from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
 from txnscan.evidence.reads import Reader, in_scope
 from txnscan.findings import History, Incidents, Progress, Scan, Sightings, StoredFacts
-from txnscan.judge.outcome import outcome, with_outcome
-from txnscan.judge.rules import judge, judge_observation
 from txnscan.judge.undelivered import undelivered_warning
 from txnscan.kafka.errors import API_SINCE
 from txnscan.model import (
@@ -46,6 +44,8 @@ from txnscan.model import (
     Verdict,
     duration,
 )
+from txnscan.verdict.outcome import outcome, with_outcome
+from txnscan.verdict.rules import judge, judge_observation
 from txnscan.version import __version__
 
 

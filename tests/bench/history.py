@@ -24,12 +24,12 @@ from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan
 from txnscan import create_views
 from txnscan.cli import main as txnscan
 from txnscan.findings import Scan
-from txnscan.judge.outcome import with_outcome
 from txnscan.model import Judged
 from txnscan.store.maintain import Kept, maintain
 from txnscan.store.open import open_tables
 from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS
 from txnscan.store.tables import Tables
+from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

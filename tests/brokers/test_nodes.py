@@ -210,7 +210,7 @@ def test_a_session_of_spark_connect_is_given_it_too(shared: Shared, tmp_path: Pa
 def test_what_is_sent_is_all_that_a_task_imports(tmp_path: Path) -> None:
     python = python_of_nodes(tmp_path / "python")
     sent = archive()
-    modules = "txnscan.reads.tasks, txnscan.engine.spark, txnscan.judge.rules"
+    modules = "txnscan.reads.tasks, txnscan.engine.spark, txnscan.verdict.rules"
     script = f"import sys; sys.path.insert(0, {str(sent)!r}); import {modules}"
     ran = subprocess.run([python, "-I", "-c", script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -24,14 +24,14 @@ from txnscan import api
 from txnscan.cli import app
 from txnscan.config import ConfigError
 from txnscan.findings import Scan
-from txnscan.judge.outcome import with_outcome
-from txnscan.judge.rules import judge_observation
 from txnscan.model import Judged, ScanError
 from txnscan.resolve.plan import from_json
 from txnscan.store.delta_rs import DeltaRs
 from txnscan.store.open import open_tables
 from txnscan.store.selection import choose, stale
 from txnscan.store.tables import Tables
+from txnscan.verdict.outcome import with_outcome
+from txnscan.verdict.rules import judge_observation
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -65,7 +65,7 @@ def module_of(file: str) -> str:
 
 
 TARGETS = (
-    Target("judge/rules.py", ("unit/test_rules.py",)),
+    Target("verdict/rules.py", ("unit/test_rules.py",)),
     Target("evidence/observe.py", ("unit/test_observe.py",)),
     Target("coordinators/metadata_quorum.py", ("unit/test_agreement.py", "unit/test_snapshot.py")),
     Target("evidence/reads.py", ("unit/test_agreement.py",), function="confirmed"),
@@ -73,7 +73,7 @@ TARGETS = (
     Target("coordinators/visibility.py", ("unit/test_visibility.py", "unit/test_snapshot.py")),
     Target("coordinators/snapshot.py", ("unit/test_snapshot.py",)),
     Target("coordinators/claims.py", ("unit/test_sieve.py",)),
-    Target("judge/outcome.py", ("unit/test_outcome.py",)),
+    Target("verdict/outcome.py", ("unit/test_outcome.py",)),
     Target("txnlog/transitions.py", ("unit/test_outcome.py",)),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
     Target("store/incidents.py", ("unit/test_incidents.py",)),
@@ -95,29 +95,29 @@ _AS_LONG = "both have two states"
 _ITSELF = "a record has the same state as itself"
 _ENDS = "a slice ends where the log ends"
 EXPLAINED: dict[Key, str] = {
-    ("judge/rules.py", "", "marker_owed, two_phase_commit_and_late → two_phase_commit_and_late, marker_owed"): (
+    ("verdict/rules.py", "", "marker_owed, two_phase_commit_and_late → two_phase_commit_and_late, marker_owed"): (
         "of what is late, marker_owed_and_late stands before both"
     ),
     (
-        "judge/rules.py",
+        "verdict/rules.py",
         "",
         "hidden, may_send_again → may_send_again, hidden",
     ): "one needs no view, the other one view",
     (
-        "judge/rules.py",
+        "verdict/rules.py",
         "",
         "orphan, maybe_committed → maybe_committed, orphan",
     ): "one needs no view, the other one",
-    ("judge/rules.py", "", "stale_epoch, live_epoch → live_epoch, stale_epoch"): (
+    ("verdict/rules.py", "", "stale_epoch, live_epoch → live_epoch, stale_epoch"): (
         "the coordinator's epoch is above the partition's in one, and equal to it in the other"
     ),
     (
-        "judge/rules.py",
+        "verdict/rules.py",
         "uncovered",
         "any((view.coverage_error is not None → all((view.coverage_error is not None",
     ): ("two views are a split, which is told before; of one view, any and all say the same"),
     (
-        "judge/rules.py",
+        "verdict/rules.py",
         "live_epoch",
         "is not None and view.producer_epoch == e.observation.producer_epoch → is not None",
     ): "an epoch below and one above were told before; the rule says what it means without leaning on them",
@@ -159,16 +159,16 @@ EXPLAINED: dict[Key, str] = {
         "nobody looks at what is thrown away"
     ),
     (
-        "judge/outcome.py",
+        "verdict/outcome.py",
         "Decision.raised",
         "self.epoch is not None and self.epoch < self.record.producer_epoch → self.epoch < self.record.producer_epoch",
     ): "only commits are asked, and the epoch of a commit is always told; the types cannot say so",
     (
-        "judge/outcome.py",
+        "verdict/outcome.py",
         "_at_epoch",
         "sorted({record.transactional_id for record in → list({record.transactional_id for record in",
     ): "of several names only the number is reported",
-    ("judge/outcome.py", "_at_epoch", "names[0] → names[-1]"): "where there is no doubt, there is one name",
+    ("verdict/outcome.py", "_at_epoch", "names[0] → names[-1]"): "where there is no doubt, there is one name",
     ("txnlog/transitions.py", "", "zip(PREPARED, COMPLETE, strict=True) → zip(PREPARED, COMPLETE)"): _AS_LONG,
     ("txnlog/transitions.py", "", "strict=True → strict=False"): _AS_LONG,
     ("txnlog/transitions.py", "_counted_at", "at + 1 → at"): _ITSELF,

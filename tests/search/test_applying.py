@@ -15,8 +15,6 @@ import pytest
 from tests.known_histories import KNOWN as FOOLED_ONCE
 from txnscan.evidence import log_reads
 from txnscan.findings import Scan
-from txnscan.judge import outcome
-from txnscan.judge.outcome import Decision
 from txnscan.model import Facts, Judged, Observation, SeenMarker, Siblings
 from txnscan.resolve.apply import Status
 from txnscan.resolve.plan import Action
@@ -50,6 +48,8 @@ from txnscan.sim.truth import HEALING
 from txnscan.sim.wander import Resolved, wander_and_apply
 from txnscan.sim.world import Scenario, World
 from txnscan.store.incidents import Row
+from txnscan.verdict import outcome
+from txnscan.verdict.outcome import Decision
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

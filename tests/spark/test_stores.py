@@ -12,13 +12,13 @@ import pytest
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, plan, scan, stored, view
 from tests.process import ROOT
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
-from txnscan.judge.outcome import with_outcome
 from txnscan.model import SeenMarker
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import make_plan
 from txnscan.store.open import open_tables
 from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
+from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,11 +11,11 @@ from uuid import uuid4
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
 from txnscan.evidence.log_reads import signed
-from txnscan.judge.outcome import with_outcome
 from txnscan.model import LogRead, OutcomeEvidence, ProducerFacts, RawRecord, SeenCommit
 from txnscan.sim.encode import transaction_log_value
 from txnscan.sim.records import TransactionMetadata
 from txnscan.store.schema import INCIDENTS, TABLES
+from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from tests.conftest import Opens

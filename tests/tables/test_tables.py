@@ -32,7 +32,6 @@ from tests.tables.stored import (
 )
 from txnscan.config import ConfigError
 from txnscan.findings import Incident, KnownImpact, Sighting
-from txnscan.judge.rules import judge
 from txnscan.model import BlockedGroup, Cause, Evidence, Impact, Owner, ProducerFacts, ScanError, SeenMarker, Standing
 from txnscan.store.schema import (
     CANDIDATES,
@@ -48,6 +47,7 @@ from txnscan.store.schema import (
     incident_id,
     timestamp,
 )
+from txnscan.verdict.rules import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,6 @@ from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
 from txnscan.config import ScanConfig
 from txnscan.coordinators.metadata_quorum import read_agreement
 from txnscan.coordinators.transactions import Transaction
-from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.init_producer_id import Fenced
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
@@ -40,6 +39,7 @@ from txnscan.resolve.abort import (
 from txnscan.resolve.apply import FORCE_TERMINATE, Result, Status, apply_plan, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.sim.encode import batch
+from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -18,7 +18,6 @@ from rich.console import Console
 
 from tests.builders import NOW_MS, P, Q, judged, known, plan, stored, view
 from tests.cases import Cases
-from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import Judged, Outcome, Reason, SeenMarker, Siblings, Verdict
@@ -40,6 +39,7 @@ from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.lock import Process, parse_process, this_process
 from txnscan.resolve.plan import Action, Plan
 from txnscan.resolve.run import Applied
+from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

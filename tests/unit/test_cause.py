@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, view
 from txnscan.judge.cause import cause_of
-from txnscan.judge.outcome import with_outcome
 from txnscan.model import Cause, Judged, LoggedTransaction, State
+from txnscan.verdict.outcome import with_outcome
 
 P, Q = ("p", 0), ("q", 0)
 START_MS = NOW_MS - 60 * MINUTE_MS

@@ -19,7 +19,6 @@ from txnscan.evidence import impact as under_test
 from txnscan.evidence.consumer_offsets import offset_key, pending_offsets
 from txnscan.evidence.impact import Blockage, impact_of, read_blockage
 from txnscan.findings import Incident, KnownImpact
-from txnscan.judge.outcome import with_outcome
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.security.acls import explained
@@ -28,6 +27,7 @@ from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.sim.encode import batch, marker
 from txnscan.sim.records import Marker
+from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -17,7 +17,6 @@ from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.log_reads import read_outcomes
 from txnscan.findings import FactsAlone, History
-from txnscan.judge.rules import judge
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -46,6 +45,7 @@ from txnscan.sim.records import TransactionMetadata
 from txnscan.txnlog import lineage
 from txnscan.txnlog.decode import DamagedRecord, UnknownRecord, transactional_id_key
 from txnscan.txnlog.scan import is_unserved
+from txnscan.verdict.rules import judge
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

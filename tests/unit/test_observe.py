@@ -10,8 +10,8 @@ import pytest
 from tests.builders import NOW_MS, context, judged, observation, view
 from tests.fakes import producer
 from txnscan.evidence.observe import HELD, held_observation, observe, suspects, with_history, with_offsets
-from txnscan.judge.rules import judge, judge_observation
 from txnscan.model import Failure, Held, NarrowRow, Observation, OffsetsRow, OpenProducer, Reason, Verdict, WideRow
+from txnscan.verdict.rules import judge, judge_observation
 
 KEY = ("p", 0)
 FIRST_MS, SECOND_MS = NOW_MS - 2_000, NOW_MS - 1_000

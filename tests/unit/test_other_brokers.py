@@ -16,9 +16,9 @@ from tests.builders import context, observation, view
 from tests.fakes import FakeCluster
 from tests.unit.test_snapshot import take
 from txnscan.check import Level, _coordinators
-from txnscan.judge.outcome import outcome
-from txnscan.judge.rules import judge_observation
 from txnscan.model import Outcome, OutcomeEvidence, Verdict
+from txnscan.verdict.outcome import outcome
+from txnscan.verdict.rules import judge_observation
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

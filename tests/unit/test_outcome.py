@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW_MS, judged, observation, view
 from tests.cases import Cases
-from txnscan.judge.outcome import decisions, outcome, with_outcome
 from txnscan.model import (
     Key,
     KnownOutcome,
@@ -33,6 +32,7 @@ from txnscan.model import (
 )
 from txnscan.txnlog.decode import tombstone
 from txnscan.txnlog.transitions import follows, whole
+from txnscan.verdict.outcome import decisions, outcome, with_outcome
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
-from txnscan.judge.outcome import with_outcome
 from txnscan.model import Judged, KnownOutcome, Outcome, ScanError, Verdict, duration
 from txnscan.report import html, table
 from txnscan.report.json import dumps, scan_object, stored_object
@@ -18,6 +17,7 @@ from txnscan.report.offline import commands
 from txnscan.report.plain import iso_utc
 from txnscan.report.table import print_sweep
 from txnscan.store.schema import OPEN_TRANSACTIONS, SWEEPS
+from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from txnscan.engine import Batch, Engine, OnProgress, Row, by_producer_id
-from txnscan.judge.rules import judge_observation
 from txnscan.model import Context, CoordinatorView, Judged, Observation
+from txnscan.verdict.rules import judge_observation
 
 THREADS = 16
 

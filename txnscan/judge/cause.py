@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from txnscan.judge.outcome import CLOCK_SLACK_MS, decisions
 from txnscan.model import Cause, Judged, LoggedTransaction, Observation, Outcome, Reason, State
 from txnscan.txnlog.transitions import chain_of, whole
+from txnscan.verdict.outcome import CLOCK_SLACK_MS, decisions
 
 _COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txnscan.judge.rules import SENDS_AGAIN, held_by
 from txnscan.model import CoordinatorView, Judged, Verdict
+from txnscan.verdict.rules import SENDS_AGAIN, held_by
 
 _IDS_NAMED_MAX = 5
 _PARTITIONS_NAMED_MAX = 3

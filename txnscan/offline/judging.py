@@ -22,8 +22,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from txnscan.judge.outcome import outcome, with_outcome
-from txnscan.judge.rules import judge_observation
 from txnscan.model import (
     TRANSACTION_STATE_TOPIC,
     Context,
@@ -41,6 +39,8 @@ from txnscan.model import (
 from txnscan.offline.model import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.producers import ProducerState
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
+from txnscan.verdict.outcome import outcome, with_outcome
+from txnscan.verdict.rules import judge_observation
 
 if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata

@@ -15,8 +15,6 @@ from typing import Any
 from txnscan.clock import BootTime, wall_clock_ms
 from txnscan.engine.rows import from_row
 from txnscan.evidence.log_reads import with_stored
-from txnscan.judge.outcome import outcome
-from txnscan.judge.rules import judge
 from txnscan.model import NO_FACTS, Evidence, OutcomeEvidence, ProducerFacts, SeenMarker, Verdict
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
@@ -26,6 +24,8 @@ from txnscan.resolve.watched import SweepTime, watched_ms
 from txnscan.store.delta import By, Is, IsNot, OneOf, Row
 from txnscan.store.schema import MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
 from txnscan.store.tables import Tables
+from txnscan.verdict.outcome import outcome
+from txnscan.verdict.rules import judge
 from txnscan.version import __version__
 
 
