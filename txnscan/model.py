@@ -876,7 +876,7 @@ class BlockedGroup:
 
 
 class Cause(StrEnum):
-    """How a transaction came to hang, as far as evidence tells (`judge/cause.py`)."""
+    """How a transaction came to hang, as far as evidence tells (`impact/cause.py`)."""
 
     MARKER_MISSING = "marker_missing"
     LATE_WRITE = "late_write"
@@ -886,7 +886,7 @@ class Cause(StrEnum):
 
 
 class Framework(StrEnum):
-    """What made a transactional id, by its shape (`judge/owner.py`)."""
+    """What made a transactional id, by its shape (`impact/owner.py`)."""
 
     STREAMS = "Kafka Streams"
     CONNECT = "Kafka Connect"

@@ -18,11 +18,11 @@ from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_owner_
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine import Engine
 from txnscan.evidence.identity import continued, first_records_are_gone
-from txnscan.evidence.impact import impact_of, read_blockage
 from txnscan.evidence.log_reads import read_outcomes, signed
 from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
 from txnscan.evidence.reads import Reader, in_scope
 from txnscan.findings import History, Incidents, Progress, Scan, Sightings, StoredFacts
+from txnscan.impact.who_waits import impact_of, read_blockage
 from txnscan.judge.undelivered import undelivered_warning
 from txnscan.kafka.errors import API_SINCE
 from txnscan.model import (

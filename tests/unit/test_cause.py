@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, view
-from txnscan.judge.cause import cause_of
+from txnscan.impact.cause import cause_of
 from txnscan.model import Cause, Judged, LoggedTransaction, State
 from txnscan.verdict.outcome import with_outcome
 

@@ -8,8 +8,8 @@ import pytest
 from kafka.record.util import calc_crc32c
 
 from tests.fakes import FakeCluster, FakePartition
-from txnscan.evidence import delivered as under_test
-from txnscan.evidence.delivered import Starved, starved
+from txnscan.impact import delivered as under_test
+from txnscan.impact.delivered import Starved, starved
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
 from txnscan.model import Partition

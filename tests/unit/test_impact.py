@@ -14,11 +14,11 @@ from kafka.protocol.consumer import OffsetFetchResponse
 from tests.builders import NOW_MS, judged, known, scan, view
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, one_by_one
-from txnscan.evidence import consumer_offsets
-from txnscan.evidence import impact as under_test
-from txnscan.evidence.consumer_offsets import offset_key, pending_offsets
-from txnscan.evidence.impact import Blockage, impact_of, read_blockage
 from txnscan.findings import Incident, KnownImpact
+from txnscan.impact import pending_offsets as consumer_offsets
+from txnscan.impact import who_waits as under_test
+from txnscan.impact.pending_offsets import offset_key, pending_offsets
+from txnscan.impact.who_waits import Blockage, impact_of, read_blockage
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.security.acls import explained

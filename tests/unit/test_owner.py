@@ -11,7 +11,7 @@ import pytest
 from tests.builders import judged, view
 from tests.unit.test_cause import AGAIN
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.judge.owner import owner_of
+from txnscan.impact.owner import owner_of
 from txnscan.model import Framework
 
 if TYPE_CHECKING:

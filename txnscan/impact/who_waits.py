@@ -3,7 +3,7 @@
 No proof depends on it, and it sends requests only if a transaction hangs. What could not be read is reported beside
 what could, and changes no verdict.
 
-On `__consumer_offsets` the transaction itself names groups and partitions (`consumer_offsets.py`), and the coordinator
+On `__consumer_offsets` the transaction itself names groups and partitions (`pending_offsets.py`), and the coordinator
 confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. That answer alone does not show which transaction
 it is about: exactly-once applications get it all the time, for a moment. On any other topic a group counts as blocked
 where its committed offset is the last stable offset, or one less: a marker may stand between, which is no record to
@@ -21,11 +21,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from txnscan.evidence.consumer_offsets import PendingOffsets, pending_offsets
-from txnscan.evidence.delivered import Starved, starved
 from txnscan.findings import Incident
-from txnscan.judge.cause import cause_of
-from txnscan.judge.owner import owner_of
+from txnscan.impact.cause import cause_of
+from txnscan.impact.delivered import Starved, starved
+from txnscan.impact.owner import owner_of
+from txnscan.impact.pending_offsets import PendingOffsets, pending_offsets
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
