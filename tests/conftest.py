@@ -15,7 +15,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
 from tests.slow import slow_reason
-from txnscan.store.open import open_tables
+from txnscan.tables.open import open_tables
 
 # Every test may ask for it.
 pytest_plugins = ("tests.wording",)
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.brokers.shared import Shared
-    from txnscan.store.tables import Tables
+    from txnscan.tables.tables import Tables
 
 # How long an example takes says more about what else the machine does.
 hypothesis.settings.register_profile("txnscan", deadline=None)

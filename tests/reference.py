@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from txnscan.cli import app
 from txnscan.engine.rows import spark_type
-from txnscan.store.schema import TABLES, Column
+from txnscan.tables.schema import TABLES, Column
 
 DOCS = Path(__file__).parents[1] / "docs"
 COMMANDS_HEAD = """# Commands
@@ -52,7 +52,7 @@ another location. Then copy each table in Spark:
 INSERT OVERWRITE delta.`/data/txnscan-new/sweeps` BY NAME SELECT * FROM delta.`/data/txnscan/sweeps`;
 ```
 
-`python -m tests.reference` makes this page from `txnscan/store/schema.py`.
+`python -m tests.reference` makes this page from `txnscan/tables/schema.py`.
 """
 
 

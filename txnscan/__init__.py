@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from txnscan.resolve.run import plan_sweep as plan
     from txnscan.sim.predict import Planned, Prediction, predict
     from txnscan.spark_source import register
-    from txnscan.store.selection import Stale
+    from txnscan.tables.selection import Stale
     from txnscan.version import __version__
 
 _HOMES = {
@@ -51,7 +51,7 @@ _HOMES = {
     "Prediction": "txnscan.sim.predict",
     "ScanConfig": "txnscan.config",
     "SparkUnavailable": "txnscan.engine.session",
-    "Stale": "txnscan.store.selection",
+    "Stale": "txnscan.tables.selection",
     "SweepResult": "txnscan.api",
     "TxnscanError": "txnscan.errors",
     "__version__": "txnscan.version",

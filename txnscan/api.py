@@ -26,8 +26,8 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.reads.tasks import ClientFactory
 from txnscan.report.json import sweep_summary
 from txnscan.scan import scan
-from txnscan.store.open import open_tables
-from txnscan.store.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TABLES, Table
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,14 +118,14 @@ def sweep(
 
 def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFrame | pa.Table:
     """The rows that a sweep has for a table, healthy transactions included, made from its result and not stored."""
-    from txnscan.store.tables import items_of
+    from txnscan.tables.tables import items_of
 
     items = found.transactions if table is OPEN_TRANSACTIONS else items_of(found, table)
     if spark is None:
-        from txnscan.store.delta import arrow_rows
+        from txnscan.tables.delta import arrow_rows
 
         return arrow_rows(table.columns, table.rows(found, items))
-    from txnscan.store.spark import frame
+    from txnscan.tables.spark import frame
 
     return frame(spark, found, table, items)
 
@@ -147,7 +147,7 @@ def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
 
     Raises ConfigError for an invalid location, and for a name that no table has.
     """
-    from txnscan.store.spark import SparkDelta
+    from txnscan.tables.spark import SparkDelta
 
     found = next((one for one in TABLES if one.name == name), None)
     if found is None:
@@ -161,7 +161,7 @@ def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
     In a catalog the views stand beside the tables. For tables at a path they are temporary views of this session, whose
     names begin with `txnscan_`. tables: the location of the tables. Raises ConfigError for an invalid location.
     """
-    from txnscan.store.views import VIEWS, view_name, view_statements
+    from txnscan.tables.views import VIEWS, view_name, view_statements
 
     location = parse_location(tables)
     in_catalog = is_catalog_schema(location)

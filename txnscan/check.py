@@ -48,9 +48,9 @@ from txnscan.model import (
     plural,
 )
 from txnscan.reads.tasks import ClientFactory
-from txnscan.store.exclusive import is_local, scheme_of
-from txnscan.store.open import open_tables
-from txnscan.store.schema import TABLES
+from txnscan.tables.exclusive import is_local, scheme_of
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

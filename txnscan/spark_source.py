@@ -32,7 +32,7 @@ from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, printable
 from txnscan.engine.rows import plain, spark_type
 from txnscan.errors import TxnscanError
 from txnscan.findings import Scan
-from txnscan.store.schema import OPEN_TRANSACTIONS
+from txnscan.tables.schema import OPEN_TRANSACTIONS
 
 NAME = "kafka_transactions"
 INTERVAL = "60s"

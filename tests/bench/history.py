@@ -25,10 +25,10 @@ from txnscan import create_views
 from txnscan.cli import main as txnscan
 from txnscan.findings import Scan
 from txnscan.model import Judged
-from txnscan.store.maintain import Kept, maintain
-from txnscan.store.open import open_tables
-from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS
-from txnscan.store.tables import Tables
+from txnscan.tables.maintain import Kept, maintain
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import INCIDENTS, OPEN_TRANSACTIONS
+from txnscan.tables.tables import Tables
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:

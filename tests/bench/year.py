@@ -20,10 +20,10 @@ from pathlib import Path
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, say, timed_in_turn
 from tests.builders import NOW_MS, judged, scan
 from txnscan.findings import Scan
-from txnscan.store.delta import LOG_DAYS, arrow_rows
-from txnscan.store.open import open_tables
-from txnscan.store.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS
-from txnscan.store.tables import items_of
+from txnscan.tables.delta import LOG_DAYS, arrow_rows
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS
+from txnscan.tables.tables import items_of
 
 DAY_MS, EVERY_MS = 86_400_000, 300_000
 SWEEPS_A_DAY = DAY_MS // EVERY_MS
@@ -104,7 +104,7 @@ def _age(directory: Path, version: int, kept: int) -> None:
 
 def _open(location: str, numbers: Iterator[int]) -> Work:
     script = (
-        "import sys\nfrom txnscan.store.open import open_tables\n"
+        "import sys\nfrom txnscan.tables.open import open_tables\n"
         "tables = open_tables(sys.argv[1], None)\ntables.create()\nprint(len(tables.last_sweeps()))"
     )
     return {"last sweeps": int(_ran(sys.executable, "-c", script, location))}

@@ -18,7 +18,7 @@ from txnscan.config import parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.reads.tasks import ClientFactory
-from txnscan.store.schema import TABLES
+from txnscan.tables.schema import TABLES
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

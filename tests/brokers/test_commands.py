@@ -39,7 +39,7 @@ from txnscan.report.help import as_txnscan_writes
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.lock import Lock
 from txnscan.sim.wire import ClusterShape, WireCluster
-from txnscan.store.open import open_tables
+from txnscan.tables.open import open_tables
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -30,9 +30,9 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.model import TRANSACTION_STATE_TOPIC
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.run import apply_to, plan_sweep
-from txnscan.store.delta import Is, Row
-from txnscan.store.open import open_tables
-from txnscan.store.schema import INCIDENTS
+from txnscan.tables.delta import Is, Row
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import INCIDENTS
 
 KEEPER, AWAY = 1, 3
 # The partitions of `__transaction_state`: one stays as it is, the other is compacted between the sweeps.

@@ -16,9 +16,9 @@ from nbclient import NotebookClient
 from tests.brokers.shared import Shared
 from tests.process import ROOT
 from txnscan import ScanConfig, sweep
-from txnscan.store.delta import Is
-from txnscan.store.open import open_tables
-from txnscan.store.schema import INCIDENTS
+from txnscan.tables.delta import Is
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import INCIDENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

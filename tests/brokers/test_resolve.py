@@ -30,8 +30,8 @@ from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.lock import Lock
 from txnscan.resolve.plan import Plan, PlanRefused, from_json, to_json
 from txnscan.resolve.run import Applied, apply_to, plan_sweep
-from txnscan.store.open import open_tables
-from txnscan.store.schema import INCIDENTS
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import INCIDENTS
 
 # An earlier sweep stands for a scanner that has watched for longer than any live transaction may last.
 WATCHED_MS = 25 * 60_000

@@ -21,8 +21,8 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.plant import HealthyTraffic
 from txnscan.findings import Scan
 from txnscan.model import Verdict
-from txnscan.store.open import open_tables
-from txnscan.store.schema import INCIDENTS, SWEEPS
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import INCIDENTS, SWEEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

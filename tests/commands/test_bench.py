@@ -27,7 +27,7 @@ from tests.bench.harness import (
 )
 from tests.bench.processes import Failed, apart
 from tests.bench.stamps import Stamp, busy_s
-from txnscan.store.views import VIEWS
+from txnscan.tables.views import VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

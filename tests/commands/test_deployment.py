@@ -21,7 +21,7 @@ from typer.main import get_command
 from tests.cases import Cases
 from tests.process import ROOT
 from txnscan.cli import app
-from txnscan.store.views import VIEWS
+from txnscan.tables.views import VIEWS
 from txnscan.watch.clusters import read_clusters
 
 FOLDER = ROOT / "docs" / "deployment"

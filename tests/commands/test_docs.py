@@ -18,7 +18,7 @@ from tests.process import ROOT
 from tests.reference import PAGES as PAGES_MADE
 from txnscan.cli import app
 from txnscan.model import Reason, Verdict
-from txnscan.store.schema import TABLES
+from txnscan.tables.schema import TABLES
 
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnscan.store.exclusive import is_local, scheme_of, why_not_exclusive
+from txnscan.tables.exclusive import is_local, scheme_of, why_not_exclusive
 
 CLASS = "spark.delta.logStore.class"
 DYNAMODB = "io.delta.storage.S3DynamoDBLogStore"

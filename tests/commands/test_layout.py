@@ -41,7 +41,7 @@ PURE = (
     *PURE_BUT_FOR_SEND,
     *("reads/planner.py", "evidence/observe.py", "txnlog/decode.py", "findings.py"),
     "watch/memory.py",
-    *("resolve/apply.py", "store/exclusive.py", "resolve/guard.py", "resolve/plan.py", "store/schema.py"),
+    *("resolve/apply.py", "tables/exclusive.py", "resolve/guard.py", "resolve/plan.py", "tables/schema.py"),
     *("coordinators/locate.py", "txnlog/timeline.py", "coordinators/transactions.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
@@ -71,7 +71,7 @@ WATCHED = "watch/endpoint.py"
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (
     *("engine/spark.py", "evidence/daemon.py", "engine/guest.py", "engine/nodes.py", "engine/session.py"),
-    *("engine/jvm.py", "store/spark.py", "spark_source.py"),
+    *("engine/jvm.py", "tables/spark.py", "spark_source.py"),
 )
 # What is worth numpy, and done without where it is not installed.
 COLUMNS = ("kafka/protocol/search_columns.py", "txnlog/columns.py")
@@ -81,12 +81,12 @@ ARROW_HOMES = (
         "engine/",
         "spark_source.py",
         "evidence/daemon.py",
-        "store/delta.py",
-        "store/delta_rs.py",
-        "store/history.py",
-        "store/maintain.py",
-        "store/spark.py",
-        "store/tables.py",
+        "tables/delta.py",
+        "tables/delta_rs.py",
+        "tables/history.py",
+        "tables/maintain.py",
+        "tables/spark.py",
+        "tables/tables.py",
     ),
     *JOURNAL,
 )
@@ -266,7 +266,7 @@ def test_pyspark_is_imported_only_where_spark_is_used_and_elsewhere_for_types_al
 
 
 def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() -> None:
-    stores = ("txnscan.store.spark", "txnscan.store.delta_rs", "txnscan.store.tables", "txnscan.store.history")
+    stores = ("txnscan.tables.spark", "txnscan.tables.delta_rs", "txnscan.tables.tables", "txnscan.tables.history")
     heavy = (
         *stores,
         "txnscan.engine.spark",
@@ -285,7 +285,7 @@ def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() ->
 
 
 def test_delta_rs_is_imported_by_its_own_store_alone() -> None:
-    assert offenders("deltalake", allowed=("store/delta_rs.py",)) == []
+    assert offenders("deltalake", allowed=("tables/delta_rs.py",)) == []
 
 
 def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:
@@ -331,7 +331,7 @@ def test_nothing_but_the_simulator_imports_it_except_its_command_when_it_runs() 
 
 def test_the_simulator_needs_neither_brokers_nor_spark_nor_a_clock() -> None:
     simulated = [one for file in files() if file.startswith("sim/") for one in walk(parsed(file), file)]
-    outside = ("pyspark", "pyarrow", "delta", "socket", "time", "txnscan.demo", "txnscan.store.tables")
+    outside = ("pyspark", "pyarrow", "delta", "socket", "time", "txnscan.demo", "txnscan.tables.tables")
     assert simulated and [one for one in simulated if one.is_of(*outside)] == []
 
 

@@ -22,9 +22,9 @@ from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.resolve.lock import Lock, check_exclusive, location_of
 from txnscan.resolve.plan import Plan
 from txnscan.resolve.run import apply_to
-from txnscan.store.open import open_tables
-from txnscan.store.schema import APPLY_LOCKS
-from txnscan.store.tables import Tables
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import APPLY_LOCKS
+from txnscan.tables.tables import Tables
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -37,7 +37,7 @@ OTHER_PROCESS = """
 import sys
 from txnscan.engine.session import spark_session
 from txnscan.resolve.lock import ApplyRunning, Lock
-from txnscan.store.open import open_tables
+from txnscan.tables.open import open_tables
 
 store, location, cluster = sys.argv[1:]
 tables = open_tables(location, spark_session("local[1]") if store == "spark" else None)

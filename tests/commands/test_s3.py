@@ -17,9 +17,9 @@ from tests.s3 import BUCKET, s3_server
 from txnscan.config import ConfigError
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.lock import Lock, check_exclusive
-from txnscan.store.delta_rs import DeltaRs
-from txnscan.store.open import open_tables
-from txnscan.store.schema import INCIDENTS, SWEEPS
+from txnscan.tables.delta_rs import DeltaRs
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import INCIDENTS, SWEEPS
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -31,7 +31,7 @@ from pathlib import Path
 from tests.builders import judged, scan
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.lock import Lock
-from txnscan.store.open import open_tables
+from txnscan.tables.open import open_tables
 
 who, location, seen = sys.argv[1:]
 tables = open_tables(location, None)
@@ -123,7 +123,7 @@ def test_where_it_cannot_be_tried_apply_is_refused(monkeypatch: pytest.MonkeyPat
         check_exclusive(open_tables(nowhere, None), nowhere)
     what_storage_says = "Object at location "
     assert str(error.value).partition(what_storage_says)[0] == wording
-    monkeypatch.setattr("txnscan.store.delta_rs.find_spec", lambda _: None)
+    monkeypatch.setattr("txnscan.tables.delta_rs.find_spec", lambda _: None)
     with pytest.raises(ConfigError) as error:
         check_exclusive(open_tables(LOCATION, None), LOCATION)
     assert str(error.value) == wording

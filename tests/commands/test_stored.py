@@ -26,10 +26,10 @@ from txnscan.config import ConfigError
 from txnscan.findings import Scan
 from txnscan.model import Judged, ScanError
 from txnscan.resolve.plan import from_json
-from txnscan.store.delta_rs import DeltaRs
-from txnscan.store.open import open_tables
-from txnscan.store.selection import choose, stale
-from txnscan.store.tables import Tables
+from txnscan.tables.delta_rs import DeltaRs
+from txnscan.tables.open import open_tables
+from txnscan.tables.selection import choose, stale
+from txnscan.tables.tables import Tables
 from txnscan.verdict.outcome import with_outcome
 from txnscan.verdict.rules import judge_observation
 

@@ -43,8 +43,8 @@ from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import Facts, ProducerFacts, SeenMarker
 from txnscan.reads.tasks import _CLIENTS_MAX, ClientFactory
 from txnscan.sim.wire import ClusterShape, WireCluster
-from txnscan.store.open import open_tables
-from txnscan.store.schema import INCIDENTS
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import INCIDENTS
 from txnscan.watch.clusters import ClustersError, read_clusters
 from txnscan.watch.endpoint import REQUESTS_MAX, Access, Endpoint, Tls, parse_listen, parse_users
 from txnscan.watch.sweeping import Claims, ClusterWatch, Store

@@ -76,7 +76,7 @@ TARGETS = (
     Target("verdict/outcome.py", ("unit/test_outcome.py",)),
     Target("txnlog/transitions.py", ("unit/test_outcome.py",)),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
-    Target("store/incidents.py", ("unit/test_incidents.py",)),
+    Target("tables/incidents.py", ("unit/test_incidents.py",)),
     Target("txnlog/verification.py", ("unit/test_log_check.py",)),
     Target("txnlog/scan.py", ("unit/test_log_scan.py", "unit/test_log_reads.py")),
     Target("kafka/protocol/search.py", ("unit/test_search.py",)),
@@ -188,7 +188,7 @@ EXPLAINED: dict[Key, str] = {
         "_confirmed",
         "at offset {record.offset}' → at offset {record.offset}' break #2",
     ): "the outer loop begins anew after each read that grew, and comes to the others then",
-    ("store/incidents.py", "_at", "-1 → -2"): "high watermarks begin at 0",
+    ("tables/incidents.py", "_at", "-1 → -2"): "high watermarks begin at 0",
     ("resolve/siblings.py", "_commit_marker", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"
     ),

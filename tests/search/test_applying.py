@@ -47,7 +47,7 @@ from txnscan.sim.transitions import can_happen, happen, settle
 from txnscan.sim.truth import HEALING
 from txnscan.sim.wander import Resolved, wander_and_apply
 from txnscan.sim.world import Scenario, World
-from txnscan.store.incidents import Row
+from txnscan.tables.incidents import Row
 from txnscan.verdict import outcome
 from txnscan.verdict.outcome import Decision
 

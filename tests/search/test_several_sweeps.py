@@ -24,7 +24,7 @@ from txnscan.sim.table import Event
 from txnscan.sim.transitions import can_happen, happen, settle
 from txnscan.sim.wander import wander_again
 from txnscan.sim.world import Scenario
-from txnscan.store import incidents
+from txnscan.tables import incidents
 
 # Of each world. A wrong verdict names its seed.
 SEEDS = range(30)

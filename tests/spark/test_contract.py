@@ -51,8 +51,8 @@ from txnscan.model import (
 )
 from txnscan.resolve.apply import ApplyRunning, Status
 from txnscan.resolve.plan import PlanRefused
-from txnscan.store.open import open_tables
-from txnscan.store.schema import (
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import (
     APPLY_LOCKS,
     COMMITS,
     FIRST_SEEN,
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.conftest import Opens
-    from txnscan.store.delta import Condition
-    from txnscan.store.tables import Tables
+    from txnscan.tables.delta import Condition
+    from txnscan.tables.tables import Tables
 
 WAIT_S = 120
 
@@ -120,7 +120,7 @@ def test_a_created_table_has_its_columns_comments_partitions_and_properties(tabl
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from txnscan.store.delta import arrow_of, properties
+    from txnscan.tables.delta import arrow_of, properties
 
     for table in TABLES:
         created = DeltaTable(f"{location}/{table.name}")
@@ -139,7 +139,7 @@ def test_a_created_table_has_its_columns_comments_partitions_and_properties(tabl
 
 @pytest.mark.parametrize("broken", [{"verdict": "guilty"}, {"cluster_id": None}], ids=["constraint", "not null"])
 def test_rows_that_break_a_constraint_are_refused(tables: Tables, broken: dict[str, Any]) -> None:
-    from txnscan.store.delta import arrow_rows
+    from txnscan.tables.delta import arrow_rows
 
     rows = [{**row, **broken} for row in OPEN_TRANSACTIONS.rows(scan(), [ORPHAN])]
     with pytest.raises(Exception, match="|".join([*broken, "validation"])):  # Each library has its own exception.
@@ -161,7 +161,7 @@ def test_tables_of_another_schema_are_refused(
     opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     with monkeypatch.context() as another:
-        another.setattr("txnscan.store.delta.SCHEMA_VERSION", version)
+        another.setattr("txnscan.tables.delta.SCHEMA_VERSION", version)
         opens(location).create()
     before = versions(location)
     with pytest.raises(
@@ -197,8 +197,8 @@ IMPACT = Impact(Cause.NEVER_ADDED, 'it\'s \\ \n "so" ✓', Owner("sink-3-17", "F
 
 
 def test_values_are_read_back_as_they_were_written(tables: Tables) -> None:
-    from txnscan.store.delta import By, arrow_rows, from_arrow
-    from txnscan.store.tables import OF_SWEEPS, items_of
+    from txnscan.tables.delta import By, arrow_rows, from_arrow
+    from txnscan.tables.tables import OF_SWEEPS, items_of
 
     sweep = swept(
         ORPHAN, YOUNG, ONGOING,
@@ -223,7 +223,7 @@ def test_values_are_read_back_as_they_were_written(tables: Tables) -> None:
 
 
 def test_every_condition_finds_its_rows(tables: Tables) -> None:
-    from txnscan.store.delta import Before, By, Is, IsNot, NoneOf, OneOf, StartsWith
+    from txnscan.tables.delta import Before, By, Is, IsNot, NoneOf, OneOf, StartsWith
 
     texts = {1: "it's", 2: "it's \\' more", None: "100% of it_s"}
     errors = tuple(ScanError("read", text, broker) for broker, text in texts.items())
@@ -461,7 +461,7 @@ def test_first_seen_is_replaced_by_the_next_sweep_of_the_same_scope(tables: Tabl
 
 
 def test_rows_are_deleted_files_compacted_and_a_lock_s_file_is_kept(tables: Tables, location: str) -> None:
-    from txnscan.store.delta import Before, Compacted, NoneOf
+    from txnscan.tables.delta import Before, Compacted, NoneOf
 
     for number, name in enumerate(("it's", "b\\", "c", "d")):
         tables._append(replace(next_sweep(number * 300), sweep_id=name), SWEEPS)

@@ -11,7 +11,7 @@ import pytest
 from tests.process import run_python
 from txnscan.engine.java import DELTA, jar_directory
 from txnscan.engine.session import _SEARCHED_FIRST, launch_arguments, local_settings, spark_archive
-from txnscan.store.prepare import prepare_spark
+from txnscan.tables.prepare import prepare_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.model import ScanError
 from txnscan.sim.wire import ClusterShape, WireCluster
-from txnscan.store.schema import OPEN_TRANSACTIONS
+from txnscan.tables.schema import OPEN_TRANSACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def registered(spark: SparkSession) -> SparkSession:
 def test_a_batch_is_one_sweep_with_the_columns_of_open_transactions(
     registered: SparkSession, cluster: WireCluster, tmp_path: Path
 ) -> None:
-    from txnscan.store.delta import arrow_of
+    from txnscan.tables.delta import arrow_of
 
     (tmp_path / "client.properties").write_text("request.timeout.ms=20000\n", "utf-8")
     frame = (

@@ -16,8 +16,8 @@ from txnscan.model import SeenMarker
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import make_plan
-from txnscan.store.open import open_tables
-from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSe
 
 def test_spark_and_delta_rs_write_in_turns(spark: SparkSession, location: str) -> None:
     from txnscan.resolve.journal import TablesJournal
-    from txnscan.store.history import life
+    from txnscan.tables.history import life
 
     marker = SeenMarker("q", 0, 50, 7, 3)
     by_spark, by_rust = open_tables(location, spark), open_tables(location, None)

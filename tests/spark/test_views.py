@@ -13,8 +13,8 @@ from tests.cases import Cases
 from tests.process import ROOT
 from tests.tables.stored import ORPHAN, STALE, swept
 from txnscan import create_views
-from txnscan.store.open import open_tables
-from txnscan.store.views import VIEWS
+from txnscan.tables.open import open_tables
+from txnscan.tables.views import VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -10,7 +10,7 @@ from tests.tables.stored import After, Prepared
 
 if TYPE_CHECKING:
     from tests.conftest import Opens
-    from txnscan.store.tables import Tables
+    from txnscan.tables.tables import Tables
 
 
 @pytest.fixture(scope="session")

@@ -14,15 +14,15 @@ from txnscan.evidence.log_reads import signed
 from txnscan.model import LogRead, OutcomeEvidence, ProducerFacts, RawRecord, SeenCommit
 from txnscan.sim.encode import transaction_log_value
 from txnscan.sim.records import TransactionMetadata
-from txnscan.store.schema import INCIDENTS, TABLES
+from txnscan.tables.schema import INCIDENTS, TABLES
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from tests.conftest import Opens
     from txnscan.findings import Scan
     from txnscan.model import Judged, KnownOutcome
-    from txnscan.store.delta import Row
-    from txnscan.store.tables import Tables
+    from txnscan.tables.delta import Row
+    from txnscan.tables.tables import Tables
 
 ORPHAN = judged()
 STALE = judged(view("Empty", 5), partition=1)

@@ -10,16 +10,16 @@ import pytest
 
 from tests.process import run_python
 from tests.tables.stored import COMMIT, ORPHAN, SEEN_COMMIT, STALE, next_sweep, read_for, reads_of
-from txnscan.store.open import open_tables
-from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, TABLES
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import INCIDENTS, OPEN_TRANSACTIONS, TABLES
 
 SWEEP = next_sweep(1, ORPHAN, STALE, **read_for(ORPHAN, COMMIT, commits=[SEEN_COMMIT]))
 READ = reads_of(SWEEP)
 # Forks a process for each write, before delta-rs starts a thread, and kills it instead of that write.
 KILLED = """
 import json, os, signal, sys
-from txnscan.store.delta_rs import DeltaRs
-from txnscan.store.open import open_tables
+from txnscan.tables.delta_rs import DeltaRs
+from txnscan.tables.open import open_tables
 
 commits = 0
 

@@ -16,15 +16,15 @@ from tests.builders import NOW_MS, plan, stored
 from tests.tables.stored import COMMIT, ORPHAN, STALE, read_for, reads_of, swept
 from txnscan.cli import app
 from txnscan.model import SeenCommit, SeenMarker
-from txnscan.store.open import open_tables
-from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, incident_id
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, incident_id
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
     from txnscan.findings import Scan
     from txnscan.model import Judged
-    from txnscan.store.tables import Tables
+    from txnscan.tables.tables import Tables
 
 DAY_MS = 86_400_000
 DAYS = 8
@@ -65,7 +65,7 @@ def data_files(location: str, table: str) -> int:
 
 
 def test_old_sweeps_are_deleted_with_their_rows_and_incidents_are_kept(tables: Tables, location: str) -> None:
-    from txnscan.store.maintain import Kept, kept, maintain
+    from txnscan.tables.maintain import Kept, kept, maintain
 
     keep = kept(tables, 2 * DAY_MS, NOW_MS + (DAYS - 1) * DAY_MS)
     assert keep == Kept(datetime.fromtimestamp(NOW_MS / 1000 + (DAYS - 3) * 86_400, UTC).date())
@@ -85,7 +85,7 @@ def test_old_sweeps_are_deleted_with_their_rows_and_incidents_are_kept(tables: T
 def test_facts_and_incidents_outlive_every_sweep(tables: Tables, location: str) -> None:
     """They may forbid a marker for ever. Their files are made fewer, as those of all tables."""
     from txnscan.resolve.journal import TablesJournal
-    from txnscan.store.maintain import kept, maintain
+    from txnscan.tables.maintain import kept, maintain
 
     commits = [SeenCommit("X", 7, epoch) for epoch in (3, 4, 5)]
     sweeps_read = [
@@ -112,7 +112,7 @@ def test_facts_and_incidents_outlive_every_sweep(tables: Tables, location: str) 
 
 
 def test_every_sweep_of_an_open_incident_is_kept(tables: Tables) -> None:
-    from txnscan.store.maintain import Kept, kept, maintain
+    from txnscan.tables.maintain import Kept, kept, maintain
 
     tables.write(sweep(DAYS, ORPHAN))
     keep = kept(tables, 2 * DAY_MS, NOW_MS + 100 * DAY_MS)
@@ -123,7 +123,7 @@ def test_every_sweep_of_an_open_incident_is_kept(tables: Tables) -> None:
 
 
 def test_the_last_sweep_of_each_scope_is_kept(tables: Tables) -> None:
-    from txnscan.store.maintain import kept, maintain
+    from txnscan.tables.maintain import kept, maintain
 
     tables.write(sweep(DAYS, scope="topic=x"))
     maintain(tables, kept(tables, 0, NOW_MS + 100 * DAY_MS))
@@ -131,7 +131,7 @@ def test_the_last_sweep_of_each_scope_is_kept(tables: Tables) -> None:
 
 
 def test_a_second_run_has_no_work(tables: Tables) -> None:
-    from txnscan.store.maintain import kept, maintain
+    from txnscan.tables.maintain import kept, maintain
 
     keep = kept(tables, DAY_MS, NOW_MS + DAYS * DAY_MS)
     maintain(tables, keep)
@@ -140,7 +140,7 @@ def test_a_second_run_has_no_work(tables: Tables) -> None:
 
 
 def test_old_files_are_removed_and_the_file_of_the_lock_is_kept(tables: Tables, location: str) -> None:
-    from txnscan.store.maintain import kept, maintain
+    from txnscan.tables.maintain import kept, maintain
 
     lock = Path(location, "apply_locks", "_cluster.lock")
     lock.write_text("host process 1")

@@ -33,7 +33,7 @@ from tests.tables.stored import (
 from txnscan.config import ConfigError
 from txnscan.findings import Incident, KnownImpact, Sighting
 from txnscan.model import BlockedGroup, Cause, Evidence, Impact, Owner, ProducerFacts, ScanError, SeenMarker, Standing
-from txnscan.store.schema import (
+from txnscan.tables.schema import (
     CANDIDATES,
     COMMITS,
     INCIDENTS,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
     from tests.conftest import Opens
-    from txnscan.store.tables import Tables
+    from txnscan.tables.tables import Tables
 
 
 # --- what a sweep stores ----------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_a_plan_takes_into_account_the_marker_that_an_apply_has_seen(after: Afte
 def test_a_plan_takes_nothing_from_a_row_that_was_computed(after: After) -> None:
     """Whoever writes to `incidents`, or to verdicts and outcomes, changes no plan."""
     from txnscan.resolve.journal import stored_hanging
-    from txnscan.store.delta import Is, arrow_rows
+    from txnscan.tables.delta import Is, arrow_rows
 
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
     before = stored_hanging(tables, "sweep-1")
@@ -409,7 +409,7 @@ def test_tables_that_cannot_be_used_are_refused(
     ):
         other = opens(f"{location}/{name.replace(' ', '-')}")
         with monkeypatch.context() as of_other:
-            of_other.setattr(f"txnscan.store.delta.{attribute}", value)
+            of_other.setattr(f"txnscan.tables.delta.{attribute}", value)
             other.create()
         refuse(name, other)
 
@@ -438,7 +438,7 @@ def test_a_change_of_the_schema_raises_its_version() -> None:
     """Else tables of the version before would be taken for tables of this one. Put the new digest here, under the next
     number.
     """
-    from txnscan.store.delta import VERSION_PROPERTY, arrow_of, properties
+    from txnscan.tables.delta import VERSION_PROPERTY, arrow_of, properties
 
     kept = [
         (

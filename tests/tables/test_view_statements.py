@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tests.process import ROOT
 from txnscan.cli import app
-from txnscan.store.views import VIEWS
+from txnscan.tables.views import VIEWS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from txnscan.store.damage import cause, damaged_commit
+from txnscan.tables.damage import cause, damaged_commit
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

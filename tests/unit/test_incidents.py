@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.builders import NOW_MS
 from tests.cases import Cases
 from txnscan.model import TOPIC_RECREATED
-from txnscan.store.incidents import Row, folded
+from txnscan.tables.incidents import Row, folded
 
 START = datetime.fromtimestamp(NOW_MS / 1000, UTC)
 

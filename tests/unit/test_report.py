@@ -16,7 +16,7 @@ from txnscan.report.json import dumps, scan_object, stored_object
 from txnscan.report.offline import commands
 from txnscan.report.plain import iso_utc
 from txnscan.report.table import print_sweep
-from txnscan.store.schema import OPEN_TRANSACTIONS, SWEEPS
+from txnscan.tables.schema import OPEN_TRANSACTIONS, SWEEPS
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from txnscan.findings import Scan
     from txnscan.report.progress import TerminalProgress
     from txnscan.report.resolution import LiveReport
-    from txnscan.store.tables import Tables
+    from txnscan.tables.tables import Tables
 
 app = typer.Typer(
     name="txnscan",
@@ -121,7 +121,7 @@ class _WithoutPandas(MetaPathFinder):
 
 def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> SparkSession | None:
     """A session where these tables need one, or one is asked for by its master; None where delta-rs opens them."""
-    from txnscan.store.open import needs_spark
+    from txnscan.tables.open import needs_spark
 
     if master is not None or needs_spark(tables):
         return started_spark(master, progress)
@@ -132,7 +132,7 @@ def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> Sp
 
 def opened_tables(tables: str, master: str | None, progress: TerminalProgress) -> Tables:
     """The tables at a location."""
-    from txnscan.store.open import open_tables
+    from txnscan.tables.open import open_tables
 
     return open_tables(tables, spark_for(tables, master, progress))
 

@@ -17,7 +17,7 @@ def prepare() -> None:
     """
     with errors_in_one_line():
         from txnscan.engine.session import require_pyspark
-        from txnscan.store.prepare import prepare_spark
+        from txnscan.tables.prepare import prepare_spark
 
         require_pyspark()
         note(f"sweeps through Spark start with what is in {prepare_spark(note)}")

@@ -57,10 +57,10 @@ def show(
         from txnscan.clock import wall_clock_ms
         from txnscan.report.json import stored_object
         from txnscan.report.table import print_stored
-        from txnscan.store.selection import find_sweep, stale
+        from txnscan.tables.selection import find_sweep, stale
 
         with progress_bar() as progress:
-            from txnscan.store.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
+            from txnscan.tables.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
 
             stored = opened_tables(tables, master, progress)
             progress("read tables", 0, 1)
@@ -116,7 +116,7 @@ def history(
         from txnscan.report.history import print_history, print_life
 
         with progress_bar() as progress:
-            from txnscan.store.history import life, remembered
+            from txnscan.tables.history import life, remembered
 
             stored = opened_tables(tables, master, progress)
             progress("read tables", 0, 1)
@@ -155,9 +155,9 @@ def report(
         from txnscan.report.html import Stored, report_html
 
         with progress_bar() as progress:
-            from txnscan.store.history import remembered
-            from txnscan.store.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
-            from txnscan.store.selection import find_sweep
+            from txnscan.tables.history import remembered
+            from txnscan.tables.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
+            from txnscan.tables.selection import find_sweep
 
             stored = opened_tables(tables, master, progress)
             progress("read tables", 0, 1)
@@ -206,7 +206,7 @@ def views(
         if create and not in_catalog:
             raise ConfigError("--create", "is for tables in a catalog; at a path, run what this prints in your session")
         if not create:
-            from txnscan.store.views import view_statements
+            from txnscan.tables.views import view_statements
 
             write_line(";\n\n".join(view_statements(location, in_catalog)) + ";")
             return
@@ -248,8 +248,8 @@ def maintain(
         from txnscan.report.history import print_maintained
 
         with progress_bar() as progress:
-            from txnscan.store.maintain import kept
-            from txnscan.store.maintain import maintain as run_maintain
+            from txnscan.tables.maintain import kept
+            from txnscan.tables.maintain import maintain as run_maintain
 
             stored = opened_tables(tables, master, progress)
             keeping = kept(stored, keep_ms, wall_clock_ms())

@@ -17,7 +17,7 @@ from txnscan.demo.jars import NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION, java, kafka
 from txnscan.demo.node import kafka_archive
 from txnscan.demo.producer import Producer
 from txnscan.engine.java import JavaError
-from txnscan.store.prepare import prepare_spark
+from txnscan.tables.prepare import prepare_spark
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from txnscan.report.plain import utc
 from txnscan.report.table import print_text
 
 if TYPE_CHECKING:
-    from txnscan.store.maintain import Kept, Maintained
+    from txnscan.tables.maintain import Kept, Maintained
 
 Row = Mapping[str, Any]
 

@@ -19,7 +19,7 @@ from txnscan.model import TransactionKey, Verdict, duration, plural
 from txnscan.report.charts import sweeps_chart
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
 from txnscan.report.plain import utc
-from txnscan.store.schema import epoch_ms, timestamp
+from txnscan.tables.schema import epoch_ms, timestamp
 from txnscan.version import __version__
 
 Row = Mapping[str, Any]

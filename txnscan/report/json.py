@@ -11,7 +11,7 @@ from typing import Any
 from txnscan.findings import Scan
 from txnscan.model import Verdict
 from txnscan.report.plain import error_object, iso, iso_utc
-from txnscan.store.schema import IMPACT, OPEN_TRANSACTIONS, TRANSACTION
+from txnscan.tables.schema import IMPACT, OPEN_TRANSACTIONS, TRANSACTION
 
 
 def sweep_summary(scan: Scan) -> dict[str, Any]:

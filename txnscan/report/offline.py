@@ -21,7 +21,7 @@ from txnscan.offline.producers import Figures, Spread
 from txnscan.report.json import scan_object
 from txnscan.report.plain import iso_utc, utc
 from txnscan.report.table import print_text, print_transactions
-from txnscan.store.schema import timestamp
+from txnscan.tables.schema import timestamp
 from txnscan.version import __version__
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from txnscan.report.table import print_text
 from txnscan.resolve.apply import DONE, Result, Status
 from txnscan.resolve.plan import Action, Plan, Refusal
 from txnscan.resolve.run import Applied
-from txnscan.store.schema import timestamp
+from txnscan.tables.schema import timestamp
 
 _STYLES = {
     Status.RESOLVED: "green",

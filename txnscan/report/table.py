@@ -16,7 +16,7 @@ from txnscan.config import printable
 from txnscan.model import duration, plural
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
 from txnscan.report.plain import utc
-from txnscan.store.schema import epoch_ms
+from txnscan.tables.schema import epoch_ms
 
 _STYLES = {
     "hanging": "bold red",

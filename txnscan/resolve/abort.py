@@ -46,7 +46,7 @@ from txnscan.resolve.apply import Attempt, Look, Status
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
 from txnscan.resolve.plan import Action, Plan
-from txnscan.store.schema import incident_id
+from txnscan.tables.schema import incident_id
 from txnscan.version import __version__
 
 FORCE = "--force"

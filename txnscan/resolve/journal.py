@@ -21,9 +21,9 @@ from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.resolve.watched import SweepTime, watched_ms
-from txnscan.store.delta import By, Is, IsNot, OneOf, Row
-from txnscan.store.schema import MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
-from txnscan.store.tables import Tables
+from txnscan.tables.delta import By, Is, IsNot, OneOf, Row
+from txnscan.tables.schema import MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
+from txnscan.tables.tables import Tables
 from txnscan.verdict.outcome import outcome
 from txnscan.verdict.rules import judge
 from txnscan.version import __version__

@@ -39,10 +39,10 @@ from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, local_path
 from txnscan.engine import OnProgress
 from txnscan.resolve.apply import ApplyRunning, JournalLost
-from txnscan.store.delta import Is, Matched, NotMatched, arrow_rows, tried_again
-from txnscan.store.exclusive import is_local, scheme_of
-from txnscan.store.schema import APPLY_LOCKS, RESOLUTIONS, Table, epoch_ms
-from txnscan.store.tables import Tables
+from txnscan.tables.delta import Is, Matched, NotMatched, arrow_rows, tried_again
+from txnscan.tables.exclusive import is_local, scheme_of
+from txnscan.tables.schema import APPLY_LOCKS, RESOLUTIONS, Table, epoch_ms
+from txnscan.tables.tables import Tables
 
 try:
     import fcntl

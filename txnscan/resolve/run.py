@@ -20,15 +20,15 @@ from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
 from txnscan.resolve.terminate import Terminated, terminate
-from txnscan.store.open import open_tables
-from txnscan.store.selection import Stale, began_ms, find_sweep, stale
+from txnscan.tables.open import open_tables
+from txnscan.tables.selection import Stale, began_ms, find_sweep, stale
 from txnscan.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnscan.resolve.journal import TablesJournal
-    from txnscan.store.tables import Tables
+    from txnscan.tables.tables import Tables
 
 
 @dataclass(frozen=True)

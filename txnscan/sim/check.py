@@ -27,7 +27,7 @@ from txnscan.sim.table import Event
 from txnscan.sim.transitions import can_happen, happen
 from txnscan.sim.turns import Turns
 from txnscan.sim.world import Scenario, World
-from txnscan.store.incidents import Row
+from txnscan.tables.incidents import Row
 
 # Events between the answers of a sweep, each with the number of the answer that it comes before.
 Schedule = tuple[tuple[int, Event], ...]

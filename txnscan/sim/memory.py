@@ -11,8 +11,8 @@ from typing import Any
 from txnscan.findings import Incident, Incidents, Scan, Sightings, together_facts, with_news
 from txnscan.model import Facts, ProducerFacts, SeenMarker, TransactionKey
 from txnscan.sim.history import accused
-from txnscan.store.incidents import Row, folded
-from txnscan.store.schema import INCIDENTS, epoch_ms, timestamp
+from txnscan.tables.incidents import Row, folded
+from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
 
 
 class Memory:

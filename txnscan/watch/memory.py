@@ -1,6 +1,6 @@
 """What a sweep leaves for the next one in the same process, and what of it is news. Pure.
 
-Incidents open and close by the rules of the tables (`store/tables.py`): each hanging transaction has an incident, and
+Incidents open and close by the rules of the tables (`tables/tables.py`): each hanging transaction has an incident, and
 only a sweep that proves that the partition's leader no longer has it open closes the incident. An opening is news once
 the transaction is a candidate (hanging, and late); its closing is news where the opening was.
 """

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.model import duration
-from txnscan.store.schema import epoch_ms
+from txnscan.tables.schema import epoch_ms
 
 if TYPE_CHECKING:
-    from txnscan.store.tables import Tables
+    from txnscan.tables.tables import Tables
 
 # A row of `sweeps`.
 Sweep = Mapping[str, Any]

@@ -16,7 +16,7 @@ from txnscan.config import is_catalog_schema, parse_location
 from txnscan.engine.rows import spark_type
 from txnscan.engine.session import in_one_line
 from txnscan.findings import Scan
-from txnscan.store.delta import (
+from txnscan.tables.delta import (
     Before,
     By,
     Compacted,
@@ -33,8 +33,8 @@ from txnscan.store.delta import (
     from_arrow,
     properties,
 )
-from txnscan.store.exclusive import Setting, why_not_exclusive
-from txnscan.store.schema import Column, Table
+from txnscan.tables.exclusive import Setting, why_not_exclusive
+from txnscan.tables.schema import Column, Table
 
 # How Delta names that somebody else has committed: rows, or a change of the table itself.
 _CONFLICTS = ("Concurrent", "MetadataChanged", "ProtocolChanged")

@@ -29,20 +29,10 @@ from txnscan.model import (
     TransactionKey,
     Verdict,
 )
-from txnscan.store.damage import cause, damaged_commit
-from txnscan.store.delta import (
-    VERSION_PROPERTY,
-    By,
-    Condition,
-    Delta,
-    Is,
-    OneOf,
-    Row,
-    arrow_rows,
-    tried_again,
-)
-from txnscan.store.incidents import folded
-from txnscan.store.schema import (
+from txnscan.tables.damage import cause, damaged_commit
+from txnscan.tables.delta import VERSION_PROPERTY, By, Condition, Delta, Is, OneOf, Row, arrow_rows, tried_again
+from txnscan.tables.incidents import folded
+from txnscan.tables.schema import (
     CANDIDATES,
     COMMITS,
     FIRST_SEEN,

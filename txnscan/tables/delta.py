@@ -16,7 +16,7 @@ import pyarrow as pa
 import stamina
 
 from txnscan.engine.rows import arrow_type, plain
-from txnscan.store.schema import SCHEMA_VERSION, Column, Table
+from txnscan.tables.schema import SCHEMA_VERSION, Column, Table
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")

@@ -10,7 +10,7 @@ from txnscan.config import ConfigError, is_catalog_schema, parse_location
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txnscan.store.tables import Tables
+    from txnscan.tables.tables import Tables
 
 
 def needs_spark(location: str) -> bool:
@@ -20,15 +20,15 @@ def needs_spark(location: str) -> bool:
 
 def open_tables(location: str, spark: SparkSession | None) -> Tables:
     """The tables of a location, through Spark where a session is given, else through delta-rs. Raises ConfigError."""
-    from txnscan.store.tables import Tables
+    from txnscan.tables.tables import Tables
 
     if spark is not None:
         from txnscan.engine.guest import own_session
-        from txnscan.store.spark import SparkDelta
+        from txnscan.tables.spark import SparkDelta
 
         return Tables(SparkDelta(own_session(spark), location))
     if find_spec("deltalake") is None:
         raise ConfigError("--tables", "needs delta-rs or Spark; install txnscan[delta] or txnscan[spark]")
-    from txnscan.store.delta_rs import DeltaRs
+    from txnscan.tables.delta_rs import DeltaRs
 
     return Tables(DeltaRs(location))

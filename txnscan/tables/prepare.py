@@ -1,7 +1,7 @@
 """`txnscan prepare`: fetches and makes in advance what a local Spark session needs.
 
 The class data archive is made by a session that does what a sweep does, in a process of its own:
-`python -m txnscan.store.prepare` with the options of its JVM.
+`python -m txnscan.tables.prepare` with the options of its JVM.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def work(options: Sequence[str]) -> None:
     from txnscan.engine.jvm import end_jvm
     from txnscan.engine.session import DRIVER_JAVA_OPTIONS, driver_options, spark_session
     from txnscan.engine.spark import SparkEngine
-    from txnscan.store.open import open_tables
+    from txnscan.tables.open import open_tables
 
     spark = spark_session("local[2]", settings={DRIVER_JAVA_OPTIONS: driver_options(options)})
     SparkEngine(spark).start_workers()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnscan.config import ConfigError, printable
-from txnscan.store.delta import By, Is, Row, StartsWith
-from txnscan.store.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
-from txnscan.store.tables import Tables
+from txnscan.tables.delta import By, Is, Row, StartsWith
+from txnscan.tables.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
+from txnscan.tables.tables import Tables
 
 # The columns that are read of each table.
 _SWEEP = (

@@ -11,9 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from txnscan.store.delta import Before, By, Is, NoneOf, tried_again
-from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS, TABLES, Table, timestamp
-from txnscan.store.tables import Tables
+from txnscan.tables.delta import Before, By, Is, NoneOf, tried_again
+from txnscan.tables.schema import (
+    CANDIDATES,
+    INCIDENTS,
+    OPEN_TRANSACTIONS,
+    SCAN_ERRORS,
+    SWEEPS,
+    TABLES,
+    Table,
+    timestamp,
+)
+from txnscan.tables.tables import Tables
 
 # The default of Delta's `delta.deletedFileRetentionDuration`: a read that began a week ago still finds its files.
 VACUUM_AFTER_HOURS = 168

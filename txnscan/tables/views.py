@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txnscan.store.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, Table
+from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
-from txnscan.store.delta import (
+from txnscan.tables.delta import (
     Before,
     By,
     Compacted,
@@ -44,8 +44,8 @@ from txnscan.store.delta import (
     from_arrow,
     properties,
 )
-from txnscan.store.exclusive import is_local, scheme_of
-from txnscan.store.schema import Column, Table
+from txnscan.tables.exclusive import is_local, scheme_of
+from txnscan.tables.schema import Column, Table
 
 # Schemes by Spark's name, with object_store's name for each.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}

@@ -1,0 +1,1 @@
+"""The Delta tables, through Spark or delta-rs."""
