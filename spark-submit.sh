@@ -32,11 +32,11 @@ case " ${SPARK_SUBMIT_OPTS_TXNSCAN:-} " in
     submit=${SPARK_HOME:+$SPARK_HOME/bin/spark-submit}
     # shellcheck disable=SC2086 # options are words
     exec "${submit:-$(dirname "$python")/spark-submit}" --master "${MASTER:-local[*]}" --name "txnscan-$job" \
-      --properties-file "$here/conf/spark-defaults.conf" --jars "$("$python" -m txnscan.engine.java)" \
+      --properties-file "$here/conf/spark-defaults.conf" --jars "$("$python" -m txnscan.engine.spark.java)" \
       $SPARK_SUBMIT_OPTS_TXNSCAN "$here/jobs/$job.py" "$@"
     ;;
 esac
 
 # Python starts Java, and not the other way round: spark-submit would mix a program's stderr into its stdout. What
-# executors need is sent to them by the session (txnscan/engine/nodes.py).
+# executors need is sent to them by the session (txnscan/engine/spark/nodes.py).
 exec "$python" "$here/jobs/$job.py" "$@"

@@ -64,7 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     this one for minutes: where Java compiles well what it runs, the tests of the tables take a fifth less of the
     processors. Nor does it collect garbage while tests run beside it.
     """
-    from txnscan.engine.session import DRIVER_JAVA_OPTIONS, local_settings, spark_session
+    from txnscan.engine.spark.session import DRIVER_JAVA_OPTIONS, local_settings, spark_session
 
     for_seconds = local_settings("local[2]")[DRIVER_JAVA_OPTIONS]
     settings = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from txnscan.api import NotStored, SweepResult, create_views, find_hanging, sweep, table
     from txnscan.config import ConfigError, ScanConfig
     from txnscan.coordinators.cluster import ClusterUnreachable
-    from txnscan.engine.session import SparkUnavailable
+    from txnscan.engine.spark.session import SparkUnavailable
     from txnscan.errors import TxnscanError
     from txnscan.resolve.apply import ApplyRunning, JournalLost
     from txnscan.resolve.guard import Limits
@@ -50,7 +50,7 @@ _HOMES = {
     "Planned": "txnscan.sim.predict",
     "Prediction": "txnscan.sim.predict",
     "ScanConfig": "txnscan.config",
-    "SparkUnavailable": "txnscan.engine.session",
+    "SparkUnavailable": "txnscan.engine.spark.session",
     "Stale": "txnscan.tables.selection",
     "SweepResult": "txnscan.api",
     "TxnscanError": "txnscan.errors",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from txnscan.clock import Stopwatch, boot_time, wall_clock_ms
 from txnscan.config import (
     ConfigError,
     ScanConfig,
@@ -19,6 +18,7 @@ from txnscan.config import (
 )
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine import Engine
+from txnscan.engine.clock import Stopwatch, boot_time, wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.findings import History, NoHistory, Progress, Scan
@@ -131,9 +131,9 @@ def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFram
 
 
 def _spark_engine(spark: SparkSession) -> Engine:
-    from txnscan.engine.guest import own_session
-    from txnscan.engine.nodes import send_packages
-    from txnscan.engine.spark import SparkEngine
+    from txnscan.engine.spark.executors import SparkEngine
+    from txnscan.engine.spark.guest import own_session
+    from txnscan.engine.spark.nodes import send_packages
 
     own = own_session(spark)
     send_packages(own)

@@ -28,7 +28,7 @@ from txnscan.config import (
 )
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import Latest
-from txnscan.engine.java import DELTA, JavaError, find_java, is_fetched, major_version
+from txnscan.engine.spark.java import DELTA, JavaError, find_java, is_fetched, major_version
 from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import API_SINCE, RequestFailed

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from txnscan.clock import BootTime, StageTime
+from txnscan.engine.clock import BootTime, StageTime
 from txnscan.model import (
     ENDED,
     NO_FACTS,

@@ -27,8 +27,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from txnscan.api import new_sweep_id, sweep_once
-from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, printable
+from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.rows import plain, spark_type
 from txnscan.errors import TxnscanError
 from txnscan.findings import Scan

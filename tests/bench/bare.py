@@ -7,6 +7,6 @@ appends it to the Delta table in DIRECTORY, which is made where it does not exis
 
 import sys
 
-from txnscan.engine.session import spark_session
+from txnscan.engine.spark.session import spark_session
 
 spark_session().range(1).write.format("delta").mode("append").save(sys.argv[1])

@@ -125,7 +125,7 @@ def halves(batches: Sequence[WideBatch], parts: int = 2) -> list[list[WideBatch]
 @contextmanager
 def session(master: str) -> Iterator[SparkSession]:
     """A session as the command line makes it, in a process that has none. Python workers can import the benchmarks."""
-    from txnscan.engine.session import spark_session
+    from txnscan.engine.spark.session import spark_session
 
     with tempfile.TemporaryDirectory(prefix="txnscan-bench-spark-") as directory:
         settings = {

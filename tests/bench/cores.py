@@ -87,8 +87,8 @@ def _session(master: str, directory: str) -> Iterator[Connection]:
 
 
 def _serve(master: str, directory: str, asked: Connection) -> None:
-    from txnscan.engine.session import spark_session
-    from txnscan.engine.spark import spread_files
+    from txnscan.engine.spark.executors import spread_files
+    from txnscan.engine.spark.session import spark_session
 
     spread = spread_files(spark_session(master), lambda done, total: None)
     try:

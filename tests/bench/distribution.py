@@ -117,7 +117,7 @@ def working(master: str) -> Iterator[Callable[[str, str], Any]]:
         session(LOCAL if master == THREADS else master) as spark,
         tempfile.TemporaryDirectory(prefix="txnscan-bench-tables-") as tables,
     ):
-        from txnscan.engine.spark import SparkEngine
+        from txnscan.engine.spark.executors import SparkEngine
 
         planned: dict[str, tuple[ClusterView, tuple[WideBatch, ...]]] = {}
         engine: Engine = ThreadsEngine() if master == THREADS else SparkEngine(spark)

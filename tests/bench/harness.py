@@ -19,14 +19,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from txnscan.engine.java import JavaError, find_java
+from txnscan.engine.spark.java import JavaError, find_java
 
 ROOT = Path(__file__).parents[2]
 # What was done: such as how many partitions and producers were read. Where two name the same thing they must agree.
 Work = Mapping[str, int]
 _WIDTH = 140
 # What Python's workers are forked from, on this machine and elsewhere.
-_DAEMONS = (["-m", "txnscan.evidence.daemon"], ["-m", "pyspark.daemon"])
+_DAEMONS = (["-m", "txnscan.engine.spark.daemon"], ["-m", "pyspark.daemon"])
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def run(options: Options) -> Finding:
     samples: dict[str, list[float]] = {}
     with ExitStack() as stack:
         spark = stack.enter_context(session(_MASTER))
-        from txnscan.engine.spark import SparkEngine
+        from txnscan.engine.spark.executors import SparkEngine
 
         engines: Mapping[str, Engine] = {"threads": ThreadsEngine(), "Spark": SparkEngine(spark)}
         clusters = {name: stack.enter_context(WireCluster(shape)) for name, shape in shapes.items()}

@@ -95,7 +95,7 @@ def _without_spark(
 
 
 def _on_spark(spark: SparkSession, cluster: WireCluster, view: ClusterView, batches: Sequence[WideBatch]) -> list[Side]:
-    from txnscan.engine.spark import SparkEngine
+    from txnscan.engine.spark.executors import SparkEngine
 
     tasks = spark.sparkContext.defaultParallelism * _TASKS_PER_CORE
 

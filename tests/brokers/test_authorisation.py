@@ -45,7 +45,6 @@ from tests.builders import plan, stored
 from tests.unit.test_apply import FakeJournal
 from txnscan import ScanConfig, find_hanging
 from txnscan.check import Checked, Level, check
-from txnscan.clock import wall_clock_ms
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
@@ -54,6 +53,7 @@ from txnscan.demo.node import java_command
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
+from txnscan.engine.clock import wall_clock_ms
 from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.resolve.apply import Status, apply_plan

@@ -26,7 +26,7 @@ from txnscan.cli import app
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.node import CLIENT_LISTENER
 from txnscan.demo.plant import orphan
-from txnscan.engine.java import find_java
+from txnscan.engine.spark.java import find_java
 
 if TYPE_CHECKING:
     import trustme

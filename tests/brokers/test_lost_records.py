@@ -25,7 +25,6 @@ from tests.prove.placing import lead, replicas_of
 from tests.prove.steps import write_transaction_log
 from txnscan import ScanConfig, sweep
 from txnscan.api import SweepResult
-from txnscan.clock import wall_clock_ms
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
@@ -33,6 +32,7 @@ from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
 from txnscan.demo.reader import read_values
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
+from txnscan.engine.clock import wall_clock_ms
 from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, State
 from txnscan.resolve.apply import Status
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS

@@ -21,8 +21,8 @@ from tests.process import ROOT
 from txnscan.demo.ports import HOST, choose_ports, is_listening
 from txnscan.demo.process import GuardedProcess
 from txnscan.demo.wait import wait_until
-from txnscan.engine.java import find_java, pyspark_jars
-from txnscan.engine.nodes import archive
+from txnscan.engine.spark.java import find_java, pyspark_jars
+from txnscan.engine.spark.nodes import archive
 
 WORKERS = 2
 # What the README says that nodes need: pyspark, pandas and pyarrow, with what these need.
@@ -63,7 +63,7 @@ sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from txnscan import ScanConfig, sweep
-from txnscan.engine.session import local_settings
+from txnscan.engine.spark.session import local_settings
 port = int(sys.argv[4])
 DefaultChannelBuilder.default_port = staticmethod(lambda: port)
 builder = SparkSession.builder.remote("local[2]")
@@ -210,7 +210,7 @@ def test_a_session_of_spark_connect_is_given_it_too(shared: Shared, tmp_path: Pa
 def test_what_is_sent_is_all_that_a_task_imports(tmp_path: Path) -> None:
     python = python_of_nodes(tmp_path / "python")
     sent = archive()
-    modules = "txnscan.reads.tasks, txnscan.engine.spark, txnscan.verdict.rules"
+    modules = "txnscan.reads.tasks, txnscan.engine.spark.executors, txnscan.verdict.rules"
     script = f"import sys; sys.path.insert(0, {str(sent)!r}); import {modules}"
     ran = subprocess.run([python, "-I", "-c", script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -151,5 +151,5 @@ def test_a_notebook_is_kept_without_outputs_and_uses_the_public_surface_alone(pa
     code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
     used = {f"{node.module}" for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}
     # The demo's brokers, and a session where there is none, are for those who have neither.
-    spare = {"txnscan.engine.session", "txnscan.demo.brokers", "txnscan.demo.story"}
+    spare = {"txnscan.engine.spark.session", "txnscan.demo.brokers", "txnscan.demo.story"}
     assert {module for module in used if module.startswith("txnscan.")} <= spare

@@ -33,11 +33,11 @@ from tests.cases import Cases
 from tests.process import ROOT, ended, run, run_to_end
 from txnscan.cli import app, base
 from txnscan.cli.ending import errors_in_one_line
-from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
-from txnscan.engine.jvm import _listen
+from txnscan.engine.clock import wall_clock_ms
+from txnscan.engine.spark.jvm import _listen
 from txnscan.report.progress import _STAGES, TerminalProgress
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.plan import to_json
@@ -439,7 +439,7 @@ def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path, wording: Snap
 
 
 def test_what_an_executor_raised_is_one_line() -> None:
-    from txnscan.engine.session import in_one_line
+    from txnscan.engine.spark.session import in_one_line
 
     worker = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
     raised = "ModuleNotFoundError: No module named 'somelib'"
@@ -535,7 +535,7 @@ def test_a_master_that_is_not_there_is_reported_at_once(tmp_path: Path, wording:
 def test_a_master_that_spark_does_not_know_is_a_wrong_option(
     variable: str, master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
-    from txnscan.engine.session import _master
+    from txnscan.engine.spark.session import _master
 
     if variable == "MASTER":
         monkeypatch.setenv("MASTER", master)

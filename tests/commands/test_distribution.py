@@ -22,7 +22,7 @@ SWEEP = """
 import json, os, signal, sys
 from tests.bench.harness import command_line, descendants
 from txnscan import ScanConfig, sweep
-from txnscan.engine.session import spark_session
+from txnscan.engine.spark.session import spark_session
 
 def executors():
     return [pid for pid in descendants(os.getpid()) if "CoarseGrainedExecutorBackend" in command_line(pid)]
@@ -63,7 +63,7 @@ def test_an_executor_that_is_killed_in_the_middle_of_the_read_loses_nothing() ->
 
 
 def test_a_broker_that_leads_half_of_all_partitions_is_read_by_as_many_tasks_as_its_cap_allows() -> None:
-    from txnscan.engine.spark import dealt
+    from txnscan.engine.spark.executors import dealt
 
     topics: dict[str, list[tuple[int, int, int]]] = {}
     for ordinal in range(SHAPE.partitions):

@@ -70,8 +70,14 @@ FLOORS = (
 WATCHED = "watch/endpoint.py"
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (
-    *("engine/spark.py", "evidence/daemon.py", "engine/guest.py", "engine/nodes.py", "engine/session.py"),
-    *("engine/jvm.py", "tables/spark.py", "spark_source.py"),
+    *(
+        "engine/spark/executors.py",
+        "engine/spark/daemon.py",
+        "engine/spark/guest.py",
+        "engine/spark/nodes.py",
+        "engine/spark/session.py",
+    ),
+    *("engine/spark/jvm.py", "tables/spark.py", "spark_source.py"),
 )
 # What is worth numpy, and done without where it is not installed.
 COLUMNS = ("kafka/protocol/search_columns.py", "txnlog/columns.py")
@@ -80,7 +86,7 @@ ARROW_HOMES = (
     *(
         "engine/",
         "spark_source.py",
-        "evidence/daemon.py",
+        "engine/spark/daemon.py",
         "tables/delta.py",
         "tables/delta_rs.py",
         "tables/history.py",
@@ -257,7 +263,7 @@ def test_only_the_client_opens_connections_to_brokers() -> None:
         "kafka/client/listener.py",
         "kafka/client/receiving.py",
     )
-    opening = (*kafka, "engine/jvm.py", "demo/", WATCHED)
+    opening = (*kafka, "engine/spark/jvm.py", "demo/", WATCHED)
     assert offenders("socket", "ssl", allowed=opening) == []
 
 
@@ -269,7 +275,7 @@ def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() ->
     stores = ("txnscan.tables.spark", "txnscan.tables.delta_rs", "txnscan.tables.tables", "txnscan.tables.history")
     heavy = (
         *stores,
-        "txnscan.engine.spark",
+        "txnscan.engine.spark.executors",
         "txnscan.engine.rows",
         "txnscan.spark_source",
         "pyarrow",

@@ -35,7 +35,7 @@ NO_LEASE_MS = 0
 
 OTHER_PROCESS = """
 import sys
-from txnscan.engine.session import spark_session
+from txnscan.engine.spark.session import spark_session
 from txnscan.resolve.lock import ApplyRunning, Lock
 from txnscan.tables.open import open_tables
 

@@ -45,12 +45,12 @@ from kafka.record import MemoryRecords
 from tests.brokers.shared import PLAIN
 from tests.process import ROOT, run
 from txnscan import ScanConfig, find_hanging
-from txnscan.clock import wall_clock_ms
 from txnscan.config import parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster
 from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
+from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.findings import Incident, Incidents, Scan, Sightings
 from txnscan.kafka.client.connection import ConnectionSettings

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from txnscan.demo.jars import KAFKA_VERSION, java, kafka_jars
-from txnscan.engine.java import major_version
+from txnscan.engine.spark.java import major_version
 from txnscan.kafka.protocol.coordinator_partition import java_hash_code
 
 FILE = Path(__file__).with_name("coordinators.json")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from txnscan.engine.guest import SMALL_QUERIES, own_session
-from txnscan.engine.session import spark_defaults
+from txnscan.engine.spark.guest import SMALL_QUERIES, own_session
+from txnscan.engine.spark.session import spark_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

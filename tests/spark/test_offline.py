@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_executors_read_what_this_process_reads_and_the_verdicts_are_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from txnscan.engine.spark import spread_files
+    from txnscan.engine.spark.executors import spread_files
 
     for broker in range(3):
         root = tmp_path / f"broker-{broker}" / "data"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.process import run_python
-from txnscan.engine.java import DELTA, jar_directory
-from txnscan.engine.session import _SEARCHED_FIRST, launch_arguments, local_settings, spark_archive
+from txnscan.engine.spark.java import DELTA, jar_directory
+from txnscan.engine.spark.session import _SEARCHED_FIRST, launch_arguments, local_settings, spark_archive
 from txnscan.tables.prepare import prepare_spark
 
 if TYPE_CHECKING:
@@ -80,9 +80,7 @@ def test_arguments_of_spark_submit_override_the_settings_of_conf() -> None:
 
 
 def test_the_warehouse_is_deleted_with_the_process() -> None:
-    script = (
-        "from txnscan.engine.session import local_settings; print(local_settings('local')['spark.sql.warehouse.dir'])"
-    )
+    script = "from txnscan.engine.spark.session import local_settings; print(local_settings('local')['spark.sql.warehouse.dir'])"
     warehouse = printed(script)
     assert warehouse.startswith("file:///")
     assert not Path(warehouse.removeprefix("file://")).parent.exists()
@@ -112,10 +110,10 @@ def test_workers_are_forked_from_the_daemon_of_this_package(spark: SparkSession)
             yield pa.record_batch([pa.array([command] * batch.num_rows)], names=["command"])
 
     rows = spark.range(0, 2, 1, 2).mapInArrow(parents, "command string").collect()
-    assert [row["command"].split("\0")[1:3] for row in rows] == [["-m", "txnscan.evidence.daemon"]] * 2
+    assert [row["command"].split("\0")[1:3] for row in rows] == [["-m", "txnscan.engine.spark.daemon"]] * 2
 
 
 def test_the_daemon_has_imported_the_modules_of_a_worker() -> None:
-    code = "import txnscan.evidence.daemon, sys; print(*sys.modules)"
+    code = "import txnscan.engine.spark.daemon, sys; print(*sys.modules)"
     imported = printed(code).split()
     assert {"txnscan.reads.tasks", "txnscan.verdict.rules", "kafka", "pyarrow", "pandas"} <= set(imported)

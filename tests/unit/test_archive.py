@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from txnscan.engine.archive import Archive
-from txnscan.engine.java import JavaError
+from txnscan.engine.spark.archive import Archive
+from txnscan.engine.spark.java import JavaError
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnscan.clock import StageTime, Stopwatch
+from txnscan.engine.clock import StageTime, Stopwatch
 
 
 def test_a_stage_takes_until_the_next_one_begins() -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from tests.cases import Cases
 from tests.process import ROOT
-from txnscan.engine.nodes import archive, in_one_jvm, remedy
-from txnscan.engine.session import in_one_line
+from txnscan.engine.spark.nodes import archive, in_one_jvm, remedy
+from txnscan.engine.spark.session import in_one_line
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -28,7 +28,7 @@ def test_what_is_sent_is_kafka_python_and_this_package_without_demo_and_simulato
     names = zipfile.ZipFile(sent).namelist()
     assert {name.split("/")[0] for name in names} == {"kafka", "txnscan"}
     assert [name for name in names if name.startswith(("txnscan/demo", "txnscan/sim")) or "__pycache__" in name] == []
-    assert {"txnscan/reads/tasks.py", "txnscan/engine/spark.py", "kafka/net/manager.py"} <= set(names)
+    assert {"txnscan/reads/tasks.py", "txnscan/engine/spark/executors.py", "kafka/net/manager.py"} <= set(names)
     assert any(name.endswith(".json") for name in names), "kafka-python reads its messages' schemas from files"
     assert not [name for name in names if name.endswith((".so", ".pyd"))], "any machine can import it"
 

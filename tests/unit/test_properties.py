@@ -31,7 +31,7 @@ from tests.cases import Cases
 from tests.process import run_to_end
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.demo.jars import kafka_jars
-from txnscan.engine.java import find_java
+from txnscan.engine.spark.java import find_java
 from txnscan.kafka.client.client_configs import ADMIN, KNOWN, PRODUCER_AND_CONSUMER, nearest
 from txnscan.kafka.client.configuration import configuration
 from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import Cases
-from txnscan.clock import BootTime, boot_time
+from txnscan.engine.clock import BootTime, boot_time
 from txnscan.resolve.watched import JUMP_MS, SweepTime, watched_ms
 
 MINUTE_MS = 60_000

@@ -97,9 +97,9 @@ def list_transactions(
     Exit status: 0 when every broker answered, 4 when not every one did, 1 when none did.
     """
     with errors_in_one_line():
-        from txnscan.clock import wall_clock_ms
         from txnscan.coordinators.streamed import streamed
         from txnscan.coordinators.transactions import list_on
+        from txnscan.engine.clock import wall_clock_ms
         from txnscan.kafka.protocol.list_transactions import ListingFilter
         from txnscan.report.asked import LIST_TABLE, LISTED, listed_row
 
@@ -177,9 +177,9 @@ def describe(
     Exit status: 0 when each was described, 4 when not each was, 1 when none was.
     """
     with errors_in_one_line():
-        from txnscan.clock import wall_clock_ms
         from txnscan.coordinators.transactions import describe as described_by
         from txnscan.coordinators.transactions import with_offsets
+        from txnscan.engine.clock import wall_clock_ms
         from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row
 
         config = ScanConfig(bootstrap_server, command_config=command_config)
@@ -247,8 +247,8 @@ def _show_producers(
     cluster: Any, config: ScanConfig, broker_id: int | None, only_open: bool, format: RowFormat
 ) -> tuple[list[ScanError], int]:
     """Prints the producers. Gives what could not be read, and how many partitions were read."""
-    from txnscan.clock import wall_clock_ms
     from txnscan.coordinators.producers import read_producers
+    from txnscan.engine.clock import wall_clock_ms
     from txnscan.evidence.reads import in_scope
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
     from txnscan.scan import check_scope

@@ -90,7 +90,7 @@ def progress_bar() -> Iterator[TerminalProgress]:
 
 def started_spark(master: str | None, progress: TerminalProgress) -> SparkSession:
     """A session. What Spark's own process prints goes above the line of progress."""
-    from txnscan.engine.session import spark_session
+    from txnscan.engine.spark.session import spark_session
 
     progress("start Spark", 0, 1)
     return spark_session(master, say=progress.say, heard=progress.say)

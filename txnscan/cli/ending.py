@@ -33,7 +33,7 @@ def errors_in_one_line() -> Iterator[None]:
             # Work that is torn down by Ctrl-C may fail with an error of its own.
             if interrupted:
                 fail("interrupted", ExitStatus.INTERRUPTED)
-            from txnscan.engine.session import in_one_line, is_of_spark
+            from txnscan.engine.spark.session import in_one_line, is_of_spark
 
             if not is_of_spark(error):
                 raise

@@ -125,8 +125,8 @@ def _read(
 def _on_spark(master: str, progress: Any) -> Spread:
     """What reads replicas on executors. Raises SparkUnavailable."""
     spark = started_spark(master, progress)
-    from txnscan.engine.nodes import send_packages
-    from txnscan.engine.spark import spread_files
+    from txnscan.engine.spark.executors import spread_files
+    from txnscan.engine.spark.nodes import send_packages
 
     send_packages(spark)
     return spread_files(spark, lambda done, total: progress("read files", done, total))

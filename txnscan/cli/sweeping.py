@@ -235,7 +235,7 @@ def check(
         from txnscan.api import new_sweep_id
         from txnscan.check import Level
         from txnscan.check import check as run_check
-        from txnscan.clock import wall_clock_ms
+        from txnscan.engine.clock import wall_clock_ms
         from txnscan.report.check import check_object, print_check
 
         with progress_bar() as progress:

@@ -244,7 +244,7 @@ def _told_to_end() -> Iterator[threading.Event]:
 
 def _log(sentence: str) -> None:
     """A line on stderr with the time."""
-    from txnscan.clock import wall_clock_ms
+    from txnscan.engine.clock import wall_clock_ms
     from txnscan.report.plain import iso_utc
 
     complain(f"{iso_utc(wall_clock_ms())} {sentence}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from txnscan.demo.errors import DemoError
-from txnscan.engine.java import Jar, JarSet, JavaError, find_java, jar_directory
+from txnscan.engine.spark.java import Jar, JarSet, JavaError, find_java, jar_directory
 
 KAFKA_VERSION = "4.3.1"
 # Transactions v1, and before KIP-890: its brokers take transactional data without asking the coordinator.

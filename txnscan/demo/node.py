@@ -15,7 +15,7 @@ import javaproperties
 
 from txnscan.demo.errors import DemoError
 from txnscan.demo.ports import HOST
-from txnscan.engine.archive import Archive
+from txnscan.engine.spark.archive import Archive
 
 CLIENT_LISTENER = "PLAINTEXT"
 _CONTROLLER_LISTENER = "CONTROLLER"

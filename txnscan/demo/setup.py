@@ -16,7 +16,7 @@ from txnscan.demo.errors import DemoError
 from txnscan.demo.jars import NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION, java, kafka_jars
 from txnscan.demo.node import kafka_archive
 from txnscan.demo.producer import Producer
-from txnscan.engine.java import JavaError
+from txnscan.engine.spark.java import JavaError
 from txnscan.tables.prepare import prepare_spark
 
 

@@ -35,7 +35,7 @@ from txnscan.demo.plant import (
     stale_epoch,
 )
 from txnscan.demo.requests import Wire
-from txnscan.engine.session import require_pyspark
+from txnscan.engine.spark.session import require_pyspark
 from txnscan.model import duration
 from txnscan.report.table import headline, where
 
@@ -93,7 +93,7 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
     require_pyspark()
     from txnscan.demo.resolution import plan_and_rehearse
     from txnscan.demo.telling import tell_and_resolve
-    from txnscan.engine.session import spark_session
+    from txnscan.engine.spark.session import spark_session
 
     say = _teller(console)
     directory = Path(tempfile.mkdtemp(prefix="txnscan-demo-"))

@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from txnscan.clock import wall_clock_ms
 from txnscan.config import ScanConfig
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine, OnProgress
+from txnscan.engine.clock import wall_clock_ms
 from txnscan.evidence.observe import RECREATED
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.security.acls import needing

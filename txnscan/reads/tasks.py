@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from txnscan.clock import wall_clock_ms
+from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.model import Broker, LogBatch, LogRow, NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow

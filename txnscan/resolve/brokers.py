@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_quorum import Unagreed
 from txnscan.coordinators.transactions import Transaction, describe, with_offsets
 from txnscan.engine import Engine
+from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.evidence.reads import Reader
 from txnscan.findings import History, NoHistory, Scan

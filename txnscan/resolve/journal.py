@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from txnscan.clock import BootTime, wall_clock_ms
+from txnscan.engine.clock import BootTime, wall_clock_ms
 from txnscan.engine.rows import from_row
 from txnscan.evidence.log_reads import with_stored
 from txnscan.model import NO_FACTS, Evidence, OutcomeEvidence, ProducerFacts, SeenMarker, Verdict

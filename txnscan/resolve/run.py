@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txnscan.clock import wall_clock_ms
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.transactions import Transaction
 from txnscan.engine import OnProgress
+from txnscan.engine.clock import wall_clock_ms
 from txnscan.findings import FactsAlone
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.resolve.abort import NoJournal

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from txnscan.clock import BootTime
+from txnscan.engine.clock import BootTime
 
 # NTP slews a clock by less than this between two sweeps.
 JUMP_MS = 60_000

@@ -23,7 +23,7 @@ def open_tables(location: str, spark: SparkSession | None) -> Tables:
     from txnscan.tables.tables import Tables
 
     if spark is not None:
-        from txnscan.engine.guest import own_session
+        from txnscan.engine.spark.guest import own_session
         from txnscan.tables.spark import SparkDelta
 
         return Tables(SparkDelta(own_session(spark), location))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from txnscan.engine.java import DELTA, cache_directory, find_java, jar_directory
+from txnscan.engine.spark.java import DELTA, cache_directory, find_java, jar_directory
 from txnscan.findings import Scan
 
 _TRAINING_S_MAX = 600
@@ -49,7 +49,7 @@ def prepare_spark(say: Callable[[str], None]) -> Path:
 
     Raises JavaError.
     """
-    from txnscan.engine.session import spark_archive
+    from txnscan.engine.spark.session import spark_archive
 
     find_java()
     archive = spark_archive(sorted(jar_directory(DELTA, say=say).glob("*.jar")))
@@ -74,9 +74,9 @@ def work(options: Sequence[str]) -> None:
     """
     import tempfile
 
-    from txnscan.engine.jvm import end_jvm
-    from txnscan.engine.session import DRIVER_JAVA_OPTIONS, driver_options, spark_session
-    from txnscan.engine.spark import SparkEngine
+    from txnscan.engine.spark.executors import SparkEngine
+    from txnscan.engine.spark.jvm import end_jvm
+    from txnscan.engine.spark.session import DRIVER_JAVA_OPTIONS, driver_options, spark_session
     from txnscan.tables.open import open_tables
 
     spark = spark_session("local[2]", settings={DRIVER_JAVA_OPTIONS: driver_options(options)})

@@ -17,7 +17,7 @@ from operator import attrgetter
 from types import GenericAlias
 from typing import Any
 
-from txnscan.clock import StageTime
+from txnscan.engine.clock import StageTime
 from txnscan.findings import Scan
 from txnscan.model import (
     BlockedGroup,

@@ -97,7 +97,7 @@ def spark_every(many: int, stack: ExitStack) -> SessionFor:
 
     @cache
     def session() -> SparkSession:
-        from txnscan.engine.session import spark_session
+        from txnscan.engine.spark.session import spark_session
 
         made = spark_session("local[2]", app_name="txnscan-faults")
         stack.callback(made.stop)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from txnscan.clock import wall_clock_ms
+from txnscan.engine.clock import wall_clock_ms
 from txnscan.sim.wire.shape import ClusterShape
 from txnscan.sim.wire.world import HOST
 

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txnscan.engine.scratch import own_directory
+from txnscan.engine.spark.scratch import own_directory
 from txnscan.version import __version__
 
 if TYPE_CHECKING:

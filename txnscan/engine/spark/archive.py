@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from txnscan.engine.java import JavaError, cache_directory
+from txnscan.engine.spark.java import JavaError, cache_directory
 
 # A JVM warns where its build is another than the archive's, which is nothing to act on.
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")

@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from txnscan.engine import Batch, Engine, OnProgress, Row, by_producer_id
-from txnscan.engine.nodes import remedy
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
+from txnscan.engine.spark.nodes import remedy
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
 from txnscan.model import Context, CoordinatorView, Judged, Observation, WideBatch, WideRow
 from txnscan.verdict.rules import judge_observation

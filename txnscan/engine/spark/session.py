@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import javaproperties
 
 from txnscan.config import ConfigError, printable
-from txnscan.engine.archive import Archive
-from txnscan.engine.java import DELTA, JavaError, find_java, jar_directory, named_java, pyspark_jars
-from txnscan.engine.jvm import JvmFailed, is_master, same_interrupts, start_jvm, unreachable
-from txnscan.engine.nodes import in_one_jvm, remedy
-from txnscan.engine.scratch import own_directory
+from txnscan.engine.spark.archive import Archive
+from txnscan.engine.spark.java import DELTA, JavaError, find_java, jar_directory, named_java, pyspark_jars
+from txnscan.engine.spark.jvm import JvmFailed, is_master, same_interrupts, start_jvm, unreachable
+from txnscan.engine.spark.nodes import in_one_jvm, remedy
+from txnscan.engine.spark.scratch import own_directory
 from txnscan.errors import TxnscanError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _in_one_jvm(delta: Sequence[Path]) -> dict[str, str]:
     first = [jar for name in _SEARCHED_FIRST for jar in jars if jar.name.startswith(name)]
     return {
         "spark.driver.extraClassPath": os.pathsep.join(map(str, (*first, *delta))),
-        "spark.python.daemon.module": "txnscan.evidence.daemon",
+        "spark.python.daemon.module": "txnscan.engine.spark.daemon",
     }
 
 
@@ -168,7 +168,7 @@ def _choose_python(master: str) -> None:
     the user named.
     """
     if in_one_jvm(master):
-        # Workers are forked from `evidence/daemon.py`, and not every Python that a user may name has this package.
+        # Workers are forked from `engine/spark/daemon.py`, and not every Python that a user may name has this package.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     elif master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
