@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from txnscan.findings import Scan
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained
 from txnscan.model import Context, CoordinatorView, Evidence, Failure, Judged, KnownOutcome, Observation, Outcome
 from txnscan.resolve.guard import Limits, Stored
 from txnscan.resolve.plan import Plan, make_plan
+from txnscan.sweeps.result import Scan
 from txnscan.verdict.rules import judge_observation
 
 NOW_MS = 1_700_000_000_000

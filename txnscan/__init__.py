@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from txnscan.resolve.run import Applied
     from txnscan.resolve.run import apply_to as apply
     from txnscan.resolve.run import plan_sweep as plan
-    from txnscan.sim.predict import Planned, Prediction, predict
     from txnscan.spark_source import register
+    from txnscan.sweeps.capacity import Planned, Prediction, predict
     from txnscan.tables.selection import Stale
     from txnscan.version import __version__
 
@@ -47,8 +47,8 @@ _HOMES = {
     "NotStored": "txnscan.api",
     "Plan": "txnscan.resolve.plan",
     "PlanRefused": "txnscan.resolve.plan",
-    "Planned": "txnscan.sim.predict",
-    "Prediction": "txnscan.sim.predict",
+    "Planned": "txnscan.sweeps.capacity",
+    "Prediction": "txnscan.sweeps.capacity",
     "ScanConfig": "txnscan.config",
     "SparkUnavailable": "txnscan.engine.spark.session",
     "Stale": "txnscan.tables.selection",
@@ -59,7 +59,7 @@ _HOMES = {
     "create_views": "txnscan.api",
     "find_hanging": "txnscan.api",
     "plan": "txnscan.resolve.run",
-    "predict": "txnscan.sim.predict",
+    "predict": "txnscan.sweeps.capacity",
     "register": "txnscan.spark_source",
     "sweep": "txnscan.api",
     "table": "txnscan.api",

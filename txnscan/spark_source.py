@@ -31,7 +31,7 @@ from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, printable
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.rows import plain, spark_type
 from txnscan.errors import TxnscanError
-from txnscan.findings import Scan
+from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import OPEN_TRANSACTIONS
 
 NAME = "kafka_transactions"

@@ -1,7 +1,7 @@
 """What one broker, partition, producer and open transaction cost a `find_hanging`; and whether a sum of these predicts.
 
 Each cost is the difference between two clusters that differ in nothing else, by the median of the runs;
-`sim/predict.py` adds them up for any cluster. The check is on two clusters that no cost was taken from, one of them
+`sweeps/capacity.py` adds them up for any cluster. The check is on two clusters that no cost was taken from, one of them
 with a latency. Timed: the call, in one process whose imports are done. Bytes for each partition come from a process of
 its own for each of two sizes.
 """
@@ -16,8 +16,8 @@ from statistics import median
 from tests.bench.harness import Finding, Grid, Options, machine, most_memory_mb, say
 from tests.bench.processes import apart
 from txnscan import ScanConfig, find_hanging
-from txnscan.sim.predict import Costs, Planned, predict
 from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.sweeps.capacity import Costs, Planned, predict
 
 _SMALL = ClusterShape(brokers=10, partitions=1_000, producers_per_partition=1)
 _MANY_BROKERS = replace(_SMALL, brokers=110)
@@ -76,7 +76,7 @@ def run(options: Options) -> Finding:
             Grid("costs", ("what", "value"), [(name, getattr(costs, name)) for name in Costs.__dataclass_fields__]),
             Grid("the prediction, checked", columns, rows),
         ],
-        notes=["MEASURED of txnscan/sim/predict.py holds the costs that `txnscan simulate --cluster` uses"],
+        notes=["MEASURED of txnscan/sweeps/capacity.py holds the costs that `txnscan simulate --cluster` uses"],
     )
 
 

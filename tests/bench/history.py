@@ -23,8 +23,8 @@ from tests.bench.harness import Finding, Grid, Options, Side, Work, say, timed_i
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan
 from txnscan import create_views
 from txnscan.cli import main as txnscan
-from txnscan.findings import Scan
 from txnscan.model import Judged
+from txnscan.sweeps.result import Scan
 from txnscan.tables.maintain import Kept, maintain
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS, OPEN_TRANSACTIONS

@@ -27,8 +27,8 @@ from tests.bench.harness import (
 )
 from tests.bench.processes import apart
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.findings import Scan
 from txnscan.sim.wire import WireCluster
+from txnscan.sweeps.result import Scan
 
 # Partitions, brokers.
 SIZES = ((1_000, 10), (10_000, 20), (100_000, 50), (1_000_000, 200))

@@ -21,8 +21,8 @@ from tests.bench.clusters import big, described, session
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_turn
 from tests.bench.peers import tool, tool_broker_by_broker
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.findings import Scan
 from txnscan.sim.wire import WireCluster
+from txnscan.sweeps.result import Scan
 
 TOOL = "Kafka's tool, broker by broker"
 ON_SPARK, IN_THREADS = "txnscan sweep, Spark and tables, warm", "txnscan sweep, threads and tables, warm"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, say, timed_in_turn
 from tests.builders import NOW_MS, judged, scan
-from txnscan.findings import Scan
+from txnscan.sweeps.result import Scan
 from txnscan.tables.delta import LOG_DAYS, arrow_rows
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS

@@ -44,7 +44,6 @@ from tests.brokers.test_faults import at_stage
 from tests.builders import plan, stored
 from tests.unit.test_apply import FakeJournal
 from txnscan import ScanConfig, find_hanging
-from txnscan.check import Checked, Level, check
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
@@ -54,11 +53,12 @@ from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.engine.clock import wall_clock_ms
-from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.resolve.apply import Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
+from txnscan.sweeps.preflight import Checked, Level, check
+from txnscan.sweeps.result import Scan
 
 MINUTE_MS = 60_000
 COMMAND = re.compile(r"`kafka-acls\.sh --bootstrap-server HOST:PORT --command-config ADMIN\.properties ([^`]*)`")

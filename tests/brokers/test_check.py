@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.brokers.shared import Shared
-from txnscan.check import Checked, Finding, Level, check_cluster, check_tables
 from txnscan.cli import app
 from txnscan.config import parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.reads.tasks import ClientFactory
+from txnscan.sweeps.preflight import Checked, Finding, Level, check_cluster, check_tables
 from txnscan.tables.schema import TABLES
 
 if TYPE_CHECKING:

@@ -38,7 +38,6 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.story import plant_all
 from txnscan.demo.traffic import HealthyTraffic
 from txnscan.demo.wait import wait_until
-from txnscan.findings import Scan
 from txnscan.kafka.protocol.record_batch import HEADER
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.offline import walk
@@ -46,6 +45,7 @@ from txnscan.offline.disk import find, read
 from txnscan.offline.files import snapshot
 from txnscan.offline.model import Replica
 from txnscan.offline.reading import Read, read_paths
+from txnscan.sweeps.result import Scan
 
 LATE_AFTER_MS = 20 * 60_000
 COMPACTED, CODECS, V1, V2 = "compacted", "codecs", "traffic-v1", "traffic-v2"

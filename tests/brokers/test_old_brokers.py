@@ -19,7 +19,7 @@ from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.demo.plant import HealthyTraffic, Planted
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.findings import Scan
+from txnscan.sweeps.result import Scan
 
 
 @dataclass(frozen=True)

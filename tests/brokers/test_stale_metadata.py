@@ -21,9 +21,9 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.findings import Scan
 from txnscan.kafka.protocol.api_versions import image_offset
 from txnscan.kafka.protocol.metadata import read_metadata
+from txnscan.sweeps.result import Scan
 
 LINKED, OTHER = 1, 2
 MOVED, FRESH = "moved", "fresh"

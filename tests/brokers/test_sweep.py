@@ -19,8 +19,8 @@ from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic
 from txnscan.demo.plant import HealthyTraffic
-from txnscan.findings import Scan
 from txnscan.model import Verdict
+from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS, SWEEPS
 
@@ -143,7 +143,7 @@ def assert_sound(shared: Shared, ways: Sequence[tuple[SparkSession | None, ScanC
 
 def test_both_engines_give_the_same_rows(spark: SparkSession, shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     # All that executors may read, they read.
-    monkeypatch.setattr("txnscan.evidence.reads.DRIVER_READS_MAX", 0)
+    monkeypatch.setattr("txnscan.sweeps.reader.DRIVER_READS_MAX", 0)
     by_spark: Any
     by_threads: Any
     by_spark, by_threads = (

@@ -12,10 +12,10 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.reader import read_values
 from txnscan.demo.wait import wait_until
-from txnscan.findings import Scan
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.sweeps.result import Scan
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ PURE = (
     *THEORY,
     *OFFLINE,
     *PURE_BUT_FOR_SEND,
-    *("reads/planner.py", "evidence/observe.py", "txnlog/decode.py", "findings.py"),
+    *("reads/planner.py", "sweeps/observations.py", "txnlog/decode.py", "findings.py"),
     "watch/memory.py",
     *("resolve/apply.py", "tables/exclusive.py", "resolve/guard.py", "resolve/plan.py", "tables/schema.py"),
     *("coordinators/locate.py", "txnlog/timeline.py", "coordinators/transactions.py"),
@@ -175,7 +175,7 @@ def test_the_pure_part_reads_no_clock_and_prints_nothing() -> None:
 
 def test_the_theory_needs_nothing_but_the_standard_library_and_the_model() -> None:
     with Cases() as cases:
-        for file in (*THEORY, "reads/planner.py", "evidence/observe.py"):
+        for file in (*THEORY, "reads/planner.py", "sweeps/observations.py"):
             with cases.case(file):
                 needed = {one.module.split(".")[0] for one in walk(parsed(file), file)} - set(sys.stdlib_module_names)
                 assert needed <= {"txnscan"}
@@ -378,7 +378,7 @@ try:
     main(["--version"])
 except SystemExit:
     pass
-sys.exit(str(sorted({"rich.console", "javaproperties", "kafka", "txnscan.findings"} & set(sys.modules)) or ""))
+sys.exit(str(sorted({"rich.console", "javaproperties", "kafka", "txnscan.sweeps.result"} & set(sys.modules)) or ""))
 """
     assert python("-c", script).stderr.strip() == ""
 

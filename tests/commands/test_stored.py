@@ -23,9 +23,9 @@ from tests.process import ROOT
 from txnscan import api
 from txnscan.cli import app
 from txnscan.config import ConfigError
-from txnscan.findings import Scan
 from txnscan.model import Judged, ScanError
 from txnscan.resolve.plan import from_json
+from txnscan.sweeps.result import Scan
 from txnscan.tables.delta_rs import DeltaRs
 from txnscan.tables.open import open_tables
 from txnscan.tables.selection import choose, stale

@@ -36,13 +36,13 @@ from txnscan.cli import app
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.wait import wait_until
-from txnscan.findings import History, Incident, Incidents, News, Scan, Sighting, Sightings
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import Facts, ProducerFacts, SeenMarker
 from txnscan.reads.tasks import _CLIENTS_MAX, ClientFactory
 from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.sweeps.result import History, Incident, Incidents, News, Scan, Sighting, Sightings
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS
 from txnscan.watch.clusters import ClustersError, read_clusters

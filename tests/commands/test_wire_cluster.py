@@ -52,7 +52,6 @@ from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.findings import Incident, Incidents, Scan, Sightings
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -72,7 +71,6 @@ from txnscan.model import (
     WideRow,
 )
 from txnscan.reads.tasks import ClientFactory
-from txnscan.scan import scan
 from txnscan.sim.codec import Reader
 from txnscan.sim.wire import ClusterShape, WireCluster, partition_log, state_log
 from txnscan.sim.wire import __main__ as by_hand
@@ -81,6 +79,8 @@ from txnscan.sim.wire.server import Broker as ServedBroker
 from txnscan.sim.wire.server import Kept
 from txnscan.sim.wire.shape import HANGING_AGE_MS, HIGH_WATERMARK, LAGGING_OFFSET, Reads
 from txnscan.sim.wire.world import HOST, World, Written
+from txnscan.sweeps.pipeline import scan
+from txnscan.sweeps.result import Incident, Incidents, Scan, Sightings
 from txnscan.txnlog.decode import decode, transactional_id
 
 STARTED_AT_MS = 1_700_000_000_000
@@ -877,7 +877,7 @@ class ApartEngine(ThreadsEngine):
 def test_only_where_many_are_left_to_prove_executors_read_them(
     monkeypatch: pytest.MonkeyPatch, few: int, read_apart: list[type]
 ) -> None:
-    monkeypatch.setattr("txnscan.evidence.reads.DRIVER_READS_MAX", few)
+    monkeypatch.setattr("txnscan.sweeps.reader.DRIVER_READS_MAX", few)
     engine = ApartEngine()
     with WireCluster(SHAPE) as cluster:
         found, _ = with_history(cluster, (), engine)

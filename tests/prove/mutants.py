@@ -66,9 +66,9 @@ def module_of(file: str) -> str:
 
 TARGETS = (
     Target("verdict/rules.py", ("unit/test_rules.py",)),
-    Target("evidence/observe.py", ("unit/test_observe.py",)),
+    Target("sweeps/observations.py", ("unit/test_observe.py",)),
     Target("coordinators/metadata_quorum.py", ("unit/test_agreement.py", "unit/test_snapshot.py")),
-    Target("evidence/reads.py", ("unit/test_agreement.py",), function="confirmed"),
+    Target("sweeps/reader.py", ("unit/test_agreement.py",), function="confirmed"),
     Target("reads/fenced_read.py", ("unit/test_probe.py",)),
     Target("coordinators/visibility.py", ("unit/test_visibility.py", "unit/test_snapshot.py")),
     Target("coordinators/snapshot.py", ("unit/test_snapshot.py",)),
@@ -122,17 +122,17 @@ EXPLAINED: dict[Key, str] = {
         "is not None and view.producer_epoch == e.observation.producer_epoch → is not None",
     ): "an epoch below and one above were told before; the rule says what it means without leaning on them",
     (
-        "evidence/observe.py",
+        "sweeps/observations.py",
         "suspects",
         "is not None and row.partition is not → is not None or row.partition is not",
     ): _BOTH_OR_NEITHER,
     (
-        "evidence/observe.py",
+        "sweeps/observations.py",
         "suspects",
         "row.topic is not None and row.partition is not → row.partition is not",
     ): _BOTH_OR_NEITHER,
     (
-        "evidence/observe.py",
+        "sweeps/observations.py",
         "suspects",
         "is not None and row.partition is not None → is not None",
     ): _BOTH_OR_NEITHER,

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.known_histories import KNOWN as FOOLED_ONCE
-from txnscan.evidence import log_reads
-from txnscan.findings import Scan
 from txnscan.model import Facts, Judged, Observation, SeenMarker, Siblings
 from txnscan.resolve.apply import Status
 from txnscan.resolve.plan import Action
@@ -47,6 +45,8 @@ from txnscan.sim.transitions import can_happen, happen, settle
 from txnscan.sim.truth import HEALING
 from txnscan.sim.wander import Resolved, wander_and_apply
 from txnscan.sim.world import Scenario, World
+from txnscan.sweeps import log_reads
+from txnscan.sweeps.result import Scan
 from txnscan.tables.incidents import Row
 from txnscan.verdict import outcome
 from txnscan.verdict.outcome import Decision

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import pytest
 
-from txnscan.evidence.observe import HELD
-from txnscan.findings import Scan
 from txnscan.sim.check import run
 from txnscan.sim.exhaustive import exhaustive
 from txnscan.sim.obligations import DROPPED, EVERYTHING, with_all
 from txnscan.sim.scenarios import ARENAS
 from txnscan.sim.stories import STORIES
+from txnscan.sweeps.observations import HELD
+from txnscan.sweeps.result import Scan
 
 
 def said(scan: Scan) -> list[tuple[str, str]]:

@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from txnscan import scan
 from txnscan.coordinators.cluster import ClusterUnreachable
-from txnscan.evidence import identity
-from txnscan.findings import Incidents
 from txnscan.sim.check import Figures, History, Sweeps, Visit, misfolded, run
 from txnscan.sim.history import NOW_MS, Simulation
 from txnscan.sim.obligations import EVERYTHING
@@ -24,6 +21,9 @@ from txnscan.sim.table import Event
 from txnscan.sim.transitions import can_happen, happen, settle
 from txnscan.sim.wander import wander_again
 from txnscan.sim.world import Scenario
+from txnscan.sweeps import identity
+from txnscan.sweeps import pipeline as scan
+from txnscan.sweeps.result import Incidents
 from txnscan.tables import incidents
 
 # Of each world. A wrong verdict names its seed.

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from txnscan.findings import Scan
     from txnscan.model import Judged
+    from txnscan.sweeps.result import Scan
 
 ORPHAN = with_outcome(judged(), known("committed", evidence=("offset 1",)))
 STALE = judged(view("Empty", 5), partition=1)

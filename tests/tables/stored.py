@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
-from txnscan.evidence.log_reads import signed
 from txnscan.model import LogRead, OutcomeEvidence, ProducerFacts, RawRecord, SeenCommit
 from txnscan.sim.encode import transaction_log_value
 from txnscan.sim.records import TransactionMetadata
+from txnscan.sweeps.log_reads import signed
 from txnscan.tables.schema import INCIDENTS, TABLES
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from tests.conftest import Opens
-    from txnscan.findings import Scan
     from txnscan.model import Judged, KnownOutcome
+    from txnscan.sweeps.result import Scan
     from txnscan.tables.delta import Row
     from txnscan.tables.tables import Tables
 

@@ -22,8 +22,8 @@ from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEE
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-    from txnscan.findings import Scan
     from txnscan.model import Judged
+    from txnscan.sweeps.result import Scan
     from txnscan.tables.tables import Tables
 
 DAY_MS = 86_400_000

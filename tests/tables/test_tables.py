@@ -31,8 +31,8 @@ from tests.tables.stored import (
     reads_of,
 )
 from txnscan.config import ConfigError
-from txnscan.findings import Incident, KnownImpact, Sighting
 from txnscan.model import BlockedGroup, Cause, Evidence, Impact, Owner, ProducerFacts, ScanError, SeenMarker, Standing
+from txnscan.sweeps.result import Incident, KnownImpact, Sighting
 from txnscan.tables.schema import (
     CANDIDATES,
     COMMITS,

@@ -14,7 +14,6 @@ from tests.builders import said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed, read_agreement
-from txnscan.evidence.reads import confirmed
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.security.acls import needing
 from txnscan.model import (
@@ -29,6 +28,7 @@ from txnscan.model import (
     Topic,
     Unobserved,
 )
+from txnscan.sweeps.reader import confirmed
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from txnscan.check import Level, check_security
 from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
+from txnscan.sweeps.preflight import Level, check_security
 
 CHECKED, UNCHECKED = TlsSettings(), TlsSettings(check_hostname=False)
 PASSWORD = "s3cr3t"

@@ -8,11 +8,11 @@ import pytest
 
 from tests.builders import judged, plan, scan, stored
 from txnscan import ScanConfig
-from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.model import LogRead, LogScan, OutcomeEvidence, ProducerFacts, ScannedLog
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.plan import Action
+from txnscan.sweeps.result import Scan
 
 (ACTION,) = plan(stored()).actions
 OPEN = judged()

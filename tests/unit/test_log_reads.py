@@ -15,8 +15,6 @@ from tests.fakes import FakeCluster, FakeId, FakePartition, broker, no_progress,
 from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.log_reads import read_outcomes
-from txnscan.findings import FactsAlone, History
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -39,9 +37,11 @@ from txnscan.model import (
 )
 from txnscan.reads.tasks import ClientFactory
 from txnscan.resolve.abort import ReadAnyway
-from txnscan.scan import with_outcomes
 from txnscan.sim.encode import batch, transaction_log_value
 from txnscan.sim.records import TransactionMetadata
+from txnscan.sweeps.log_reads import read_outcomes
+from txnscan.sweeps.pipeline import with_outcomes
+from txnscan.sweeps.result import FactsAlone, History
 from txnscan.txnlog import lineage
 from txnscan.txnlog.decode import DamagedRecord, UnknownRecord, transactional_id_key
 from txnscan.txnlog.scan import is_unserved

@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
-from txnscan.findings import Incident, Kind, News, Scan, Sighting
 from txnscan.model import Judged, LogRead, ProducerFacts, ScanError
+from txnscan.sweeps.result import Incident, Kind, News, Scan, Sighting
 from txnscan.tables.schema import incident_id as stored_id
 from txnscan.watch import memory as module
 from txnscan.watch.memory import Memory, MemoryHistory, remember, together

@@ -14,7 +14,6 @@ from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, catch_up, differing, read_latest
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.reads import MOVED, Reader, Wide
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.metadata import MetadataRound
@@ -22,6 +21,7 @@ from txnscan.model import Broker, ClusterView, Failure, Key, Topic, WideBatch
 from txnscan.reads.fenced_read import read_wide
 from txnscan.reads.planner import NO_LEADER
 from txnscan.reads.tasks import ClientFactory
+from txnscan.sweeps.reader import MOVED, Reader, Wide
 
 OLD = IMAGE_OFFSET - 10
 

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
 from txnscan.cli import app, base
-from txnscan.findings import Scan
 from txnscan.model import Cause, Impact, Owner, ScanError
 from txnscan.report.metrics import (
     LATE_PARTITIONS,
@@ -29,6 +28,7 @@ from txnscan.report.metrics import (
     watched_once,
 )
 from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.sweeps.result import Scan
 
 Samples = dict[tuple[str, tuple[str, ...]], float]
 

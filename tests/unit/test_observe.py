@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import NOW_MS, context, judged, observation, view
 from tests.fakes import producer
-from txnscan.evidence.observe import HELD, held_observation, observe, suspects, with_history, with_offsets
 from txnscan.model import Failure, Held, NarrowRow, Observation, OffsetsRow, OpenProducer, Reason, Verdict, WideRow
+from txnscan.sweeps.observations import HELD, held_observation, observe, suspects, with_history, with_offsets
 from txnscan.verdict.rules import judge, judge_observation
 
 KEY = ("p", 0)

@@ -11,8 +11,8 @@ import pytest
 
 from txnscan import ScanConfig, find_hanging
 from txnscan.config import ConfigError
-from txnscan.sim.predict import MEASURED, Costs, Planned, predict, predicted_lines, requests
 from txnscan.sim.wire import ClusterShape, WireCluster
+from txnscan.sweeps.capacity import MEASURED, Costs, Planned, predict, predicted_lines, requests
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

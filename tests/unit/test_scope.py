@@ -10,7 +10,7 @@ from tests.builders import judged, scan
 from tests.unit.test_report import shown
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.model import Broker, ClusterView, Topic
-from txnscan.scan import _idle_patterns, check_scope
+from txnscan.sweeps.pipeline import _idle_patterns, check_scope
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

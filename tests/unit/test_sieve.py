@@ -21,13 +21,13 @@ from tests.fakes import FakeCluster, FakeId, FakePartition, no_progress, one_by_
 from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
 from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
-from txnscan.evidence.observe import HELD
-from txnscan.findings import Incident, NoHistory, Sighting
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import CoordinatorView, Key, OpenProducer, TransactionKey, WideRow
+from txnscan.sweeps.observations import HELD
+from txnscan.sweeps.result import Incident, NoHistory, Sighting
 
 LEADERS = (1, 2, 3, 1)
 P, Q = ("p", 0), ("q", 0)

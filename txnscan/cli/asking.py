@@ -249,9 +249,9 @@ def _show_producers(
     """Prints the producers. Gives what could not be read, and how many partitions were read."""
     from txnscan.coordinators.producers import read_producers
     from txnscan.engine.clock import wall_clock_ms
-    from txnscan.evidence.reads import in_scope
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
-    from txnscan.scan import check_scope
+    from txnscan.sweeps.pipeline import check_scope
+    from txnscan.sweeps.reader import in_scope
 
     view = cluster.view(config.topic_names or None)
     topics = in_scope(config, view)

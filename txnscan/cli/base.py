@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from txnscan.findings import Scan
     from txnscan.report.progress import TerminalProgress
     from txnscan.report.resolution import LiveReport
+    from txnscan.sweeps.result import Scan
     from txnscan.tables.tables import Tables
 
 app = typer.Typer(

@@ -54,8 +54,8 @@ def simulate(
 ) -> None:
     """Show a history of a simulated cluster step by step: what happens, what a sweep says, and the truth."""
     with errors_in_one_line():
-        from txnscan.sim.predict import predicted_lines
         from txnscan.sim.show import lines_of, listed, named_history, named_protocol, table_lines
+        from txnscan.sweeps.capacity import predicted_lines
 
         if cluster is not None:
             lines = predicted_lines(cluster, producers, open_partitions, latency_ms)

@@ -21,7 +21,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from txnscan.findings import Incident
 from txnscan.impact.cause import cause_of
 from txnscan.impact.delivered import Starved, starved
 from txnscan.impact.owner import owner_of
@@ -49,6 +48,7 @@ from txnscan.model import (
     TransactionKey,
     plural,
 )
+from txnscan.sweeps.result import Incident
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

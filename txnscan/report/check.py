@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from txnscan.check import Checked, Level
 from txnscan.config import printable
+from txnscan.sweeps.preflight import Checked, Level
 
 _STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.INCOMPLETE: "yellow", Level.FAILED: "bold red"}
 _CONCLUSIONS = {

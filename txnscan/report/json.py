@@ -8,9 +8,9 @@ from dataclasses import asdict
 from datetime import date, datetime
 from typing import Any
 
-from txnscan.findings import Scan
 from txnscan.model import Verdict
 from txnscan.report.plain import error_object, iso, iso_utc
+from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import IMPACT, OPEN_TRANSACTIONS, TRANSACTION
 
 

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from txnscan.config import ConfigError, printable
-from txnscan.findings import Details, Kind, News, Scan
 from txnscan.model import TransactionKey, duration, plural
+from txnscan.sweeps.result import Details, Kind, News, Scan
 
 # How many lines one chat message has; the rest is only counted.
 _LINES_MAX = 20

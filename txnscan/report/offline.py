@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.findings import Scan
 from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, ScanError, State, Verdict, duration, plural
 from txnscan.offline.producers import Figures, Spread
 from txnscan.report.json import scan_object
 from txnscan.report.plain import iso_utc, utc
 from txnscan.report.table import print_text, print_transactions
+from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import timestamp
 from txnscan.version import __version__
 

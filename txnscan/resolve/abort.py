@@ -23,7 +23,6 @@ from txnscan.config import ConfigError, printable
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.coordinators.metadata_quorum import Unagreed
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.findings import FactsAlone, Incident, Incidents, KnowsFacts, Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
@@ -46,6 +45,7 @@ from txnscan.resolve.apply import Attempt, Look, Status
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
 from txnscan.resolve.plan import Action, Plan
+from txnscan.sweeps.result import FactsAlone, Incident, Incidents, KnowsFacts, Scan
 from txnscan.tables.schema import incident_id
 from txnscan.version import __version__
 

@@ -18,8 +18,6 @@ from txnscan.coordinators.transactions import Transaction, describe, with_offset
 from txnscan.engine import Engine
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.reads import Reader
-from txnscan.findings import History, NoHistory, Scan
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
@@ -32,7 +30,9 @@ from txnscan.reads.tasks import ClientFactory
 from txnscan.resolve.apply import Look
 from txnscan.resolve.plan import Action
 from txnscan.resolve.siblings import commit_seen
-from txnscan.scan import scan
+from txnscan.sweeps.pipeline import scan
+from txnscan.sweeps.reader import Reader
+from txnscan.sweeps.result import History, NoHistory, Scan
 
 
 class LiveBrokers:

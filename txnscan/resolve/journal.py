@@ -14,13 +14,13 @@ from typing import Any
 
 from txnscan.engine.clock import BootTime, wall_clock_ms
 from txnscan.engine.rows import from_row
-from txnscan.evidence.log_reads import with_stored
 from txnscan.model import NO_FACTS, Evidence, OutcomeEvidence, ProducerFacts, SeenMarker, Verdict
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.resolve.watched import SweepTime, watched_ms
+from txnscan.sweeps.log_reads import with_stored
 from txnscan.tables.delta import By, Is, IsNot, OneOf, Row
 from txnscan.tables.schema import MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
 from txnscan.tables.tables import Tables

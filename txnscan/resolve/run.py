@@ -12,7 +12,6 @@ from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.transactions import Transaction
 from txnscan.engine import OnProgress
 from txnscan.engine.clock import wall_clock_ms
-from txnscan.findings import FactsAlone
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.resolve.abort import NoJournal
 from txnscan.resolve.apply import DONE, Journal, Result, apply_plan, chosen, settle_interrupted
@@ -20,6 +19,7 @@ from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
 from txnscan.resolve.terminate import Terminated, terminate
+from txnscan.sweeps.result import FactsAlone
 from txnscan.tables.open import open_tables
 from txnscan.tables.selection import Stale, began_ms, find_sweep, stale
 from txnscan.version import __version__

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.engine import Engine
-from txnscan.evidence.log_reads import with_stored
-from txnscan.findings import FactsAlone, History, Scan
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
@@ -30,6 +28,8 @@ from txnscan.sim.memory import Memory
 from txnscan.sim.records import NOBODY, Data, Marker, TransactionLogRecord, Txn
 from txnscan.sim.truth import settled
 from txnscan.sim.world import World
+from txnscan.sweeps.log_reads import with_stored
+from txnscan.sweeps.result import FactsAlone, History, Scan
 from txnscan.verdict.outcome import outcome
 
 _LONG_AGO_MS = NOW_MS - 2 * 3_600_000

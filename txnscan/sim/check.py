@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from txnscan.coordinators.cluster import ClusterUnreachable
-from txnscan.findings import Scan
 from txnscan.sim.history import (
     NOW_MS,
     Simulation,
@@ -27,6 +26,7 @@ from txnscan.sim.table import Event
 from txnscan.sim.transitions import can_happen, happen
 from txnscan.sim.turns import Turns
 from txnscan.sim.world import Scenario, World
+from txnscan.sweeps.result import Scan
 from txnscan.tables.incidents import Row
 
 # Events between the answers of a sweep, each with the number of the answer that it comes before.

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 from txnscan.coordinators.cluster import ClusterUnreachable
-from txnscan.findings import Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.sim.answers import answer
 from txnscan.sim.check import Figures, History, Schedule, Scripted, count, wrong_verdicts
@@ -26,6 +25,7 @@ from txnscan.sim.scenarios import Small, opened
 from txnscan.sim.table import Event
 from txnscan.sim.transitions import happen, possible
 from txnscan.sim.world import World
+from txnscan.sweeps.result import Scan
 
 
 def reachable(start: World, before: int) -> Iterator[tuple[World, tuple[Event, ...]]]:

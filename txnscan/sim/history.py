@@ -17,9 +17,6 @@ from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers
 from txnscan.engine import Batch, OnProgress, Row
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.evidence.observe import HELD
-from txnscan.findings import History as ScanHistory
-from txnscan.findings import Incident, Incidents, NoHistory, Scan
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.model import (
@@ -38,12 +35,15 @@ from txnscan.model import (
     Verdict,
 )
 from txnscan.reads.fenced_read import read_narrow, read_wide
-from txnscan.scan import scan
 from txnscan.sim.answers import answer
 from txnscan.sim.records import NOBODY, Data, Marker, still_open, with_beginning
 from txnscan.sim.truth import hanging, open_in, settled
 from txnscan.sim.turns import Turns
 from txnscan.sim.world import World
+from txnscan.sweeps.observations import HELD
+from txnscan.sweeps.pipeline import scan
+from txnscan.sweeps.result import History as ScanHistory
+from txnscan.sweeps.result import Incident, Incidents, NoHistory, Scan
 from txnscan.txnlog.scan import read_log
 
 NOW_MS = 1_700_003_600_000

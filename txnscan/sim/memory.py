@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from txnscan.findings import Incident, Incidents, Scan, Sightings, together_facts, with_news
 from txnscan.model import Facts, ProducerFacts, SeenMarker, TransactionKey
 from txnscan.sim.history import accused
+from txnscan.sweeps.result import Incident, Incidents, Scan, Sightings, together_facts, with_news
 from txnscan.tables.incidents import Row, folded
 from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
 

@@ -14,7 +14,6 @@ from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve
 from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.engine import OnProgress
-from txnscan.findings import History, Scan
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
 from txnscan.model import (
@@ -37,6 +36,7 @@ from txnscan.model import (
 )
 from txnscan.reads.fenced_read import narrow_failed
 from txnscan.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
+from txnscan.sweeps.result import History, Scan
 
 
 @dataclass(frozen=True)

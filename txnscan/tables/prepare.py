@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from txnscan.engine.spark.java import DELTA, cache_directory, find_java, jar_directory
-from txnscan.findings import Scan
+from txnscan.sweeps.result import Scan
 
 _TRAINING_S_MAX = 600
 

@@ -18,7 +18,6 @@ from types import GenericAlias
 from typing import Any
 
 from txnscan.engine.clock import StageTime
-from txnscan.findings import Scan
 from txnscan.model import (
     BlockedGroup,
     CoordinatorView,
@@ -34,6 +33,7 @@ from txnscan.model import (
     SeenMarker,
     Verdict,
 )
+from txnscan.sweeps.result import Scan
 
 SCHEMA_VERSION = 10
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from txnscan.config import is_catalog_schema, parse_location
 from txnscan.engine.rows import spark_type
 from txnscan.engine.spark.session import in_one_line
-from txnscan.findings import Scan
+from txnscan.sweeps.result import Scan
 from txnscan.tables.delta import (
     Before,
     By,

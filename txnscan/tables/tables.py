@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from txnscan.config import ConfigError, local_path, printable
 from txnscan.engine.rows import from_row
-from txnscan.findings import Incident, Incidents, KnownImpact, Scan, Sighting, Sightings
 from txnscan.model import (
     ENDED,
     Cause,
@@ -29,6 +28,7 @@ from txnscan.model import (
     TransactionKey,
     Verdict,
 )
+from txnscan.sweeps.result import Incident, Incidents, KnownImpact, Scan, Sighting, Sightings
 from txnscan.tables.damage import cause, damaged_commit
 from txnscan.tables.delta import VERSION_PROPERTY, By, Condition, Delta, Is, OneOf, Row, arrow_rows, tried_again
 from txnscan.tables.incidents import folded
@@ -167,7 +167,7 @@ class Tables:
         """Why tables cannot be written or read, in one line that says what to do where that is known."""
         return cause(str(error)) or self.delta.said(error)
 
-    # --- what a sweep needs to know (`findings.History`)
+    # --- what a sweep needs to know (`result.History`)
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from txnscan.findings import (
+from txnscan.model import Facts, Judged, Key, TransactionKey, Verdict
+from txnscan.sweeps.result import (
     Details,
     Incident,
     Incidents,
@@ -23,7 +24,6 @@ from txnscan.findings import (
     Sightings,
     with_news,
 )
-from txnscan.model import Facts, Judged, Key, TransactionKey, Verdict
 
 Item = TypeVar("Item")
 

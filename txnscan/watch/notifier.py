@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import stamina
 
 from txnscan.config import ConfigError, printable
-from txnscan.findings import News
 from txnscan.report.metrics import Notified
 from txnscan.report.notifications import Shape, bodies
+from txnscan.sweeps.result import News
 
 QUEUE_MAX = 1_000
 TIMEOUT_S = 10.0

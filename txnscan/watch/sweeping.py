@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from txnscan.config import ScanConfig, printable
 from txnscan.errors import TxnscanError
-from txnscan.findings import History, Incidents, News, Scan, Sightings, together_facts
 from txnscan.model import Facts
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept
+from txnscan.sweeps.result import History, Incidents, News, Scan, Sightings, together_facts
 from txnscan.watch.memory import INCIDENTS_MAX, Memory, MemoryHistory, remember, together
 
 Answer = TypeVar("Answer")

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from txnscan.findings import Scan
+from txnscan.sweeps.result import Scan
 
 
 def say(text: str) -> None:

@@ -14,10 +14,10 @@ from tests.prove.faults.traffic import Sleepers
 from tests.prove.faults.world import LIVE_OWNER, LIVE_PARTITION, Known, World
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.findings import Scan
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
 from txnscan.model import Judged, TransactionKey, Verdict
+from txnscan.sweeps.result import Scan
 
 # Longer than any transaction of the traffic may live, its coordinator's sweep included.
 _SETTLED_S = 15.0

@@ -17,13 +17,7 @@ from functools import partial
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_owner_pattern, printable
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine import Engine
-from txnscan.evidence.identity import continued, first_records_are_gone
-from txnscan.evidence.log_reads import read_outcomes, signed
-from txnscan.evidence.observe import held_observation, observe, suspects, with_history, with_offsets
-from txnscan.evidence.reads import Reader, in_scope
-from txnscan.findings import History, Incidents, Progress, Scan, Sightings, StoredFacts
 from txnscan.impact.who_waits import impact_of, read_blockage
-from txnscan.judge.undelivered import undelivered_warning
 from txnscan.kafka.errors import API_SINCE
 from txnscan.model import (
     CONSUMER_OFFSETS_TOPIC,
@@ -44,6 +38,12 @@ from txnscan.model import (
     Verdict,
     duration,
 )
+from txnscan.sweeps.identity import continued, first_records_are_gone
+from txnscan.sweeps.log_reads import read_outcomes, signed
+from txnscan.sweeps.observations import held_observation, observe, suspects, with_history, with_offsets
+from txnscan.sweeps.reader import Reader, in_scope
+from txnscan.sweeps.result import History, Incidents, Progress, Scan, Sightings, StoredFacts
+from txnscan.sweeps.stuck_markers import undelivered_warning
 from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge, judge_observation
 from txnscan.version import __version__

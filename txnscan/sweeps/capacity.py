@@ -1,6 +1,6 @@
 """What a sweep of a cluster would cost, without sweeping it: requests and bytes by rule, time and memory by unit costs.
 
-How many requests a sweep sends follows from its protocol (`scan.py`), and is exact for a cluster whose leaders and open
+How many requests a sweep sends follows from its protocol (`sweeps/pipeline.py`), and is exact for a cluster whose leaders and open
 transactions are spread evenly. Time is a sum: what each broker, partition, producer and open transaction costs this
 process, as `make bench` measured it (`Costs`), and the round trips that wait for one another, each for as long as the
 network takes.
@@ -16,7 +16,7 @@ from math import ceil
 from txnscan.config import ConfigError, ScanConfig, printable
 from txnscan.coordinators.cluster import DRIVER_THREADS
 from txnscan.engine.threads import THREADS
-from txnscan.evidence.reads import NARROW_BATCH_SIZE
+from txnscan.sweeps.reader import NARROW_BATCH_SIZE
 
 _SIZE = re.compile(r"(?P<brokers>\d{1,9})x(?P<partitions>\d{1,12})")
 _MOST = 10**9

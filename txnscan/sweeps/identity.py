@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
-from txnscan.findings import Incident, Incidents
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import Reading, fetch
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.model import Observation, Partition, TransactionKey
+from txnscan.sweeps.result import Incident, Incidents
 
 _PIECE_BYTES = 1024 * 1024
 # More than this between the log start and the start offset is not looked through.

@@ -17,7 +17,6 @@ from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine, OnProgress
 from txnscan.engine.clock import wall_clock_ms
-from txnscan.evidence.observe import RECREATED
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.security.acls import needing
 from txnscan.model import (
@@ -36,6 +35,7 @@ from txnscan.model import (
 from txnscan.reads.fenced_read import failed_partitions, narrow_failed
 from txnscan.reads.planner import plan_narrow, plan_wide
 from txnscan.reads.tasks import ReadNarrow, ReadOffsets, ReadWide
+from txnscan.sweeps.observations import RECREATED
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 MOVED = Failure("the leader moved during the read")

@@ -1,0 +1,1 @@
+"""A sweep from the plan to the result."""
