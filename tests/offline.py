@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import strategies as st
 
 from txnscan.kafka.protocol.record_batch import CONTROL, CRC_AT, CRC_FROM, TRANSACTIONAL
-from txnscan.offline.producers import ProducerState
+from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.sim.wire.batches import batch, marker
 
 MS = 1_700_000_000_000

@@ -19,7 +19,7 @@ from txnscan.demo.node import java_command
 from txnscan.kafka.protocol.record_batch import TRANSACTIONAL
 from txnscan.offline.columns import fold
 from txnscan.offline.disk import mapped
-from txnscan.offline.producers import LogState
+from txnscan.offline.producer_snapshots import LogState
 from txnscan.sim.wire.batches import batch, marker
 
 SMALL, LARGE = "batches of one record", "batches of 100 records"

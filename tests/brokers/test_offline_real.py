@@ -43,7 +43,7 @@ from txnscan.model import TRANSACTION_STATE_TOPIC, Key
 from txnscan.offline import walk
 from txnscan.offline.disk import find, read
 from txnscan.offline.files import snapshot
-from txnscan.offline.model import Replica
+from txnscan.offline.found import Replica
 from txnscan.offline.reading import Read, read_paths
 from txnscan.sweeps.result import Scan
 
@@ -307,7 +307,7 @@ def _crc(data: bytes) -> int:
 
 
 def _folded_until(replica: Replica, offset: int) -> dict[int, Any]:
-    from txnscan.offline.producers import LogState
+    from txnscan.offline.producer_snapshots import LogState
 
     state = LogState()
     seen: dict[int, dict[int, Any]] = {}

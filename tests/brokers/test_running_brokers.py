@@ -30,7 +30,7 @@ from txnscan.errors import ExitStatus
 from txnscan.model import TRANSACTION_STATE_TOPIC, Verdict
 from txnscan.offline import reading
 from txnscan.offline.disk import find
-from txnscan.offline.model import METADATA_TOPIC, Replica, ReplicaFiles
+from txnscan.offline.found import METADATA_TOPIC, Replica, ReplicaFiles
 from txnscan.offline.reading import Read, read_paths
 from txnscan.offline.replica import read_replica
 from txnscan.offline.running import is_locked, look_again

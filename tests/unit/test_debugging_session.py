@@ -19,7 +19,7 @@ from tests.offline import data, end, partition_directory, plain, snapshot_of
 from txnscan.cli import app
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
 from txnscan.model import State
-from txnscan.offline.producers import ProducerState
+from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.sim.wire.batches import marker
 from txnscan.txnlog.decode import transactional_id_key
 

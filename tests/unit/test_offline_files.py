@@ -26,8 +26,8 @@ from txnscan.offline.files import (
     snapshot,
     topic_id,
 )
-from txnscan.offline.model import Replica
-from txnscan.offline.producers import ProducerState
+from txnscan.offline.found import Replica
+from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.offline.replica import read_replica
 
 if TYPE_CHECKING:

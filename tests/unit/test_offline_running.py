@@ -19,8 +19,8 @@ from tests.offline import MS, data, end, partition_directory, plain
 from txnscan.offline import running
 from txnscan.offline.cluster_metadata import Metadata
 from txnscan.offline.disk import find
+from txnscan.offline.found import LogDirectory, Replica, ReplicaFiles
 from txnscan.offline.judging import Copies, running_error
-from txnscan.offline.model import LogDirectory, Replica, ReplicaFiles
 from txnscan.offline.reading import Read, ReadOne, Spread, read_paths
 from txnscan.offline.running import is_locked
 

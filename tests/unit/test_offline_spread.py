@@ -12,7 +12,7 @@ import pytest
 from tests.offline import data, end, partition_directory
 from txnscan.errors import ExitStatus
 from txnscan.offline import reading
-from txnscan.offline.model import Replica, ReplicaFiles
+from txnscan.offline.found import Replica, ReplicaFiles
 from txnscan.offline.reading import ReadingEnded, read_paths
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.cases import Cases
 from tests.offline import MARKER, MS, changed, control, data, end, legacy, logs, plain
 from txnscan.kafka.protocol.record_batch import CONTROL
 from txnscan.offline import columns, walk
-from txnscan.offline.producers import Begun, LogState, ProducerState, last_stable_offset
+from txnscan.offline.producer_snapshots import Begun, LogState, ProducerState, last_stable_offset
 from txnscan.offline.walk import Damage
 
 if TYPE_CHECKING:

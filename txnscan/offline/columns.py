@@ -28,7 +28,7 @@ from txnscan.kafka.protocol.record_batch import (
     PLAIN_MARKER,
     TRANSACTIONAL,
 )
-from txnscan.offline.producers import NONE, Begun, LogState, ProducerState
+from txnscan.offline.producer_snapshots import NONE, Begun, LogState, ProducerState
 from txnscan.offline.walk import (
     LENGTH_MIN,
     LENGTH_MIN_V2,

@@ -27,7 +27,7 @@ from txnscan.offline.files import (
     partition_of,
     properties,
 )
-from txnscan.offline.model import METADATA_TOPIC, FileError, Found, LogDirectory, ReplicaFiles
+from txnscan.offline.found import METADATA_TOPIC, FileError, Found, LogDirectory, ReplicaFiles
 from txnscan.offline.running import look_at_locks, names_of, stamp
 
 _DEPTH_MAX = 4

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from txnscan.model import Key
-from txnscan.offline.producers import NONE, ProducerState
+from txnscan.offline.producer_snapshots import NONE, ProducerState
 
 # File names in a log directory and in the directory of a partition.
 META, CLEAN_SHUTDOWN, LOCK = "meta.properties", ".kafka_cleanshutdown", ".lock"

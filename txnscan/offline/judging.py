@@ -36,8 +36,8 @@ from txnscan.model import (
     Verdict,
     duration,
 )
-from txnscan.offline.model import METADATA_TOPIC, LogDirectory, Replica
-from txnscan.offline.producers import ProducerState
+from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
+from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
 from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge_observation

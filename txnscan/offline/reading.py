@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from txnscan.errors import TxnscanError
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, KnownOutcome, LoggedTransaction
 from txnscan.offline.disk import find
-from txnscan.offline.model import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
+from txnscan.offline.found import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
 from txnscan.offline.replica import batches, checksum_error, read_replica
 from txnscan.offline.running import look_again
 

@@ -18,8 +18,8 @@ from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM, HEADER, MAGIC,
 from txnscan.offline import walk
 from txnscan.offline.disk import mapped, read
 from txnscan.offline.files import BadFile, aborted, leader_epochs, snapshot, topic_id
-from txnscan.offline.model import FileError, Replica, ReplicaFiles
-from txnscan.offline.producers import NONE, LogState, ProducerState, last_stable_offset
+from txnscan.offline.found import FileError, Replica, ReplicaFiles
+from txnscan.offline.producer_snapshots import NONE, LogState, ProducerState, last_stable_offset
 from txnscan.offline.walk import Damage
 
 T = TypeVar("T")

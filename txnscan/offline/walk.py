@@ -28,7 +28,7 @@ from txnscan.kafka.protocol.record_batch import (
     TRANSACTIONAL,
     last_sequence,
 )
-from txnscan.offline.producers import LogState
+from txnscan.offline.producer_snapshots import LogState
 
 Data = bytes | mmap
 # The least lengths of a batch: of the formats before producers, and of this one (`LegacyRecord.RECORD_OVERHEAD_V0`).

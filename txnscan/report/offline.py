@@ -16,7 +16,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, ScanError, State, Verdict, duration, plural
-from txnscan.offline.producers import Figures, Spread
+from txnscan.offline.producer_snapshots import Figures, Spread
 from txnscan.report.json import scan_object
 from txnscan.report.plain import iso_utc, utc
 from txnscan.report.table import print_text, print_transactions
@@ -25,8 +25,8 @@ from txnscan.tables.schema import timestamp
 from txnscan.version import __version__
 
 if TYPE_CHECKING:
+    from txnscan.offline.found import Replica
     from txnscan.offline.judging import OpenInFiles
-    from txnscan.offline.model import Replica
     from txnscan.offline.reading import Read
     from txnscan.offline.state_log import Impossible
 

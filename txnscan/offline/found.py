@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from txnscan.model import Key
-from txnscan.offline.producers import NONE, Begun, Figures, ProducerState
+from txnscan.offline.producer_snapshots import NONE, Begun, Figures, ProducerState
 from txnscan.offline.running import Seen
 
 METADATA_TOPIC = "__cluster_metadata"
