@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from txnscan.config import ConfigError
-from txnscan.files import check_writable, read_text, write_whole
+from txnscan.report.files import check_writable, read_text, write_whole
 
 
 def test_a_text_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from txnscan.cli.ending import complain, note
 from txnscan.cli.logs import LEVEL_VARIABLE, LogLevel, log_to_stderr
 from txnscan.cli.options import Format
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.files import check_writable, write_whole
+from txnscan.report.files import check_writable, write_whole
 from txnscan.report.help import HELP_OPTIONS, OneGroup, examples
 from txnscan.report.output import stdout_console, write_line
 

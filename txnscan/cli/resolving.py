@@ -24,7 +24,7 @@ from txnscan.cli.options import (
 )
 from txnscan.config import ScanConfig, parse_duration_ms, parse_location, parse_pattern
 from txnscan.errors import ExitStatus
-from txnscan.files import check_writable, read_text, write_whole
+from txnscan.report.files import check_writable, read_text, write_whole
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console, write_line
 

@@ -23,7 +23,7 @@ from txnscan.cli.options import (
 )
 from txnscan.config import ConfigError, is_catalog_schema, parse_duration_ms, parse_location, printable
 from txnscan.errors import ExitStatus
-from txnscan.files import check_writable, write_whole
+from txnscan.report.files import check_writable, write_whole
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console, write_line
 

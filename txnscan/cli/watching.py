@@ -196,7 +196,7 @@ def _targets(urls: list[str] | None, shape: str, template_file: Path | None) -> 
 def _access(
     listen: str, certificate: Path | None, key: Path | None, client_ca: Path | None, users_file: Path | None
 ) -> Access:
-    from txnscan.files import read_text
+    from txnscan.report.files import read_text
     from txnscan.watch.endpoint import Access, Tls, parse_listen, parse_users
 
     if (certificate is None) != (key is None):

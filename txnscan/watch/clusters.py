@@ -25,7 +25,7 @@ from typing import Any
 
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.files import read_text
+from txnscan.report.files import read_text
 from txnscan.report.notifications import SHAPES, Shape, template
 from txnscan.watch.notifier import Target, parse_url
 
