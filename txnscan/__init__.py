@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from txnscan.resolve.run import Applied
     from txnscan.resolve.run import apply_to as apply
     from txnscan.resolve.run import plan_sweep as plan
-    from txnscan.spark_source import register
+    from txnscan.sql.source import register
     from txnscan.sweeps.capacity import Planned, Prediction, predict
     from txnscan.tables.selection import Stale
     from txnscan.version import __version__
@@ -60,7 +60,7 @@ _HOMES = {
     "find_hanging": "txnscan.api",
     "plan": "txnscan.resolve.run",
     "predict": "txnscan.sweeps.capacity",
-    "register": "txnscan.spark_source",
+    "register": "txnscan.sql.source",
     "sweep": "txnscan.api",
     "table": "txnscan.api",
 }

@@ -277,7 +277,7 @@ def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() ->
         *stores,
         "txnscan.engine.spark.executors",
         "txnscan.engine.rows",
-        "txnscan.spark_source",
+        "txnscan.sql.source",
         "pyarrow",
         "pandas",
         "deltalake",

@@ -103,13 +103,13 @@ def test_the_error_of_an_unreachable_cluster_names_its_address(registered: Spark
 
 
 def test_the_name_of_the_format_is_a_contract() -> None:
-    from txnscan import spark_source
+    from txnscan.sql import source as spark_source
 
     assert (spark_source.NAME, spark_source.KafkaTransactions.name()) == (NAME, NAME)
 
 
 def test_bad_options_are_refused(wording: SnapshotAssertion) -> None:
-    from txnscan.spark_source import KafkaTransactions
+    from txnscan.sql.source import KafkaTransactions
 
     refused: dict[str, str] = {}
     for options in (
@@ -128,7 +128,7 @@ def test_bad_options_are_refused(wording: SnapshotAssertion) -> None:
 
 
 def test_options_are_taken_in_any_case_as_spark_hands_them_on() -> None:
-    from txnscan.spark_source import Settings
+    from txnscan.sql.source import Settings
 
     settings = Settings({"bootstrapservers": "h:1", "LATEAFTER": "20m", "topic": "orders-.*"})
     assert (settings.config.late_after, settings.config.topic) == ("20m", ("orders-.*",))
@@ -138,7 +138,7 @@ def test_options_are_taken_in_any_case_as_spark_hands_them_on() -> None:
     ("begun_ms_ago", "anew"), [(None, True), (59_999, False), (60_000, True)], ids=["first", "too soon", "due"]
 )
 def test_a_stream_sweeps_when_the_interval_is_over(begun_ms_ago: int | None, anew: bool) -> None:
-    from txnscan.spark_source import next_offset
+    from txnscan.sql.source import next_offset
 
     start = {"sweep_id": "" if begun_ms_ago is None else new_sweep_id(lambda: NOW_MS - begun_ms_ago)}
     assert (next_offset(start, NOW_MS, 60_000) != start) is anew
@@ -148,8 +148,8 @@ def test_an_incomplete_sweep_fails_the_read_unless_it_is_accepted(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     """A partition that was not observed has no row, and would look healthy."""
-    from txnscan import spark_source
-    from txnscan.spark_source import Incomplete, Settings
+    from txnscan.sql import source as spark_source
+    from txnscan.sql.source import Incomplete, Settings
 
     partial = scan(judged(), errors=(ScanError("read every partition", "broker 3 did not answer", 3),))
     monkeypatch.setattr(spark_source, "sweep_once", lambda *_: partial)

@@ -1,0 +1,1 @@
+"""Sweeps for SQL: a data source of Spark."""
