@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from txnscan.sim.check import History
-from txnscan.sim.scenarios import (
+from tests.sim.check import History
+from tests.sim.scenarios import (
     BACK,
     COMPACTED,
     COMPACTED_MEANWHILE,
@@ -24,7 +24,7 @@ from txnscan.sim.scenarios import (
     begun_and_written,
     heard,
 )
-from txnscan.sim.table import Event
+from tests.sim.table import Event
 
 
 @dataclass(frozen=True)

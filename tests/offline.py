@@ -9,9 +9,9 @@ from pathlib import Path
 from crc32c import crc32c
 from hypothesis import strategies as st
 
+from tests.sim.wire.batches import batch, marker
 from txnscan.kafka.protocol.record_batch import CONTROL, CRC_AT, CRC_FROM, TRANSACTIONAL
 from txnscan.offline.producer_snapshots import ProducerState
-from txnscan.sim.wire.batches import batch, marker
 
 MS = 1_700_000_000_000
 # The vectors of the formats: a COMMIT marker, and a snapshot with one producer, open at 37.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from tests.bench.clusters import asked, big, described, session
 from tests.bench.harness import Finding, Grid, Options, Ratio, Side, Work, timed_in_turn
+from tests.sim.wire import WireCluster
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.sim.wire import WireCluster
 from txnscan.sweeps.result import Scan
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.bench.harness import ROOT, Options, Work
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig
 from txnscan.config import parse_bootstrap_servers
 from txnscan.kafka.client.client import Client
@@ -18,7 +19,6 @@ from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import ClusterView, WideBatch, WideRow
 from txnscan.reads.planner import plan_wide
 from txnscan.reads.tasks import ClientFactory
-from txnscan.sim.wire import ClusterShape, WireCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, say, timed_in_turn
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.kafka_tool import kafka_transactions
 from txnscan.demo.story import plant_all
-from txnscan.sim.wire import ClusterShape, WireCluster
 
 # Of the tool's time, at most.
 TARGET = 0.6

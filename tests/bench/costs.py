@@ -15,8 +15,8 @@ from statistics import median
 
 from tests.bench.harness import Finding, Grid, Options, machine, most_memory_mb, say
 from tests.bench.processes import apart
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
-from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.sweeps.capacity import Costs, Planned, predict
 
 _SMALL = ClusterShape(brokers=10, partitions=1_000, producers_per_partition=1)

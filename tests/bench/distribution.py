@@ -23,12 +23,12 @@ from tests.bench.clusters import connect_to, session, shaped, tally, view_of, wi
 from tests.bench.harness import Finding, Grid, Options, Ratio, Side, Timed, Work, say, timed_in_turn
 from tests.bench.processes import Worker
 from tests.bench.stamps import busy_by, stamped
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, sweep
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.model import ClusterView, WideBatch, WideRow
 from txnscan.reads.tasks import ReadWide
-from txnscan.sim.wire import ClusterShape, WireCluster
 
 THREADS, LOCAL, CLUSTER = "threads", "local[2]", "local-cluster[2,1,1024]"
 WIDE, SWEEP, BUSY = "wide read", "whole sweep", "busy"

@@ -21,8 +21,8 @@ from typing import Any
 from tests.bench.clusters import asked, described, shaped
 from tests.bench.harness import Finding, Grid, Options, Ratio, Side, Work, most_memory_mb, timed_in_turn
 from tests.bench.processes import Worker, apart
+from tests.sim.wire import WireCluster
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.sim.wire import WireCluster
 
 ORPHAN, SHORT, NOTHING = "one orphan, long log", "one orphan, short log", "nothing hangs, long log"
 # What later sweeps beside both may take, in sweeps without one of the two.

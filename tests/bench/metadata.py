@@ -17,11 +17,11 @@ from kafka.protocol.metadata import MetadataRequest
 
 from tests.bench.clusters import big, described
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_turn
+from tests.sim.wire import WireCluster
 from txnscan.config import parse_bootstrap_servers
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.sim.wire import WireCluster
 
 TWO_CALLS = "kafka-python, list_topics and describe_topics"
 OBJECTS = "kafka-python, one request as objects"

@@ -14,13 +14,13 @@ import tempfile
 from pathlib import Path
 
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, say, timed_in_turn
+from tests.sim.wire.batches import batch, marker
 from txnscan.demo.jars import KAFKA_VERSION, java, kafka_jars
 from txnscan.demo.node import java_command
 from txnscan.kafka.protocol.record_batch import TRANSACTIONAL
 from txnscan.offline.columns import fold
 from txnscan.offline.disk import mapped
 from txnscan.offline.producer_snapshots import LogState
-from txnscan.sim.wire.batches import batch, marker
 
 SMALL, LARGE = "batches of one record", "batches of 100 records"
 _TOOL = "org.apache.kafka.tools.DumpLogSegments"

@@ -17,10 +17,10 @@ from kafka.protocol.admin import DescribeProducersRequest
 
 from tests.bench.clusters import added
 from tests.bench.harness import Work
+from tests.sim.wire.world import HOST
 from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging
 from txnscan.model import WideBatch
-from txnscan.sim.wire.world import HOST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

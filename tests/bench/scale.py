@@ -26,8 +26,8 @@ from tests.bench.harness import (
     say,
 )
 from tests.bench.processes import apart
+from tests.sim.wire import WireCluster
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.sim.wire import WireCluster
 from txnscan.sweeps.result import Scan
 
 # Partitions, brokers.

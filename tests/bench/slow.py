@@ -18,12 +18,12 @@ from typing import Any
 from tests.bench.clusters import connect_to, described, session, shaped, view_of, wide_plan
 from tests.bench.harness import Finding, Grid, Options, Ratio, Timed, say
 from tests.bench.stamps import stamped
+from tests.sim.wire import WireCluster
 from txnscan import ScanConfig
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.model import ClusterView
 from txnscan.reads.tasks import ReadWide
-from txnscan.sim.wire import WireCluster
 
 _BROKERS, _PARTITIONS, _LATENCY_MS = 10, 20_000, 5
 _SLOW = 1

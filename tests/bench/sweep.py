@@ -20,8 +20,8 @@ from dataclasses import replace
 from tests.bench.clusters import big, described, session
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_turn
 from tests.bench.peers import tool, tool_broker_by_broker
+from tests.sim.wire import WireCluster
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.sim.wire import WireCluster
 from txnscan.sweeps.result import Scan
 
 TOOL = "Kafka's tool, broker by broker"

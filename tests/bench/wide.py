@@ -36,10 +36,10 @@ from tests.bench.clusters import (
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_turn
 from tests.bench.peers import Drain, fan_out, one_after_the_other
 from tests.bench.processes import crew, together
+from tests.sim.wire import WireCluster
 from txnscan.engine.threads import THREADS, lanes, read_lanes
 from txnscan.model import ClusterView, WideBatch, WideRow
 from txnscan.reads.tasks import ClientFactory, ReadWide
-from txnscan.sim.wire import WireCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,6 +22,7 @@ from typer.main import get_command
 from tests.brokers.shared import Shared
 from tests.cases import Cases
 from tests.process import ROOT, ended, run_here
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig
 from txnscan.cli import app
 from txnscan.demo.admin import create_topic
@@ -38,7 +39,6 @@ from txnscan.demo.requests import Wire
 from txnscan.report.help import as_txnscan_writes
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.lock import Lock
-from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.tables.open import open_tables
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from tests.golden.record import VERSIONS
 from tests.prove.conformance import Numbers, cluster_of, conform, observed
 from tests.prove.scripts import SCRIPTS
 from tests.prove.stage import ALL_SETTINGS, OF_ITSELF, OLD_V1, settings_of
+from tests.sim.answers import answer
+from tests.sim.scenarios import opened
+from tests.sim.transitions import settle
+from tests.sim.world import Scenario
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.requests import Wire
-from txnscan.sim.answers import answer
-from txnscan.sim.scenarios import opened
-from txnscan.sim.transitions import settle
-from txnscan.sim.world import Scenario
 
 BY_NAME = {script.name: script for script in SCRIPTS}
 

@@ -8,11 +8,11 @@ import pickle
 import sys
 
 from tests.process import ROOT, run_to_end
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
 from txnscan.engine.threads import lanes
 from txnscan.model import Topic
 from txnscan.reads.planner import plan_wide
-from txnscan.sim.wire import ClusterShape, WireCluster
 
 # Long enough to read that a read can be broken into; broker 1 leads half of all.
 SHAPE = ClusterShape(brokers=6, partitions=6_000, hanging=7, ongoing=5, busy_share=0.5, latency_ms=150)

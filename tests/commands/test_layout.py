@@ -231,7 +231,7 @@ def room_of(file: str) -> str:
 
 
 def test_only_the_kafka_folder_the_demo_and_the_simulators_encoder_import_the_kafka_library() -> None:
-    assert offenders("kafka", allowed=("kafka/", "demo/", "sim/encode.py")) == []
+    assert offenders("kafka", allowed=("kafka/", "demo/", "tests/sim/encode.py")) == []
 
 
 def test_no_two_test_modules_have_the_same_name() -> None:
@@ -298,7 +298,7 @@ def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:
     assert (
         offenders(
             "txnscan.kafka.protocol.write_txn_markers",
-            allowed=("resolve/apply.py", "resolve/brokers.py", "sim/applying.py"),
+            allowed=("resolve/apply.py", "resolve/brokers.py", "tests/sim/applying.py"),
         )
         == []
     )
@@ -331,7 +331,7 @@ def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs()
 
 
 def test_nothing_but_the_simulator_imports_it_except_its_command_when_it_runs() -> None:
-    strangers = offenders("txnscan.sim", allowed=("sim/",), unless=("typing",))
+    strangers = offenders("tests.sim", allowed=("sim/",), unless=("typing",))
     assert {(one.file, one.when) for one in strangers} <= {("cli/trying.py", "call")}
 
 

@@ -20,11 +20,11 @@ from tests.cases import Cases
 from tests.commands.test_watch import Process
 from tests.debian import program
 from tests.process import ROOT, run_to_end
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.cli import app
 from txnscan.demo.ports import choose_ports
 from txnscan.demo.wait import wait_until
 from txnscan.report.metrics import NAMES
-from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.watch.clusters import read_clusters
 
 FOLDER = ROOT / "docs" / "monitoring"

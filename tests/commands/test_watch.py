@@ -30,6 +30,7 @@ from tests.builders import judged, scan, view
 from tests.cases import Cases
 from tests.commands.test_wire_cluster import ask
 from tests.process import ROOT
+from tests.sim.wire import ClusterShape, WireCluster
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from tests.unit.test_notifications import SECRET, Hook
 from txnscan.cli import app
@@ -41,7 +42,6 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import Facts, ProducerFacts, SeenMarker
 from txnscan.reads.tasks import _CLIENTS_MAX, ClientFactory
-from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.sweeps.result import History, Incident, Incidents, News, Scan, Sighting, Sightings
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS

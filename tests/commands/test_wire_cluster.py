@@ -44,6 +44,14 @@ from kafka.record import MemoryRecords
 
 from tests.brokers.shared import PLAIN
 from tests.process import ROOT, run
+from tests.sim.codec import Reader
+from tests.sim.wire import ClusterShape, WireCluster, partition_log, state_log
+from tests.sim.wire import __main__ as by_hand
+from tests.sim.wire.answers import OFFERED, Answers, Api
+from tests.sim.wire.server import Broker as ServedBroker
+from tests.sim.wire.server import Kept
+from tests.sim.wire.shape import HANGING_AGE_MS, HIGH_WATERMARK, LAGGING_OFFSET, Reads
+from tests.sim.wire.world import HOST, World, Written
 from txnscan import ScanConfig, find_hanging
 from txnscan.config import parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster
@@ -71,14 +79,6 @@ from txnscan.model import (
     WideRow,
 )
 from txnscan.reads.tasks import ClientFactory
-from txnscan.sim.codec import Reader
-from txnscan.sim.wire import ClusterShape, WireCluster, partition_log, state_log
-from txnscan.sim.wire import __main__ as by_hand
-from txnscan.sim.wire.answers import OFFERED, Answers, Api
-from txnscan.sim.wire.server import Broker as ServedBroker
-from txnscan.sim.wire.server import Kept
-from txnscan.sim.wire.shape import HANGING_AGE_MS, HIGH_WATERMARK, LAGGING_OFFSET, Reads
-from txnscan.sim.wire.world import HOST, World, Written
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Incident, Incidents, Scan, Sightings
 from txnscan.txnlog.decode import decode, transactional_id
@@ -793,7 +793,7 @@ def test_a_cluster_without_groups_has_no_consumer_offsets_and_nobody_coordinates
 
 def test_by_hand_it_prints_where_it_is_and_its_processes_end_with_it() -> None:
     size = ["--brokers", "2", "--partitions", "4", "--hanging", "1", "--transactional-ids", "50"]
-    command = [sys.executable, "-m", "txnscan.sim.wire", *size]
+    command = [sys.executable, "-m", "tests.sim.wire", *size]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as served:
         assert served.stdout is not None
         servers = served.stdout.readline().strip()

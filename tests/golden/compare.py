@@ -7,7 +7,7 @@ from itertools import groupby
 
 from tests.golden.mask import Level, Masks
 from tests.golden.store import Recording, State
-from txnscan.sim.wire.answers import Api
+from tests.sim.wire.answers import Api
 
 Compared = tuple[int, int, int, bytes, bytes]
 

@@ -33,6 +33,11 @@ from tests.golden.questions import FETCH, Known, fetching, offsets, partition_of
 from tests.golden.raw import Asked, Sender, Sockets
 from tests.golden.shaping import SHAPE, deleted, is_settled, shaped
 from tests.golden.store import Recording, State
+from tests.sim.codec import Reader
+from tests.sim.wire import metadata, shape, state_log, world
+from tests.sim.wire.answers import Answers, Api
+from tests.sim.wire.shape import ClusterShape
+from tests.sim.wire.world import World
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import has_transactions_v2
@@ -41,11 +46,6 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.init_producer_id import fence
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.sim.codec import Reader
-from txnscan.sim.wire import metadata, shape, state_log, world
-from txnscan.sim.wire.answers import Answers, Api
-from txnscan.sim.wire.shape import ClusterShape
-from txnscan.sim.wire.world import World
 
 PART = "shape"
 MARKERS, WRITTEN, FENCED = "markers", "written markers", "fenced ids"

@@ -11,14 +11,14 @@ from kafka.protocol.consumer import JoinGroupRequest, OffsetCommitRequest, SyncG
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
+from tests.sim.wire import partition_log
+from tests.sim.wire.batches import batch
+from tests.sim.wire.shape import HANGING_AGE_MS, ONGOING_START_OFFSET, RECENT_AGE_MS, ClusterShape, Group
+from tests.sim.wire.world import World
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.sim.wire import partition_log
-from txnscan.sim.wire.batches import batch
-from txnscan.sim.wire.shape import HANGING_AGE_MS, ONGOING_START_OFFSET, RECENT_AGE_MS, ClusterShape, Group
-from txnscan.sim.wire.world import World
 
 SHAPE = ClusterShape(
     brokers=3,

@@ -24,6 +24,8 @@ from tests.prove import steps
 from tests.prove.conformance import Numbers, Observed, Result, cluster_of, conform, observed
 from tests.prove.scripts import Script
 from tests.prove.stage import Setting, Stage, scenario_of, settings_of
+from tests.sim.answers import answer
+from tests.sim.world import World
 from txnscan.demo.producer import Identity
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
@@ -42,8 +44,6 @@ from txnscan.kafka.protocol.offset_fetch import offset_fetch
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
-from txnscan.sim.answers import answer
-from txnscan.sim.world import World
 from txnscan.txnlog.decode import transactional_id
 
 PART = "states"

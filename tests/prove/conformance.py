@@ -42,6 +42,7 @@ from tests.prove.stage import (
     settings_of,
 )
 from tests.prove.steps import read_log
+from tests.sim.answers import answer
 from txnscan.demo.admin import unverified
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
@@ -55,7 +56,6 @@ from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.protocol.list_transactions import list_transactions
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, LoggedTransaction, Partition
-from txnscan.sim.answers import answer
 from txnscan.txnlog.decode import decode
 
 # What was asked, and the answer as plain data.

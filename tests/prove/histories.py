@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-from txnscan.sim.check import Figures
-from txnscan.sim.exhaustive import exhaustive
-from txnscan.sim.obligations import DROPPED, with_all
-from txnscan.sim.scenarios import ARENAS, SMALL, WIDE
-from txnscan.sim.wander import Resolved, wander, wander_again, wander_and_apply
+from tests.sim.check import Figures
+from tests.sim.exhaustive import exhaustive
+from tests.sim.obligations import DROPPED, with_all
+from tests.sim.scenarios import ARENAS, SMALL, WIDE
+from tests.sim.wander import Resolved, wander, wander_again, wander_and_apply
 
 # How many shares an exhaustive search is cut into, and how many random histories make one.
 _SHARES = 8

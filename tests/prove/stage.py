@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tests.prove.placing import COORDINATORS, heal, set_log_min_isr
+from tests.sim.scenarios import rest
+from tests.sim.table import Event
+from tests.sim.transitions import can_happen, happen, settle
+from tests.sim.world import Scenario, World
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION
@@ -23,10 +27,6 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key
-from txnscan.sim.scenarios import rest
-from txnscan.sim.table import Event
-from txnscan.sim.transitions import can_happen, happen, settle
-from txnscan.sim.world import Scenario, World
 
 # Timed-out transactions and logs to compact are looked for often, and broker 3 forgets the ids that it coordinates
 # within seconds.

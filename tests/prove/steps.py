@@ -13,6 +13,9 @@ from kafka.record import MemoryRecordsBuilder
 
 from tests.prove.placing import compacting_log, lead, replicas_of
 from tests.prove.stage import NotPossible, Stage
+from tests.sim.records import Data, Produce, TransactionLogRecord, TransactionMetadata
+from tests.sim.transitions import possible
+from tests.sim.world import World
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.producer import PRODUCE_V1, Identity, Producer, ProducerError
@@ -24,14 +27,6 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.model import Key, Partition
-from txnscan.sim.records import (
-    Data,
-    Produce,
-    TransactionLogRecord,
-    TransactionMetadata,
-)
-from txnscan.sim.transitions import possible
-from txnscan.sim.world import World
 from txnscan.txnlog.decode import transactional_id
 
 # As `TransactionLogValue` writes them.

@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.known_histories import KNOWN as FOOLED_ONCE
-from txnscan.model import Facts, Judged, Observation, SeenMarker, Siblings
-from txnscan.resolve.apply import Status
-from txnscan.resolve.plan import Action
-from txnscan.sim.applying import Applied, Apply, Harm, SimulatedBrokers, harm
-from txnscan.sim.memory import Memory
-from txnscan.sim.scenarios import (
+from tests.sim.applying import Applied, Apply, Harm, SimulatedBrokers, harm
+from tests.sim.memory import Memory
+from tests.sim.scenarios import (
     BACK,
     COMPACTED,
     DELETED,
@@ -39,12 +36,15 @@ from txnscan.sim.scenarios import (
     opened,
     torn_commit,
 )
-from txnscan.sim.scenarios import LATE_DATA as LATE
-from txnscan.sim.table import Event
-from txnscan.sim.transitions import can_happen, happen, settle
-from txnscan.sim.truth import HEALING
-from txnscan.sim.wander import Resolved, wander_and_apply
-from txnscan.sim.world import Scenario, World
+from tests.sim.scenarios import LATE_DATA as LATE
+from tests.sim.table import Event
+from tests.sim.transitions import can_happen, happen, settle
+from tests.sim.truth import HEALING
+from tests.sim.wander import Resolved, wander_and_apply
+from tests.sim.world import Scenario, World
+from txnscan.model import Facts, Judged, Observation, SeenMarker, Siblings
+from txnscan.resolve.apply import Status
+from txnscan.resolve.plan import Action
 from txnscan.sweeps import log_reads
 from txnscan.sweeps.result import Scan
 from txnscan.tables.incidents import Row

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from txnscan.sim.check import Figures, History, run
-from txnscan.sim.exhaustive import exhaustive
-from txnscan.sim.history import Simulation, accused, overlooked, sweep
-from txnscan.sim.scenarios import OPENINGS, SMALL, WIDE, Small, opened
-from txnscan.sim.shorten import shortened
-from txnscan.sim.truth import hanging, settled
-from txnscan.sim.wander import wander
+from tests.sim.check import Figures, History, run
+from tests.sim.exhaustive import exhaustive
+from tests.sim.history import Simulation, accused, overlooked, sweep
+from tests.sim.scenarios import OPENINGS, SMALL, WIDE, Small, opened
+from tests.sim.shorten import shortened
+from tests.sim.truth import hanging, settled
+from tests.sim.wander import wander
 
 # Of each world. A wrong verdict names its seed; `txnscan simulate --world WORLD --seed SEED` shows it.
 SEEDS = range(250)

@@ -7,12 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.known_histories import KNOWN
-from txnscan.kafka.protocol.fetch import fetch
-from txnscan.model import Partition, Reason, Verdict
-from txnscan.sim.answers import answer
-from txnscan.sim.check import History, run
-from txnscan.sim.records import still_open
-from txnscan.sim.scenarios import (
+from tests.sim.answers import answer
+from tests.sim.check import History, run
+from tests.sim.records import still_open
+from tests.sim.scenarios import (
     LOG,
     MOVED,
     PARTIAL_LOAD,
@@ -25,10 +23,12 @@ from txnscan.sim.scenarios import (
     ended_and_late,
     rest,
 )
-from txnscan.sim.transitions import TRANSITIONS, can_happen, happen
-from txnscan.sim.truth import hanging, settled
-from txnscan.sim.wander import wander, wander_and_apply
-from txnscan.sim.world import World
+from tests.sim.transitions import TRANSITIONS, can_happen, happen
+from tests.sim.truth import hanging, settled
+from tests.sim.wander import wander, wander_and_apply
+from tests.sim.world import World
+from txnscan.kafka.protocol.fetch import fetch
+from txnscan.model import Partition, Reason, Verdict
 from txnscan.txnlog.decode import decode
 
 _ANYTHING = frozenset(transition.fault for transition in TRANSITIONS.values() if transition.fault is not None)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import pytest
 
-from txnscan.sim.check import run
-from txnscan.sim.exhaustive import exhaustive
-from txnscan.sim.obligations import DROPPED, EVERYTHING, with_all
-from txnscan.sim.scenarios import ARENAS
-from txnscan.sim.stories import STORIES
+from tests.sim.check import run
+from tests.sim.exhaustive import exhaustive
+from tests.sim.obligations import DROPPED, EVERYTHING, with_all
+from tests.sim.scenarios import ARENAS
+from tests.sim.stories import STORIES
 from txnscan.sweeps.observations import HELD
 from txnscan.sweeps.result import Scan
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from tests.sim.check import Figures, History, Sweeps, Visit, misfolded, run
+from tests.sim.history import NOW_MS, Simulation
+from tests.sim.obligations import EVERYTHING
+from tests.sim.scenarios import DELETED, DELETED_V1, NEW_REPLICA, WIDE, A, P, heard, opened, torn_commit
+from tests.sim.shorten import shortened
+from tests.sim.table import Event
+from tests.sim.transitions import can_happen, happen, settle
+from tests.sim.wander import wander_again
+from tests.sim.world import Scenario
 from txnscan.coordinators.cluster import ClusterUnreachable
-from txnscan.sim.check import Figures, History, Sweeps, Visit, misfolded, run
-from txnscan.sim.history import NOW_MS, Simulation
-from txnscan.sim.obligations import EVERYTHING
-from txnscan.sim.scenarios import DELETED, DELETED_V1, NEW_REPLICA, WIDE, A, P, heard, opened, torn_commit
-from txnscan.sim.shorten import shortened
-from txnscan.sim.table import Event
-from txnscan.sim.transitions import can_happen, happen, settle
-from txnscan.sim.wander import wander_again
-from txnscan.sim.world import Scenario
 from txnscan.sweeps import identity
 from txnscan.sweeps import pipeline as scan
 from txnscan.sweeps.result import Incidents

@@ -8,14 +8,10 @@ import pytest
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from tests.cases import Cases
-from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.protocol.fetch import fetch
-from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
-from txnscan.model import Failure, Key, LogBatch, LogRow, Partition
-from txnscan.sim.answers import answer
-from txnscan.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
-from txnscan.sim.history import Simulation, sweep
-from txnscan.sim.records import (
+from tests.sim.answers import answer
+from tests.sim.coordinator import VALID_PREVIOUS_STATES, InvalidTransition, prepare
+from tests.sim.history import Simulation, sweep
+from tests.sim.records import (
     Data,
     Held,
     Log,
@@ -26,7 +22,7 @@ from txnscan.sim.records import (
     producer_state,
     still_open,
 )
-from txnscan.sim.scenarios import (
+from tests.sim.scenarios import (
     BACK,
     COMPACTED,
     COMPACTED_MEANWHILE,
@@ -52,11 +48,15 @@ from txnscan.sim.scenarios import (
     rest,
     torn_commit,
 )
-from txnscan.sim.table import Event
-from txnscan.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
-from txnscan.sim.truth import hanging, settled
-from txnscan.sim.wander import at_random
-from txnscan.sim.world import World
+from tests.sim.table import Event
+from tests.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
+from tests.sim.truth import hanging, settled
+from tests.sim.wander import at_random
+from tests.sim.world import World
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.protocol.fetch import fetch
+from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
+from txnscan.model import Failure, Key, LogBatch, LogRow, Partition
 from txnscan.txnlog.decode import decode
 from txnscan.txnlog.scan import read_log
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.builders import NOW_MS, judged, scan
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
 from txnscan.api import new_sweep_id
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.model import ScanError
-from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.tables.schema import OPEN_TRANSACTIONS
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
+from tests.sim.encode import transaction_log_value
+from tests.sim.records import TransactionMetadata
 from txnscan.model import LogRead, OutcomeEvidence, ProducerFacts, RawRecord, SeenCommit
-from txnscan.sim.encode import transaction_log_value
-from txnscan.sim.records import TransactionMetadata
 from txnscan.sweeps.log_reads import signed
 from txnscan.tables.schema import INCIDENTS, TABLES
 from txnscan.verdict.outcome import with_outcome

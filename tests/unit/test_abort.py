@@ -12,6 +12,7 @@ import pytest
 
 from tests.builders import NOW_MS, P, judged, known, scan, view
 from tests.fakes import FakeCluster, FakePartition
+from tests.sim.encode import batch
 from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
 from txnscan.config import ScanConfig
 from txnscan.coordinators.metadata_quorum import read_agreement
@@ -38,7 +39,6 @@ from txnscan.resolve.abort import (
 )
 from txnscan.resolve.apply import FORCE_TERMINATE, Result, Status, apply_plan, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
-from txnscan.sim.encode import batch
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:

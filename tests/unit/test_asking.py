@@ -12,6 +12,8 @@ import pytest
 
 from tests.builders import said
 from tests.fakes import FakeCluster, FakeId, FakePartition, producer
+from tests.sim.encode import batch, transaction_log_value
+from tests.sim.records import TransactionMetadata
 from tests.unit.test_log_scan import LOG, log_of
 from txnscan.coordinators.locate import coordinator_of
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
@@ -24,8 +26,6 @@ from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LoggedTransaction, ScanError, State, Unobserved
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
-from txnscan.sim.encode import batch, transaction_log_value
-from txnscan.sim.records import TransactionMetadata
 from txnscan.txnlog.decode import transactional_id_key
 from txnscan.txnlog.timeline import Checker, timeline, to_read
 

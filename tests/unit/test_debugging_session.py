@@ -16,11 +16,11 @@ from kafka.record import MemoryRecordsBuilder
 from typer.testing import CliRunner
 
 from tests.offline import data, end, partition_directory, plain, snapshot_of
+from tests.sim.wire.batches import marker
 from txnscan.cli import app
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
 from txnscan.model import State
 from txnscan.offline.producer_snapshots import ProducerState
-from txnscan.sim.wire.batches import marker
 from txnscan.txnlog.decode import transactional_id_key
 
 if TYPE_CHECKING:

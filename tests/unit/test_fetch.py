@@ -11,10 +11,10 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.record.util import calc_crc32c
 
 from tests.fakes import LAST_OFFSET_DELTA_AT, FakeCluster, FakePartition, FetchedPartition, FetchedTopic
+from tests.sim.encode import batch
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import Fetched, fetch
 from txnscan.kafka.protocol.record_batch import Batch
-from txnscan.sim.encode import batch
 
 LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 8, 16, 17, 21
 CONTROL, GZIP = 0x20, 1

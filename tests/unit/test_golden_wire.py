@@ -22,13 +22,13 @@ from tests.golden.record import VERSIONS
 from tests.golden.shape import FENCED, MARKERS, WRITTEN, Facts, Wired, wired
 from tests.golden.shaping import SHAPE
 from tests.golden.store import Recording, State
+from tests.sim.wire import state_log
+from tests.sim.wire.answers import OFFERED, Api
+from tests.sim.wire.batches import batch, marker
 from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.init_producer_id import fence
-from txnscan.sim.wire import state_log
-from txnscan.sim.wire.answers import OFFERED, Api
-from txnscan.sim.wire.batches import batch, marker
 from txnscan.txnlog.decode import decode, transactional_id, transactional_id_key
 
 # The wire cluster writes the transaction log of transactions v2.

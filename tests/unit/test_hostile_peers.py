@@ -20,6 +20,7 @@ from kafka.protocol.parser import KafkaProtocol
 
 from tests.cases import Cases
 from tests.fakes import ADDRESS, broker
+from tests.sim.encode import batch
 from tests.unit.test_client import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
 from tests.unit.test_fetch import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
 from txnscan.kafka.client.client import THROTTLE_MS_MAX, Client
@@ -30,7 +31,6 @@ from txnscan.kafka.protocol import fetch
 from txnscan.kafka.protocol.describe_configs import topic_cleaning, transaction_max_timeout_ms
 from txnscan.kafka.protocol.fetch import Reading
 from txnscan.kafka.protocol.records import decoded
-from txnscan.sim.encode import batch
 
 MIB = 1 << 20
 SECONDS_MAX = 60.0

@@ -11,11 +11,11 @@ import pytest
 from tests.builders import observation
 from tests.cases import Cases
 from tests.fakes import FakeCluster
+from tests.sim.encode import batch
 from tests.unit.test_fetch import control
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.model import Observation, TransactionKey
-from txnscan.sim.encode import batch
 from txnscan.sweeps import identity
 from txnscan.sweeps.identity import continued, first_records_are_gone
 from txnscan.sweeps.result import Incident

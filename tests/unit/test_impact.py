@@ -14,6 +14,8 @@ from kafka.protocol.consumer import OffsetFetchResponse
 from tests.builders import NOW_MS, judged, known, scan, view
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, one_by_one
+from tests.sim.encode import batch, marker
+from tests.sim.records import Marker
 from txnscan.impact import pending_offsets as consumer_offsets
 from txnscan.impact import who_waits as under_test
 from txnscan.impact.pending_offsets import offset_key, pending_offsets
@@ -24,8 +26,6 @@ from txnscan.kafka.security.acls import explained
 from txnscan.model import BlockedGroup, Cause, Failure, Framework, Judged, Key, Standing
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
-from txnscan.sim.encode import batch, marker
-from txnscan.sim.records import Marker
 from txnscan.sweeps.result import Incident, KnownImpact
 from txnscan.verdict.outcome import with_outcome
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.builders import judged, view
 from tests.fakes import FakeCluster, FakeId, FakePartition, broker, no_progress, partition
+from tests.sim.encode import batch, transaction_log_value
+from tests.sim.records import TransactionMetadata
 from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
@@ -37,8 +39,6 @@ from txnscan.model import (
 )
 from txnscan.reads.tasks import ClientFactory
 from txnscan.resolve.abort import ReadAnyway
-from txnscan.sim.encode import batch, transaction_log_value
-from txnscan.sim.records import TransactionMetadata
 from txnscan.sweeps.log_reads import read_outcomes
 from txnscan.sweeps.pipeline import with_outcomes
 from txnscan.sweeps.result import FactsAlone, History

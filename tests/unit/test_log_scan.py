@@ -24,6 +24,8 @@ import txnscan.txnlog.scan
 from tests.builders import said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, partition
+from tests.sim.encode import batch, transaction_log_value
+from tests.sim.records import TransactionMetadata
 from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol import records as decoding
@@ -33,8 +35,6 @@ from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.search import searched, undecoded
 from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.model import EpochEnd, LogBatch, LogRow, RawRecord
-from txnscan.sim.encode import batch, transaction_log_value
-from txnscan.sim.records import TransactionMetadata
 from txnscan.txnlog import columns as log_columns
 from txnscan.txnlog.columns import peeks
 from txnscan.txnlog.decode import peeked, producer_id_bytes, transactional_id_key

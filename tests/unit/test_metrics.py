@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.cli import app, base
 from txnscan.model import Cause, Impact, Owner, ScanError
 from txnscan.report.metrics import (
@@ -27,7 +28,6 @@ from txnscan.report.metrics import (
     stuck_since,
     watched_once,
 )
-from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.sweeps.result import Scan
 
 Samples = dict[tuple[str, tuple[str, ...]], float]

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.offline import MS, changed, data, end, partition_directory
+from tests.sim.encode import transaction_log_value
+from tests.sim.records import TransactionMetadata
+from tests.sim.wire.batches import batch
 from txnscan.cli import app
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import MAGIC_AT
 from txnscan.model import State
 from txnscan.offline.reading import read_paths
 from txnscan.offline.state_log import StateLog, read_state_log
-from txnscan.sim.encode import transaction_log_value
-from txnscan.sim.records import TransactionMetadata
-from txnscan.sim.wire.batches import batch
 from txnscan.txnlog.decode import transactional_id_key
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
 from txnscan.config import ConfigError
-from txnscan.sim.wire import ClusterShape, WireCluster
 from txnscan.sweeps.capacity import MEASURED, Costs, Planned, predict, predicted_lines, requests
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import Cases
+from tests.sim.encode import batch
 from tests.unit.test_fetch import (
     ATTRIBUTES_AT,
     CRC_AT,
@@ -32,7 +33,6 @@ from txnscan.kafka.protocol import search, search_columns
 from txnscan.kafka.protocol.record_batch import COMPRESSED, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch
 from txnscan.kafka.protocol.records import decoded
 from txnscan.kafka.protocol.search import Section, searched, undecoded
-from txnscan.sim.encode import batch
 
 COUNT_AT, LEADER_EPOCH_AT = 57, 12
 DELETE_HORIZON = 0x40

@@ -8,12 +8,12 @@ import pytest
 
 from tests.builders import NOW_MS
 from tests.fakes import FakeCluster
+from tests.sim.encode import batch
 from tests.unit.test_fetch import control
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.model import Partition, SeenMarker, Siblings
 from txnscan.resolve import siblings as module
 from txnscan.resolve.siblings import commit_seen
-from txnscan.sim.encode import batch
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cases import Cases
+from tests.sim.encode import batch, transaction_log_value
+from tests.sim.records import TransactionMetadata
 from txnscan.model import Key, LoggedTransaction, State
-from txnscan.sim.encode import batch, transaction_log_value
-from txnscan.sim.records import TransactionMetadata
 from txnscan.txnlog.decode import (
     UnknownRecord,
     decode,

@@ -54,7 +54,7 @@ def simulate(
 ) -> None:
     """Show a history of a simulated cluster step by step: what happens, what a sweep says, and the truth."""
     with errors_in_one_line():
-        from txnscan.sim.show import lines_of, listed, named_history, named_protocol, table_lines
+        from tests.sim.show import lines_of, listed, named_history, named_protocol, table_lines
         from txnscan.sweeps.capacity import predicted_lines
 
         if cluster is not None:

@@ -1,0 +1,456 @@
+"""One history: what happened to a cluster before a sweep, and between the answers that the sweep got.
+
+The sweep is the real one, `scan.scan` with the real reads, snapshot and rules; only brokers and time are simulated. It
+asks in the order in which it always asks, and before each answer anything may happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from tests.sim.answers import answer
+from tests.sim.records import NOBODY, Data, Marker, still_open, with_beginning
+from tests.sim.truth import hanging, open_in, settled
+from tests.sim.turns import Turns
+from tests.sim.world import World
+from txnscan.config import ScanConfig
+from txnscan.coordinators.cluster import Cluster, Item, Result
+from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.snapshot import CoordinatorAnswers
+from txnscan.engine import Batch, OnProgress, Row
+from txnscan.engine.threads import ThreadsEngine
+from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.protocol.frames import api_name
+from txnscan.model import (
+    TRANSACTION_STATE_TOPIC,
+    Broker,
+    Judged,
+    Key,
+    LogRow,
+    NarrowRow,
+    Observation,
+    OffsetsRow,
+    ReadBatch,
+    Reason,
+    Snapshot,
+    TransactionKey,
+    Verdict,
+)
+from txnscan.reads.fenced_read import read_narrow, read_wide
+from txnscan.sweeps.observations import HELD
+from txnscan.sweeps.pipeline import scan
+from txnscan.sweeps.result import History as ScanHistory
+from txnscan.sweeps.result import Incident, Incidents, NoHistory, Scan
+from txnscan.txnlog.scan import read_log
+
+NOW_MS = 1_700_003_600_000
+CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))
+_COORDINATOR_APIS = ("DescribeTransactions", "ListTransactions")
+_PROBE = "probe-"
+
+# What happens at a point of a sweep: called before the answer with how many answers were given, and the request.
+Pilot = Callable[["Simulation", int, int, Any], None]
+
+
+def nothing_happens(simulation: Simulation, point: int, broker_id: int, request: Any) -> None:
+    """A world that stands still."""
+
+
+@dataclass
+class Simulation:
+    """A world that answers the requests of a sweep.
+
+    turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
+    Copies of the world, if they are kept: asked_worlds, when coordinators were asked; holder_worlds, when the sieve
+    asked them what they hold, by listing the ids in a transaction and describing these; last_asked, when each
+    coordinator last showed the state of an id.
+    """
+
+    world: World
+    pilot: Pilot = nothing_happens
+    turns: Turns | None = None
+    keeps_worlds: bool = False
+    point: int = 0
+    asked_worlds: list[World] = field(default_factory=list)
+    holder_worlds: list[World] = field(default_factory=list)
+    last_asked: dict[int, World] = field(default_factory=dict)
+    _have_listed: set[int] = field(default_factory=set)
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        """The answer, after whatever happens before it."""
+        if self.turns is not None:
+            self.turns.hand_over()
+        asked = abs(broker_id)  # a bootstrap server is numbered below zero
+        self.pilot(self, self.point, asked, request)
+        self.point += 1
+        if self.keeps_worlds and api_name(request) in _COORDINATOR_APIS:
+            copy = self.world.copy()
+            self.asked_worlds.append(copy)
+            if self._shows_ids(request):
+                self.last_asked[asked] = copy
+            if self._asks_holders(asked, request):
+                self.holder_worlds.append(copy)
+        return answer(self.world, asked, request)
+
+    def _shows_ids(self, request: Any) -> bool:
+        """Whether the answer shows the state of an id, and not only that a random one is not there."""
+        names = getattr(request, "transactional_ids", None)
+        return names is None or any(name in self.world.producers for name in names)
+
+    def _asks_holders(self, broker_id: int, request: Any) -> bool:
+        """Whether this is a question of the sieve: a listing of ids in a transaction, or the description after it."""
+        if api_name(request) == "ListTransactions":
+            self._have_listed.discard(broker_id)
+            if request.state_filters:
+                self._have_listed.add(broker_id)
+            return broker_id in self._have_listed
+        if broker_id not in self._have_listed or any(map(_is_probe, request.transactional_ids)):
+            return False
+        self._have_listed.remove(broker_id)
+        return True
+
+    def sleep(self, seconds: float) -> None:
+        """No time passes here."""
+
+    def learn(self, brokers: Iterable[Broker]) -> None:
+        """Addresses mean nothing here."""
+
+
+def _is_probe(transactional_id: str) -> bool:
+    return transactional_id.startswith(_PROBE)
+
+
+@dataclass(frozen=True)
+class SimulatedConnect:
+    """Stands in for `ClientFactory`."""
+
+    simulation: Simulation
+    brokers: tuple[Broker, ...] = ()
+    settings: ConnectionSettings = field(default_factory=ConnectionSettings)
+
+    def client(self) -> Simulation:
+        """The simulated brokers."""
+        return self.simulation
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class SimulatedEngine(ThreadsEngine):
+    """Reads and judges with the real functions, in order."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(threads=1)
+        self.simulation = simulation
+
+    def read(
+        self,
+        read: Callable[[Batch], Iterable[Row]],
+        batches: Sequence[Batch],
+        row_type: type[Row],
+        on_progress: OnProgress,
+    ) -> list[Row]:
+        """See Engine."""
+        if row_type is NarrowRow:
+            return self.read_narrow(batches)  # type: ignore[arg-type, return-value]
+        if row_type is OffsetsRow:
+            # No verdict rests on these.
+            return []
+        if row_type is LogRow:
+            return [row for batch in batches for row in read_log(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
+        return [row for batch in batches for row in read_wide(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
+
+    def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
+        """The proven reads of a sweep."""
+        return [row for batch in batches for row in read_narrow(batch, self.simulation.send, lambda: NOW_MS)]
+
+
+class SimulatedCluster(Cluster):
+    """The driver's view of the simulated brokers."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        bootstrap = tuple(Broker(-b, "simulated", 9000 + b) for b in sorted(simulation.world.brokers))
+        numbers = count()
+        super().__init__(
+            SimulatedConnect(simulation, bootstrap),  # type: ignore[arg-type]
+            threads=0,
+            sleep=simulation.sleep,
+            random_token=lambda: f"{_PROBE}{next(numbers)}",
+        )
+        self._simulation = simulation
+        self._turns = simulation.turns
+
+    def snapshot(
+        self,
+        open_producer_ids: frozenset[int],
+        open_topics: frozenset[str],
+        agreed: Agreement,
+        on_progress: OnProgress,
+    ) -> tuple[Snapshot, Agreement]:
+        """See Cluster."""
+        snapshot, after = super().snapshot(open_producer_ids, open_topics, agreed, on_progress)
+        return self.believed(snapshot), after
+
+    def _ask_coordinators(
+        self, before: Agreement, open_producer_ids: frozenset[int], on_progress: OnProgress
+    ) -> list[CoordinatorAnswers]:
+        # The answers to an earlier try do not count any more.
+        self._simulation.asked_worlds.clear()
+        return super()._ask_coordinators(before, open_producer_ids, on_progress)
+
+    def believed(self, snapshot: Snapshot) -> Snapshot:
+        """What the sweep makes of a snapshot: all that it proves, and no more."""
+        return snapshot
+
+    def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """See Cluster."""
+        if self._turns is None:
+            return super().in_parallel(call, items)
+        return self._turns.in_parallel(call, items)
+
+
+class _Watching(NoHistory):
+    """A history with old incidents open on these partitions."""
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._incidents = {TransactionKey(topic, "", index, -1, -1): Incident(NOW_MS) for topic, index in keys}
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """See History."""
+        return lambda: self._incidents
+
+
+def sweep(
+    simulation: Simulation,
+    cluster_class: type[SimulatedCluster] = SimulatedCluster,
+    engine_class: type[SimulatedEngine] = SimulatedEngine,
+    history: ScanHistory | None = None,
+    reads_log: bool = True,
+    sweep_id: str = "simulated",
+    now_ms: int = NOW_MS,
+) -> Scan:
+    """A sweep of the simulated cluster. now_ms: what the scanner's clock says. Raises ClusterUnreachable when no broker
+    answers.
+    """
+    return scan(
+        CONFIG,
+        cluster_class(simulation),
+        engine_class(simulation),
+        sweep_id=sweep_id,
+        now_ms=lambda: now_ms,
+        history=history if history is not None else _Watching(simulation.world.scenario.watched),
+        progress=_unwatched,
+        reads_log=reads_log,
+    )
+
+
+def _unwatched(stage: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+# --- verdicts against the truth ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A verdict that the truth contradicts. torn: an outcome that it contradicts. mistaken: such an incident."""
+
+    key: Key
+    producer_id: int
+    start_offset: int
+    verdict: str
+    reason: str
+    why: str
+    torn: bool = False
+    mistaken: bool = False
+
+
+def accused(found: Scan) -> list[Judged]:
+    """What a sweep calls hanging."""
+    return [judged for judged in found.transactions if judged.judgement.verdict is Verdict.HANGING]
+
+
+def _identity(judged: Judged) -> tuple[Key, int, int]:
+    o = judged.observation
+    return ((o.topic, o.partition), o.producer_id, o.start_offset)
+
+
+def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) -> list[Wrong]:
+    """Accusations that are false: some coordinator would have ended the transaction.
+
+    An orphan must hang for ever. With the other reasons a transactional id is known, whose producer may add the
+    partition a moment later and then ends it; so those must have hung at some moment at which coordinators were asked.
+    """
+    suspects = accused(found)
+    if not suspects:
+        return []
+    now = hanging(end)
+    wrong = []
+    for judged in suspects:
+        identity = _identity(judged)
+        if identity in now:
+            continue
+        if judged.judgement.reason != "orphan" and any(identity in hanging(world) for world in asked_worlds):
+            continue
+        wrong.append(_wrong(judged, "a coordinator would have ended it"))
+    return wrong
+
+
+def torn(found: Scan, end: World) -> list[Wrong]:
+    """Outcomes that the truth contradicts."""
+    certain = ("committed", "not_committed", "mixed")
+    decided = [judged for judged in found.transactions if judged.judgement.outcome in certain]
+    future = settled(end) if decided else end
+    wrong = [judged for judged in decided if not _right(judged, future)]
+    return [replace(_wrong(judged, "its transaction was decided otherwise"), torn=True) for judged in wrong]
+
+
+def _right(judged: Judged, future: World) -> bool:
+    """A COMMIT marker must show nothing that was not committed, an ABORT marker must drop nothing that was. Of what is
+    mixed there must be both.
+
+    Of what stood there when the partition was read last. What comes late, after that, is of another epoch, at which a
+    partition takes no marker of this one any more (ProducerAppendInfo.checkProducerEpoch); and apply reads it again
+    before it sends any.
+    """
+    read_up_to = judged.observation.second_high_watermark
+    key, producer_id, start_offset = _identity(judged)
+    known = {future.was_committed(key, data) for data in _open_at(future, key, producer_id, start_offset, read_up_to)}
+    # Of what nobody can tell apart from committed data, a commit may be right or wrong.
+    right = {
+        "committed": known <= {True, None},
+        "not_committed": True not in known,
+        "mixed": True in known and known != {True},
+    }
+    return right[str(judged.judgement.outcome)]
+
+
+def mistaken(found: Scan, end: World) -> list[Wrong]:
+    """What goes on with the incident of another transaction: one that a marker ended before it began."""
+    return [
+        replace(_wrong(judged, "it goes on with the incident of another transaction"), mistaken=True)
+        for judged in found.transactions
+        if judged.observation.incident_offset is not None and not _is_one(end, judged.observation)
+    ]
+
+
+def _is_one(world: World, o: Observation) -> bool:
+    """Whether no marker stands between the first record of the incident and that of what is open, which was read on a
+    leader, below its high watermark.
+    """
+    logs = (with_beginning(world.logs[(o.topic, o.partition), b]) for b in world.places[o.topic, o.partition])
+    between = [record for log in logs for _, record in log[o.incident_offset : o.start_offset]]
+    return not any(isinstance(record, Marker) and record.producer_id == o.producer_id for record in between)
+
+
+def _open_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None) -> set[Data]:
+    """The data that a replica has from this offset on, up to the marker that ends it, or to another offset."""
+    found = set()
+    for replica in world.places[key]:
+        for _, record in with_beginning(world.logs[key, replica])[start_offset:behind]:
+            if isinstance(record, Marker) and record.producer_id == producer_id:
+                break
+            if isinstance(record, Data) and record.producer_id == producer_id:
+                found.add(record)
+    return found
+
+
+def something_open(world: World) -> bool:
+    """Whether some replica shows an open transaction."""
+    topics = world.scenario.topics
+    return any(still_open(world.logs[key, b]) for key, replicas in topics for b in replicas)
+
+
+def overlooked(end: World) -> list[Wrong]:
+    """What hangs in this world without a sweep saying so, once the cluster is at rest: every broker is back, and every
+    coordinator has done what it owes. Nothing but what hangs is open then, and one sweep must find all of it.
+
+    A coordinator whose marker is refused for good stays in Prepare* for ever. A sweep cannot know that: where such a
+    coordinator does not list a partition any more, it calls what is open there decided, and says what to do.
+    """
+    # Where an id is hidden, obligation A does not hold, and nothing is promised. Nothing is promised either where a
+    # coordinator has loaded a part of its log: what it writes then may be at an epoch that is over.
+    if end.scenario.hidden or "partial load" in end.scenario.faults or not something_open(end):
+        return []
+    calm = settled(end)
+    left = {
+        (key, producer_id, start_offset)
+        for key, _ in calm.scenario.topics
+        for producer_id, start_offset in open_in(calm, key).items()
+    }
+    if not left:
+        return []
+    found = sweep(Simulation(calm))
+    stuck = [judged for judged in found.transactions if _is_left_to_a_decision(judged, calm)]
+    named = {_identity(judged) for judged in (*accused(found), *stuck)}
+    return [Wrong(*identity, "", "", "it hangs, and a sweep at rest did not say so") for identity in left - named]
+
+
+def _is_left_to_a_decision(judged: Judged, calm: World) -> bool:
+    """Whether a sweep calls it decided, and some coordinator stays in Prepare* with this producer id."""
+    held = (held.metadata for held in calm.held.values() if held.metadata.state in ("PrepareCommit", "PrepareAbort"))
+    said = (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.DECIDED)
+    return said and judged.observation.producer_id in {metadata.producer_id for metadata in held}
+
+
+def missed(found: Scan, begun: World, end: World) -> list[Wrong]:
+    """What hung and stood open at the leader before a complete sweep and after it, and is not among what it saw."""
+    if not found.complete:
+        return []
+    seen = {_identity(judged)[:2] for judged in found.transactions}
+    return [
+        Wrong(key, producer_id, start, "", "", "it hung all the while, and a complete sweep did not see it")
+        for key, producer_id, start in hanging(begun) & hanging(end)
+        if (key, producer_id) not in seen
+        if start in (open_in(begun, key).get(producer_id), open_in(end, key).get(producer_id))
+        if producer_id in open_in(begun, key) and producer_id in open_in(end, key)
+    ]
+
+
+def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> list[Wrong]:
+    """What hung when every broker was asked what it holds, and was kept from the proof by a broker that claimed it and
+    will not end it.
+
+    Some such claims do not count. Late data that comes between a marker and its acknowledgement hangs, and its
+    coordinator claims it for another moment. So does a coordinator that the controller has deposed, until any broker
+    hears of it, and one that was elected anew, until it hears of that and loads its log. A broker that knows of no
+    broker alive is not heard: like every client, a sweep takes its Metadata for a failure.
+    """
+    held = [judged for judged in found.transactions if judged.observation.first_error == HELD]
+    now = hanging(end) if held else frozenset()
+    return [
+        Wrong(*_identity(judged), "", "", "it hangs, and a coordinator that will not end it kept it from the proof")
+        for judged in held
+        if _identity(judged) in now
+        and all(_identity(judged) in hanging(w) and not _is_held(w, *_identity(judged)) for w in holder_worlds)
+    ]
+
+
+def _is_held(world: World, key: Key, producer_id: int, start_offset: int) -> bool:
+    """Whether the coordinator of some id holds the partition for this producer id: the one that leads its log, at the
+    latest leader epoch that any broker has heard of, or that will load it anew as its leader.
+    """
+    up = (broker.metadata for broker_id, broker in world.brokers.items() if world.up(broker_id))
+    heard = [image for image in up if image.brokers]
+    for (broker_id, name), held in world.held.items():
+        log = (TRANSACTION_STATE_TOPIC, world.coordinator_of(name))
+        named = (world.leadership(image, log) for image in heard)
+        _, latest = max(((led.epoch, led.leader) for led in named), default=(0, NOBODY))
+        now = world.leadership(world.image, log)
+        served = world.coordinators[broker_id, world.coordinator_of(name)]
+        elected_anew = now.leader == broker_id and served.epoch < now.epoch
+        if (
+            (latest == broker_id or elected_anew)
+            and held.metadata.producer_id == producer_id
+            and key in held.metadata.partitions
+        ):
+            return not held.metadata.state.startswith("Complete")
+    return False
+
+
+def _wrong(judged: Judged, why: str) -> Wrong:
+    judgement = judged.judgement
+    return Wrong(*_identity(judged), judgement.verdict.value, judgement.reason.value, why)

@@ -1,0 +1,73 @@
+"""The memory of sweeps and applies of a simulated cluster, as the tables keep it.
+
+Facts only grow. The product's own functions fold and close the incidents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from tests.sim.history import accused
+from txnscan.model import Facts, ProducerFacts, SeenMarker, TransactionKey
+from txnscan.sweeps.result import Incident, Incidents, Scan, Sightings, together_facts, with_news
+from txnscan.tables.incidents import Row, folded
+from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
+
+
+class Memory:
+    """The `History` of a sweep. kept: facts. incidents: a row of each, by incident id."""
+
+    def __init__(self) -> None:
+        self.kept: Facts = {}
+        self.incidents: dict[str, Row] = {}
+
+    def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
+        """Adds what a sweep found. at_start: the incidents that were open when it began, those that are now if None."""
+        began_with = self.open_incidents if at_start is None else at_start
+        for row in (*INCIDENTS.rows(found, accused(found)), *_over(found, began_with)):
+            after = folded(self.incidents.get(row["incident_id"]), row)
+            if after is not None:
+                self.incidents[row["incident_id"]] = after
+        self.kept = with_news(self.kept, found)
+
+    def remember(self, marker: SeenMarker) -> None:
+        """Adds what an apply saw."""
+        seen = {marker.producer_id: ProducerFacts(markers=(marker,))}
+        self.kept = together_facts(self.kept, seen)
+
+    @property
+    def open_incidents(self) -> Sequence[Row]:
+        return tuple(row for row in self.incidents.values() if row["resolved_how"] is None)
+
+    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
+        """See History."""
+        found = {
+            TransactionKey.of(row): Incident(
+                epoch_ms(row["first_seen_at"]), None, row["producer_epoch"], row["last_sequence"]
+            )
+            for row in self.open_incidents
+        }
+        return lambda: found
+
+    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
+        """See History."""
+        return dict
+
+    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
+        """See History."""
+        return lambda: self.kept
+
+
+def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:
+    """The open incidents that a sweep proved to be over (`Tables.write`)."""
+    return [
+        {
+            "incident_id": which.incident_id(found.cluster_id),
+            "resolved_at": timestamp(found.finished_at_ms),
+            "resolved_how": how,
+            "leader_epoch": found.ends[which.topic, which.partition][0],
+            "high_watermark": found.ends[which.topic, which.partition][1],
+        }
+        for which, how in found.over(map(TransactionKey.of, began_with)).items()
+    ]

@@ -1,0 +1,296 @@
+"""A partition's replicas: appending, following, truncating. Each transition cites what it models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.sim.records import (
+    Data,
+    Log,
+    Produce,
+    TransactionLogRecord,
+    common_prefix,
+    next_sequence,
+    producer_state,
+    superseded,
+    without,
+    without_beginning,
+)
+from tests.sim.table import Subject, Transition
+from tests.sim.world import World
+from txnscan.model import Key
+
+
+def _fetches(world: World) -> Iterable[Subject]:
+    running = {b: broker.replicas.leaderships for b, broker in world.brokers.items() if broker.run == "up"}
+    for number, (key, replicas) in enumerate(world.scenario.partitions):
+        for follower in replicas:
+            if follower not in running:
+                continue
+            followed = running[follower][number]
+            leader = followed.leader
+            if leader == follower or leader not in running:
+                continue
+            believed = running[leader][number]
+            if believed.leader != leader or believed.epoch != followed.epoch:
+                continue
+            # A fetch that brings nothing and shows the leader nothing new is left out.
+            if (
+                not _alike(world.logs[key, follower], world.logs[key, leader])
+                or world.log_starts[key, follower] < world.log_starts[key, leader]
+                or world.would_advance(leader, key)
+            ):
+                yield (key, follower)
+
+
+def _alike(one: Log, two: Log) -> bool:
+    """Whether two replicas have the same offsets; what either has cleaned does not count."""
+    return one == two or len(one) == len(two) == common_prefix(one, two)
+
+
+def _fetch(world: World, key: Key, follower: int) -> None:
+    leader = world.leadership(world.brokers[follower].replicas, key).leader
+    # The answer carries the high watermark as it was before this fetch showed the leader how far the follower is.
+    mark = world.high_watermarks[key, leader]
+    ours, theirs = world.logs[key, follower], world.logs[key, leader]
+    # What is below the end of its own log it keeps as it is: each replica has its own cleaner. Above it, what the
+    # leader has cleaned is not there to be copied.
+    alike, start = common_prefix(ours, theirs), world.log_starts[key, leader]
+    # Who ends below the leader's start begins anew there, producers' state included.
+    kept = ours[:alike] if alike >= start else without_beginning(theirs[:start], start)
+    world.logs[key, follower] = kept + theirs[len(kept) :]
+    world.log_starts[key, follower] = max(start, min(world.log_starts[key, follower], alike))
+    world.advance(leader, key)
+    world.high_watermarks[key, follower] = min(mark, len(world.logs[key, follower]))
+
+
+def _deliveries(world: World) -> Iterable[Subject]:
+    return ((n,) for n, produce in enumerate(world.in_flight) if _leader(world, produce) is not None)
+
+
+def _further_deliveries(world: World) -> Iterable[Subject]:
+    for number, produce in enumerate(world.in_flight):
+        for b in world.places[produce.partition]:
+            zombie = world.up(b) and b != _leader(world, produce) and world.leads(b, produce.partition) is not None
+            if zombie and not any(_is_of(record, produce) for _, record in world.logs[produce.partition, b]):
+                yield (number, b)
+
+
+def _is_of(record: object, produce: Produce) -> bool:
+    return isinstance(record, Data) and record.txn == produce.data.txn
+
+
+def _deliver_elsewhere(world: World, number: int, broker_id: int) -> None:
+    produce = world.in_flight[number]
+    if _accepts(world, broker_id, produce):
+        _append(world, broker_id, produce)
+
+
+def _append(world: World, leader: int, produce: Produce) -> None:
+    sequence = next_sequence(world.logs[produce.partition, leader], produce.data)
+    world.append(leader, produce.partition, produce.data._replace(sequence=sequence))
+
+
+def _leader(world: World, produce: Produce) -> int | None:
+    """A broker that believes that it leads the partition; a zombie believes it too, and clients may still ask it."""
+    replicas = world.places[produce.partition]
+    return next((b for b in replicas if world.up(b) and world.leads(b, produce.partition) is not None), None)
+
+
+def _deliver(world: World, number: int) -> None:
+    produce = world.in_flight[number]
+    world.in_flight = world.in_flight[:number] + world.in_flight[number + 1 :]
+    leader = _leader(world, produce)
+    if leader is not None and _accepts(world, leader, produce):
+        _append(world, leader, produce)
+
+
+def _accepts(world: World, leader: int, produce: Produce) -> bool:
+    known = producer_state(world.logs[produce.partition, leader]).get(produce.data.producer_id)
+    if known is not None and produce.data.producer_epoch < known.producer_epoch:
+        return False  # INVALID_PRODUCER_EPOCH
+    if (
+        known is not None
+        and known.producer_epoch == produce.data.producer_epoch
+        and produce.data.sent_ms < known.last_ms
+    ):
+        return False  # OUT_OF_ORDER_SEQUENCE_NUMBER: the numbers are those of the client
+    if known is not None and known.start_offset >= 0 and known.producer_epoch == produce.data.producer_epoch:
+        return True  # an open transaction at the same epoch is not verified again
+    return (produce.version == 1 and not world.scenario.verify) or _verified(world, produce)
+
+
+def _verified(world: World, produce: Produce) -> bool:
+    """Whether some coordinator that believes in itself has the partition in an ongoing transaction."""
+    transactional_id = produce.data.txn[0]
+    k = world.coordinator_of(transactional_id)
+    for (broker_id, number), coordinator in world.coordinators.items():
+        held = world.held.get((broker_id, transactional_id))
+        if number != k or coordinator.loading or held is None or not world.up(broker_id):
+            continue
+        metadata = held.metadata
+        same = (metadata.producer_id, metadata.producer_epoch) == produce.data[:2]
+        if metadata.state == "Ongoing" and same and held.pending is None and produce.partition in metadata.partitions:
+            return True
+    return False
+
+
+def _cleanable_end(world: World, key: Key, broker_id: int) -> int:
+    """Up to where this replica may be cleaned: its high watermark, and never the active segment, which holds the last
+    record at least (`LogCleanerManager.cleanableOffsets`).
+    """
+    return min(world.high_watermarks[key, broker_id], len(world.logs[key, broker_id]) - 1)
+
+
+def _compacted(world: World) -> Iterable[tuple[Key, int, Log, int]]:
+    """The replicas of `__transaction_state` whose broker runs, with their logs and up to where they may be cleaned."""
+    for key, replicas in world.scenario.partitions[len(world.scenario.topics) :]:
+        for broker_id in replicas:
+            if world.up(broker_id):
+                yield key, broker_id, world.logs[key, broker_id], _cleanable_end(world, key, broker_id)
+
+
+def _cleanable(world: World) -> Iterable[Subject]:
+    for key, broker_id, log, end in _compacted(world):
+        # Other ends than right behind a record that supersedes one drop nothing more.
+        last: set[str] = set()
+        for offset, (_, record) in enumerate(log[: max(end, 0)]):
+            if isinstance(record, TransactionLogRecord):
+                if record.transactional_id in last:
+                    yield (key, broker_id, offset + 1)
+                last.add(record.transactional_id)
+
+
+def _clean(world: World, key: Key, broker_id: int, reached: int) -> None:
+    log = world.logs[key, broker_id]
+    world.logs[key, broker_id] = without(log, superseded(log, reached))
+
+
+def _droppable(world: World) -> Iterable[Subject]:
+    for key, broker_id, log, end in _compacted(world):
+        seen: set[str] = set()
+        for offset, (_, record) in enumerate(log[: max(end, 0)]):
+            if isinstance(record, TransactionLogRecord):
+                if record.metadata is None and record.transactional_id not in seen:
+                    yield (key, broker_id, offset)
+                seen.add(record.transactional_id)
+
+
+def _drop_tombstone(world: World, key: Key, broker_id: int, offset: int) -> None:
+    world.logs[key, broker_id] = without(world.logs[key, broker_id], frozenset({offset}))
+
+
+def _deletable(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.topics:
+        for b in replicas:
+            if world.up(b):
+                reach = range(world.log_starts[key, b] + 1, world.high_watermarks[key, b] + 1)
+                yield from ((key, b, start) for start in reach)
+
+
+def _delete_records(world: World, key: Key, broker_id: int, start: int) -> None:
+    world.log_starts[key, broker_id] = start
+
+
+def _rebuildable(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.topics:
+        for b in replicas:
+            log, start = world.logs[key, b], world.log_starts[key, b]
+            if world.brokers[b].run == "down" and without_beginning(log, start) != log:
+                yield (key, b)
+
+
+def _rebuild(world: World, key: Key, broker_id: int) -> None:
+    world.logs[key, broker_id] = without_beginning(world.logs[key, broker_id], world.log_starts[key, broker_id])
+
+
+def _losses(world: World) -> Iterable[Subject]:
+    return ((n,) for n in range(len(world.in_flight)))
+
+
+def _lose(world: World, number: int) -> None:
+    world.in_flight = world.in_flight[:number] + world.in_flight[number + 1 :]
+
+
+PARTITION = (
+    Transition(
+        "fetch",
+        _fetches,
+        _fetch,
+        "A follower truncates what the leader does not have and copies the rest, when both are at the same leader "
+        "epoch; the leader's high watermark follows its in-sync replicas, the follower's lags one fetch behind. What "
+        "the leader has cleaned is a hole in the copy, and what the follower had before stays as it is. A follower "
+        "that ends below the start of the leader's log begins anew there, and builds its producers' state from what it "
+        "copies (ReplicaFetcherThread, Partition.maybeIncrementLeaderHW, LocalLog.truncateFullyAndStartAt).",
+        of="{0} by broker {1}",
+    ),
+    Transition(
+        "append data",
+        _deliveries,
+        _deliver,
+        "A Produce request arrives, in time or long after its transaction ended. A lower epoch than the partition's is "
+        "refused; the first batch of a transaction is verified with the coordinator where verification is on, or the "
+        "client speaks transactions v2; an open transaction at the same epoch is not verified again "
+        "(UnifiedLog.analyzeAndValidateProducerState, AddPartitionsToTxnManager, KIP-890).",
+        of="{0}",
+    ),
+    Transition(
+        "append data elsewhere",
+        _further_deliveries,
+        _deliver_elsewhere,
+        "A second broker believes that it leads the partition, and gets the batch, too: a client whose metadata is old "
+        "waits there in vain for an acknowledgement, and sends the batch to the other leader as well "
+        "(Partition.appendRecordsToLeader, Sender.completeBatch).",
+        of="{0} at broker {1}",
+        fault="two leaders",
+    ),
+    Transition(
+        "lose a request",
+        _losses,
+        _lose,
+        "A Produce request never arrives, or is refused.",
+        of="{0}",
+        fault="lost request",
+    ),
+    Transition(
+        "delete records",
+        _deletable,
+        _delete_records,
+        "Retention on a replica, or DeleteRecords on the leader, moves the start of the log, up to the high watermark "
+        "and past the first record of an open transaction, too. Its producer's entry stays, start offset included; "
+        "the last stable offset is the log's start then (UnifiedLog.maybeIncrementLogStartOffset, "
+        "ProducerStateManager.removeUnreplicatedTransactions).",
+        of="{0} on broker {1}, below offset {2}",
+        fault="deleted records",
+    ),
+    Transition(
+        "rebuild producers' state",
+        _rebuildable,
+        _rebuild,
+        "A broker that was killed finds no snapshot of the producers' state, which goes with the segments that are "
+        "deleted, and builds it from the start of the log: what was open before begins there now, and what has nothing "
+        "left is not open any more (UnifiedLog.rebuildProducerState).",
+        of="{0} on broker {1}",
+        fault="lost snapshots",
+    ),
+    Transition(
+        "clean log",
+        _cleanable,
+        _clean,
+        "A replica of the transaction log is compacted, each by its own broker: from the log's start to some offset "
+        "below its high watermark and its active segment, every record with a later one of the same id there is "
+        "dropped; offsets and leader epochs stay (LogCleanerManager.cleanableOffsets, Cleaner.shouldRetainRecord).",
+        of="{0} on broker {1}, up to offset {2}",
+        fault="compaction",
+    ),
+    Transition(
+        "drop tombstone",
+        _droppable,
+        _drop_tombstone,
+        "The tombstone of an expired id was cleaned before, so that no earlier record of the id is left in this "
+        "replica, and delete.retention.ms have passed: it is dropped as well. A replica that was away for so long "
+        "never gets it, and keeps what it has of the id (Cleaner.shouldRetainRecord, deleteHorizonMs).",
+        of="{0} on broker {1}, at offset {2}",
+        fault="tombstones dropped",
+    ),
+)

@@ -1,0 +1,265 @@
+"""A history, step by step: what happens, what the partition and the coordinator look like after it, what the sweep
+asks meanwhile, its verdict, and the truth. Lines of text; nothing is printed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from tests.sim.check import History, in_turns, wrong_verdicts
+from tests.sim.history import Simulation
+from tests.sim.obligations import DROPPED, EVERYTHING, Protocol
+from tests.sim.records import Data, Entry, Gone, Held, Marker, producer_state
+from tests.sim.scenarios import WIDE, rest
+from tests.sim.stories import STORIES
+from tests.sim.table import Event
+from tests.sim.transitions import TABLES, TRANSITIONS, can_happen, happen
+from tests.sim.truth import hanging
+from tests.sim.wander import wander
+from tests.sim.world import Scenario, World
+from txnscan.config import ConfigError, printable
+from txnscan.coordinators.cluster import ClusterUnreachable
+from txnscan.kafka.protocol.frames import api_name
+from txnscan.model import Key
+
+Thing = TypeVar("Thing")
+_INDENT = " " * 5
+# Where they are on, the story is in the transaction logs, which are shown then.
+_LOG_FAULTS = frozenset({"compaction", "tombstones dropped", "append timeout", "partial load"})
+
+
+def table_lines() -> Iterator[str]:
+    """Every transition of the simulator, table by table, with the behaviour of Kafka that it models."""
+    for title, table in TABLES.items():
+        yield f"What {title} do" if title.endswith("s") else f"What {title} does"
+        for transition in table:
+            kind = f" (fault: {transition.fault})" if transition.fault else ""
+            yield f"  {transition.name}{kind}"
+            yield f"{_INDENT}{transition.models}"
+        yield ""
+
+
+def lines_of(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]:
+    """The whole history."""
+    yield from _world_lines(history.scenario)
+    yield ""
+    yield "Before the sweep"
+    world = World(history.scenario)
+    shown = _state(world)
+    number = 0
+    for event in (*history.opening, *history.before):
+        number += 1
+        yield f"{number:4d} {event_text(world, event)}"
+        happen(world, event)
+        if number <= len(history.opening):
+            rest(world)
+        yield from _changes(shown, world)
+        shown = _state(world)
+    yield ""
+    yield "The sweep" if protocol is EVERYTHING else f"The sweep, without this: {protocol.lacks}"
+    narrator = _Narrator(history, number, shown)
+    simulation = Simulation(world.copy(), narrator, in_turns(history.turns))
+    try:
+        found = protocol.sweep(simulation)
+    except ClusterUnreachable as unreachable:
+        yield from narrator.finished()
+        yield f"{_INDENT}failed: {unreachable}"
+        return
+    yield from narrator.finished()
+    yield ""
+    yield "The verdicts"
+    for judged in found.transactions:
+        o, judgement = judged.observation, judged.judgement
+        yield f"  {o.topic_partition}, producer id {o.producer_id}, open from offset {o.start_offset}: " + (
+            f"{judgement.verdict} ({judgement.reason})"
+        )
+        yield f"{_INDENT}{judgement.explanation}"
+    if not found.transactions:
+        yield "  nothing is open"
+    yield ""
+    yield "The truth, when every broker is back and no client acts any more"
+    for key, _ in history.scenario.topics:
+        yield f"  {_name(key)}: {_fate(simulation.world, key)}"
+    wrong = wrong_verdicts(found, simulation.world, world, history, protocol)
+    for one in wrong:
+        yield f"  The verdict on producer id {one.producer_id} is WRONG: {one.why}."
+    if not wrong:
+        yield "  No verdict contradicts it."
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def listed() -> Iterator[str]:
+    """The names of stories, worlds and obligations, with what they are."""
+    yield "Stories (--story), each wrong without the obligation of its name (--without)"
+    for story in STORIES.values():
+        yield f"  {story.without}"
+        yield f"{_INDENT}{DROPPED[story.without].lacks}. {story.tells}"
+    yield ""
+    yield "Worlds (--world), whose histories are made up at random (--seed)"
+    for scenario in WIDE.values():
+        yield f"  {scenario.name}"
+        yield f"{_INDENT}{'; '.join(_places(scenario))}; transactions v{' and v'.join(map(str, scenario.versions))}"
+
+
+def named_history(story: str | None, world: str | None, seed: int) -> History:
+    """The history of a story, or a random one of a world. Raises ConfigError."""
+    if story is not None and world is not None:
+        raise ConfigError("--story", "and --world exclude each other")
+    if world is not None:
+        return wander(_one_of(WIDE, "--world", world), seed)[1]
+    return _one_of(STORIES, "--story", story or next(iter(STORIES))).history
+
+
+def named_protocol(without: str | None) -> Protocol:
+    """A sweep's protocol, whole or without an obligation. Raises ConfigError."""
+    return EVERYTHING if without is None else _one_of(DROPPED, "--without", without)
+
+
+def _one_of(known: Mapping[str, Thing], option: str, name: str) -> Thing:
+    if name not in known:
+        raise ConfigError(option, f"'{printable(name)}' is unknown; use one of {', '.join(known)}")
+    return known[name]
+
+
+# --- worlds, steps and states -----------------------------------------------------------------------------------------
+
+
+def _world_lines(scenario: Scenario) -> Iterator[str]:
+    yield f"The world: {scenario.name}"
+    yield from (f"  {place}" for place in _places(scenario))
+
+
+def _places(scenario: Scenario) -> Iterator[str]:
+    for key, replicas in scenario.partitions:
+        yield f"{_name(key)} on broker{'s' if len(replicas) > 1 else ''} {', '.join(map(str, replicas))}"
+
+
+def _name(key: Key) -> str:
+    return f"{key[0]}-{key[1]}"
+
+
+def _fate(world: World, key: Key) -> str:
+    hung = sorted((pid, offset) for where, pid, offset in hanging(world) if where == key)
+    if not hung:
+        return "everything on it ends"
+    return "; ".join(f"producer id {pid} hangs from offset {offset}" for pid, offset in hung)
+
+
+def event_text(world: World, event: Event) -> str:
+    """An event that is about to happen, on one line."""
+    name, subject = event
+    if name in ("append data", "lose a request"):
+        produce = world.in_flight[subject[0]]
+        subject = (f"{_name(produce.partition)}, producer {produce.data.producer_id}/{produce.data.producer_epoch}",)
+    return f"{name}: {TRANSITIONS[name].of.format(*map(_part, subject))}"
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, bool):
+        return "commit" if part else "abort"
+    return _name(part) if isinstance(part, tuple) else str(part)
+
+
+def _changes(before: dict[str, str], world: World) -> Iterator[str]:
+    """What is not as it was."""
+    now = _state(world)
+    for what, text in now.items():
+        if before.get(what) != text:
+            yield f"{_INDENT}{what}: {text}"
+    for what in before.keys() - now.keys():
+        yield f"{_INDENT}{what}: nothing any more"
+
+
+def _state(world: World) -> dict[str, str]:
+    """What there is to say of a world, a sentence for each thing."""
+    state = {}
+    for key, replicas in world.scenario.topics:
+        for b in replicas:
+            leads = world.leads(b, key)
+            role = f"leads at epoch {leads.epoch}" if leads is not None else "follows"
+            state[f"{_name(key)} on broker {b}"] = f"{role}, {_log(world, key, b)}"
+    if world.scenario.faults & _LOG_FAULTS:
+        for key, replicas in world.scenario.partitions[len(world.scenario.topics) :]:
+            for b in replicas:
+                state[f"{_name(key)}, the log on broker {b}"] = _log(world, key, b)
+    for (b, k), coordinator in sorted(world.coordinators.items()):
+        loading = ", loading" if coordinator.loading else "" if coordinator.whole else ", of a part of its log"
+        state[f"__transaction_state-{k} on broker {b}"] = f"coordinates at epoch {coordinator.epoch}{loading}"
+    for (b, name), held in sorted(world.held.items(), key=lambda item: item[0]):
+        state[f"transactional id '{name}' on broker {b}"] = _held(held)
+    for b, broker in world.brokers.items():
+        if broker.run != "up" or not broker.linked:
+            state[f"broker {b}"] = broker.run if broker.run != "up" else "cut off from the controller"
+    return state
+
+
+def _log(world: World, key: Key, broker_id: int) -> str:
+    log = world.logs[key, broker_id]
+    if not log:
+        return "empty"
+    open_from = sorted(s.start_offset for s in producer_state(log).values() if s.start_offset >= 0)
+    opened_at = f", open from {', '.join(map(str, open_from))}" if open_from else ""
+    start = world.log_starts[key, broker_id]
+    begins = f" (deleted below offset {start})" if start else ""
+    return f"{' '.join(map(_entry, log))}{begins}, high watermark {world.high_watermarks[key, broker_id]}{opened_at}"
+
+
+def _entry(entry: Entry) -> str:
+    record = entry[1]
+    if isinstance(record, Data):
+        return f"[data {record.producer_id}/{record.producer_epoch}]"
+    if isinstance(record, Marker):
+        outcome = "COMMIT" if record.committed else "ABORT"
+        return f"[{outcome} {record.producer_id}/{record.producer_epoch}]"
+    if record is None:
+        return "[cleaned]"
+    if isinstance(record, Gone):
+        return "[deleted]"
+    if record.metadata is None:
+        return f"[tombstone of '{record.transactional_id}']"
+    metadata = record.metadata
+    return f"['{record.transactional_id}' {metadata.state} {metadata.producer_id}/{metadata.producer_epoch}]"
+
+
+def _held(held: Held) -> str:
+    metadata = held.metadata
+    listed = ", ".join(_name(key) for key in sorted(metadata.partitions)) or "no partition"
+    pending = f"; {held.pending.state} is being written" if held.pending is not None else ""
+    return f"{metadata.state} {metadata.producer_id}/{metadata.producer_epoch}, {listed}{pending}"
+
+
+class _Narrator:
+    """Makes a history's events happen during a sweep and writes down what was asked between them."""
+
+    def __init__(self, history: History, number: int, shown: dict[str, str]) -> None:
+        self.due = list(history.during)
+        self.number, self.shown = number, shown
+        self.said: list[str] = []
+        self.asked: list[tuple[int, list[str]]] = []
+
+    def __call__(self, simulation: Simulation, point: int, broker_id: int, request: Any) -> None:
+        while self.due and self.due[0][0] <= point:
+            _, event = self.due.pop(0)
+            self._flush()
+            world = simulation.world
+            if can_happen(world, event):
+                self.number += 1
+                self.said.append(f"{self.number:4d} {event_text(world, event)}")
+                happen(world, event)
+                self.said += _changes(self.shown, world)
+                self.shown = _state(world)
+        if not self.asked or self.asked[-1][0] != broker_id:
+            self.asked.append((broker_id, []))
+        self.asked[-1][1].append(api_name(request))
+
+    def finished(self) -> list[str]:
+        """Everything, once the sweep is over."""
+        self._flush()
+        return self.said
+
+    def _flush(self) -> None:
+        self.said += [f"{_INDENT}asks broker {broker_id}: {', '.join(names)}" for broker_id, names in self.asked]
+        self.asked = []

@@ -1,0 +1,249 @@
+"""One moment of a simulated cluster: brokers, replicated logs, coordinators' caches, producers. State alone.
+
+Values are immutable tuples (`records.py`) in a few dictionaries, so that a world is copied by copying these, and two
+worlds are the same when their `key` is. How a world changes stands in the tables of `coordinator.py`, `partition.py`,
+`controller.py` and `producer.py`. What was decided, which a real cluster would not know of a whole transaction, is kept
+beside it as `decided`: the ground truth. A transaction is decided once a Prepare* or Complete* record of it is
+acknowledged, and so cannot be lost; a Prepare* that was appended, and not acknowledged, decides nothing yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from tests.sim.records import (
+    Broker,
+    Commit,
+    Coordinator,
+    Data,
+    Held,
+    Image,
+    Leadership,
+    LetIn,
+    Log,
+    Produce,
+    Producer,
+    Record,
+    Txn,
+    common_prefix,
+)
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+
+# The kind of fault that data is which a client never added to its transaction.
+NEVER_ADDED = "data never added"
+_coordinator_partition = lru_cache(coordinator_partition)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What does not change in a world.
+
+    topics: replicas by partition, the first is the preferred leader. coordinators: the same, for
+    `__transaction_state`. verify: `transaction.partition.verification.enable`. skips_leaderless: markers to a partition
+    without a leader are dropped as if the topic were deleted (Kafka 4.3 on). reloads: as Kafka 3.5 does, a coordinator
+    loads its log again at every change of that partition's in-sync set, and a set that shrinks raises the leader epoch.
+    versions: the transactions versions that clients use. hidden: transactional ids that the scanning principal may not
+    describe. last_epoch: the epoch at which a producer id is used up (32766 in Kafka). watched: partitions on which the
+    scanner has an incident open, so that it reads them with proof whatever a coordinator holds there.
+    """
+
+    name: str
+    topics: tuple[tuple[Key, tuple[int, ...]], ...]
+    coordinators: tuple[tuple[int, ...], ...]
+    producers: tuple[str, ...] = ("a",)
+    min_isr: int = 1
+    verify: bool = False
+    skips_leaderless: bool = True
+    reloads: bool = False
+    versions: tuple[int, ...] = (1, 2)
+    hidden: frozenset[str] = frozenset()
+    last_epoch: int = 32766
+    faults: frozenset[str] = frozenset()
+    watched: frozenset[Key] = frozenset()
+
+    @cached_property
+    def brokers(self) -> tuple[int, ...]:
+        return tuple(sorted({b for _, replicas in self.partitions for b in replicas}))
+
+    @cached_property
+    def partitions(self) -> tuple[tuple[Key, tuple[int, ...]], ...]:
+        """The partitions of topics, then those of `__transaction_state`."""
+        log = tuple(((TRANSACTION_STATE_TOPIC, k), replicas) for k, replicas in enumerate(self.coordinators))
+        return self.topics + log
+
+
+class World:
+    """One moment of a cluster."""
+
+    __slots__ = (
+        "acks",
+        "brokers",
+        "commits",
+        "coordinators",
+        "decided",
+        "epoch_starts",
+        "held",
+        "high_watermarks",
+        "image",
+        "in_flight",
+        "index",
+        "let_in",
+        "log_starts",
+        "logs",
+        "next_producer_id",
+        "now_ms",
+        "places",
+        "producers",
+        "scenario",
+    )
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.index = {key: number for number, (key, _) in enumerate(scenario.partitions)}
+        self.places = dict(scenario.partitions)
+        self.image = Image(
+            frozenset(scenario.brokers),
+            tuple(Leadership(r[0], 0, frozenset(r)) for _, r in scenario.partitions),
+        )
+        self.brokers = {b: Broker("up", True, self.image, self.image, self.image) for b in scenario.brokers}
+        self.logs: dict[tuple[Key, int], Log] = {(key, b): () for key, r in scenario.partitions for b in r}
+        self.log_starts: dict[tuple[Key, int], int] = dict.fromkeys(self.logs, 0)
+        self.high_watermarks = dict.fromkeys(self.logs, 0)
+        self.epoch_starts: dict[tuple[Key, int], int] = dict.fromkeys(self.logs, 0)
+        self.let_in: dict[tuple[Key, int], LetIn] = {}
+        self.coordinators: dict[tuple[int, int], Coordinator] = {
+            (replicas[0], k): Coordinator(0, False) for k, replicas in enumerate(scenario.coordinators)
+        }
+        self.held: dict[tuple[int, str], Held] = {}
+        # A marker that was appended and whose acknowledgement is awaited: leader, leader epoch and offset.
+        self.acks: dict[tuple[int, str, Key], tuple[int, int, int]] = {}
+        self.producers = dict.fromkeys(scenario.producers, Producer())
+        self.in_flight: tuple[Produce, ...] = ()
+        self.next_producer_id = 7
+        self.decided: dict[Txn, bool] = {}
+        # Where data may come that was never added: the commits of a transaction that were written, and when.
+        self.commits: dict[Txn, Commit] = {}
+        self.now_ms = 0
+
+    def copy(self) -> World:
+        """A world that can go its own way."""
+        other = object.__new__(World)
+        for name in World.__slots__:
+            value = getattr(self, name)
+            setattr(other, name, value.copy() if isinstance(value, dict) else value)
+        return other
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for two worlds exactly when they are the same, ground truth included."""
+        return (
+            self.image,
+            *self.brokers.values(),
+            *self.logs.values(),
+            *self.log_starts.values(),
+            *self.high_watermarks.values(),
+            *self.epoch_starts.values(),
+            tuple(sorted(self.let_in.items(), key=lambda item: item[0])),
+            tuple(sorted(self.coordinators.items())),
+            tuple(sorted(self.held.items(), key=lambda item: item[0])),
+            tuple(sorted(self.acks.items())),
+            *self.producers.values(),
+            self.in_flight,
+            self.next_producer_id,
+            tuple(sorted(self.decided.items())),
+            tuple(sorted(self.commits.items(), key=lambda item: item[0])),
+            self.now_ms,
+        )
+
+    # --- who is who ---
+
+    def coordinator_of(self, transactional_id: str) -> int:
+        """The `__transaction_state` partition of an id."""
+        return _coordinator_partition(transactional_id, len(self.scenario.coordinators))
+
+    def up(self, broker_id: int) -> bool:
+        """Whether a broker's process runs, and so acts and answers."""
+        return self.brokers[broker_id].run == "up"
+
+    def leadership(self, image: Image, key: Key) -> Leadership:
+        """A partition in an image."""
+        return image.leaderships[self.index[key]]
+
+    def leads(self, broker_id: int, key: Key) -> Leadership | None:
+        """The leadership under which this broker believes that it leads the partition, or None."""
+        believed = self.leadership(self.brokers[broker_id].replicas, key)
+        return believed if believed.leader == broker_id else None
+
+    # --- the log of a replica ---
+
+    def append(self, broker_id: int, key: Key, record: Record) -> int | None:
+        """Appends as the leader, for acks=all; the offset, or None where the broker refuses.
+
+        Refused where it does not lead, or has too few in-sync replicas (`Partition.appendRecordsToLeader`).
+        """
+        believed = self.writable(broker_id, key)
+        if believed is None:
+            return None
+        log = self.logs[key, broker_id]
+        self.logs[key, broker_id] = (*log, (believed.epoch, record))
+        self.advance(broker_id, key)
+        return len(log)
+
+    def let_in_by(self, broker_id: int, key: Key) -> LetIn:
+        """The replicas that this broker, as the leader, has let in and not heard of yet."""
+        return self.let_in.get((key, broker_id), LetIn())
+
+    def writable(self, broker_id: int, key: Key) -> Leadership | None:
+        """The leadership under which this broker would append for acks=all, or None (`effectiveMinIsr`)."""
+        believed = self.leads(broker_id, key)
+        wanted = min(self.scenario.min_isr, len(self.places[key]))
+        return believed if believed is not None and len(believed.isr) >= wanted else None
+
+    def advance(self, broker_id: int, key: Key) -> None:
+        """Raises the leader's high watermark to what every in-sync replica has (`Partition.maybeIncrementLeaderHW`)."""
+        self.high_watermarks[key, broker_id] = self._next_high_watermark(broker_id, key)
+
+    def would_advance(self, broker_id: int, key: Key) -> bool:
+        """Whether a fetch would raise the leader's high watermark."""
+        return self._next_high_watermark(broker_id, key) > self.high_watermarks[key, broker_id]
+
+    def _next_high_watermark(self, broker_id: int, key: Key) -> int:
+        believed = self.leads(broker_id, key)
+        if believed is None:
+            return self.high_watermarks.get((key, broker_id), 0)
+        log = self.logs[key, broker_id]
+        if self.high_watermarks[key, broker_id] == len(log):
+            return len(log)
+        # A leader counts a replica as soon as it has asked the controller to let it in (the maximal in-sync set).
+        isr = believed.isr | self.let_in_by(broker_id, key).replicas
+        everywhere = min(
+            len(log) if b == broker_id else common_prefix(log, self._followed(key, b, believed)) for b in isr
+        )
+        return max(self.high_watermarks[key, broker_id], everywhere)
+
+    def _followed(self, key: Key, follower: int, believed: Leadership) -> Log:
+        """What a follower is known to have: nothing new while it follows another leader epoch."""
+        theirs = self.leadership(self.brokers[follower].replicas, key)
+        same = (theirs.leader, theirs.epoch) == (believed.leader, believed.epoch)
+        log = self.logs[key, follower]
+        return log if same else log[: self.high_watermarks[key, believed.leader]]
+
+    # --- the ground truth ---
+
+    def was_committed(self, key: Key, data: Data) -> bool | None:
+        """Whether a record was committed on this partition. None for one that was never added, and is not dated after
+        the commit of its producer id and epoch that lost the partition: nobody can tell the two apart.
+        """
+        ours = self.commits.get(data.txn)
+        if self.decided.get(data.txn, False) and (data.added or (ours is not None and key in ours.partitions)):
+            return True
+        others = (commit for txn, commit in self.commits.items() if key in commit.partitions and self.decided.get(txn))
+        alike = any(one[:2] == data[:2] and data.sent_ms <= one.written_ms for one in others)
+        return None if alike and not data.added else False
+
+    def acknowledged(self, broker_id: int, key: Key, epoch: int, offset: int) -> bool:
+        """Whether the record that this broker appended at a leader epoch is below its high watermark."""
+        believed = self.leads(broker_id, key)
+        return believed is not None and believed.epoch == epoch and offset < self.high_watermarks[key, broker_id]
