@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from txnscan.kafka.failure import Failure
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained
-from txnscan.model import Context, CoordinatorView, Evidence, Failure, Judged, KnownOutcome, Observation, Outcome
+from txnscan.reads.observation import Observation
 from txnscan.resolve.guard import Limits, Stored
 from txnscan.resolve.plan import Plan, make_plan
 from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Context, Evidence, Judged, KnownOutcome, Outcome
 from txnscan.verdict.rules import judge_observation
 
 NOW_MS = 1_700_000_000_000

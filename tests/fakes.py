@@ -29,9 +29,10 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.describe_producers import OpenProducer
 from txnscan.kafka.protocol.frames import AsBytes, Body, api_name
 from txnscan.kafka.security.acls import AclRule
-from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, OpenProducer, Partition
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, Partition
 
 ADDRESS = "127.0.0.1"
 OFFSET_OUT_OF_RANGE = 1

@@ -22,10 +22,11 @@ from txnscan.engine.clock import Stopwatch, boot_time, wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.reads.tasks import ClientFactory
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.report.json import sweep_summary
+from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.pipeline import scan
-from txnscan.sweeps.result import History, NoHistory, Progress, Scan
+from txnscan.sweeps.result import Progress, Scan
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TABLES, Table
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.model import Broker
+from txnscan.kafka.topology import Broker
 
 ENGINES = ("spark", "threads")
 # `LATE_TRANSACTION_BUFFER_MS` of the brokers' PartitionsWithLateTransactionsCount metric (KIP-664).

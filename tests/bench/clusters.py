@@ -15,10 +15,11 @@ from txnscan import ScanConfig
 from txnscan.config import parse_bootstrap_servers
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.model import ClusterView, WideBatch, WideRow
+from txnscan.kafka.topology import ClusterView
 from txnscan.reads.planner import plan_wide
-from txnscan.reads.tasks import ClientFactory
+from txnscan.reads.rows import WideBatch, WideRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,7 +27,8 @@ from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, sweep
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.model import ClusterView, WideBatch, WideRow
+from txnscan.kafka.topology import ClusterView
+from txnscan.reads.rows import WideBatch, WideRow
 from txnscan.reads.tasks import ReadWide
 
 THREADS, LOCAL, CLUSTER = "threads", "local[2]", "local-cluster[2,1,1024]"

@@ -23,12 +23,12 @@ from tests.bench.harness import Finding, Grid, Options, Side, Work, say, timed_i
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan
 from txnscan import create_views
 from txnscan.cli import main as txnscan
-from txnscan.model import Judged
 from txnscan.sweeps.result import Scan
 from txnscan.tables.maintain import Kept, maintain
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS, OPEN_TRANSACTIONS
 from txnscan.tables.tables import Tables
+from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tests.bench.harness import Work
 from tests.sim.wire.world import HOST
 from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging
-from txnscan.model import WideBatch
+from txnscan.reads.rows import WideBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from tests.sim.wire import WireCluster
 from txnscan import ScanConfig
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.model import ClusterView
+from txnscan.kafka.topology import ClusterView
 from txnscan.reads.tasks import ReadWide
 
 _BROKERS, _PARTITIONS, _LATENCY_MS = 10, 20_000, 5

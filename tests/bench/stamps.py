@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from txnscan.engine import Engine
-from txnscan.model import WideBatch
+from txnscan.reads.rows import WideBatch
 from txnscan.reads.tasks import ReadWide
 
 

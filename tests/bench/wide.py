@@ -38,8 +38,10 @@ from tests.bench.peers import Drain, fan_out, one_after_the_other
 from tests.bench.processes import crew, together
 from tests.sim.wire import WireCluster
 from txnscan.engine.threads import THREADS, lanes, read_lanes
-from txnscan.model import ClusterView, WideBatch, WideRow
-from txnscan.reads.tasks import ClientFactory, ReadWide
+from txnscan.kafka.client.factory import ClientFactory
+from txnscan.kafka.topology import ClusterView
+from txnscan.reads.rows import WideBatch, WideRow
+from txnscan.reads.tasks import ReadWide
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

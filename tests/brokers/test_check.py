@@ -16,7 +16,7 @@ from txnscan.config import parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.reads.tasks import ClientFactory
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.sweeps.preflight import Checked, Finding, Level, check_cluster, check_tables
 from txnscan.tables.schema import TABLES
 

@@ -16,8 +16,8 @@ from txnscan.demo.plant import HealthyTraffic, Planted
 from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.model import Judged
 from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Judged
 
 # Each broker coordinates a part of the transactional ids, and nobody stands in for it.
 UNREPLICATED = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}

@@ -21,10 +21,12 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
+from txnscan.impact.cause import Cause
+from txnscan.impact.impact import BlockedGroup, Impact, Standing
+from txnscan.impact.owner import Framework
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_configs import share_isolation_levels
 from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, string
-from txnscan.model import BlockedGroup, Cause, Framework, Impact, Standing
 from txnscan.report.json import scan_object
 from txnscan.sweeps.result import Scan
 

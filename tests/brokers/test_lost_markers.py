@@ -27,7 +27,7 @@ from txnscan.demo.reader import read_values
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.errors import ErrorCode
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.run import apply_to, plan_sweep
 from txnscan.tables.delta import Is, Row

@@ -33,11 +33,13 @@ from txnscan.demo.reader import read_values
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.engine.clock import wall_clock_ms
-from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, State
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.transaction_state import State
 from txnscan.resolve.apply import Status
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.plan import Action, Plan, Refusal
 from txnscan.resolve.run import apply_to, plan_sweep
+from txnscan.txnlog.facts import LoggedTransaction
 
 # The shortest in which a torn commit can still be planted; the scanner must have watched for longer than this.
 MAX_TIMEOUT_MS = 20_000

@@ -39,7 +39,7 @@ from txnscan.demo.story import plant_all
 from txnscan.demo.traffic import HealthyTraffic
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.record_batch import HEADER
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.offline import walk
 from txnscan.offline.disk import find, read
 from txnscan.offline.files import snapshot

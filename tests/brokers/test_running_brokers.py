@@ -27,13 +27,14 @@ from txnscan.demo.plant import describe_owner
 from txnscan.demo.producer import Producer
 from txnscan.demo.wait import wait_until
 from txnscan.errors import ExitStatus
-from txnscan.model import TRANSACTION_STATE_TOPIC, Verdict
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.offline import reading
 from txnscan.offline.disk import find
 from txnscan.offline.found import METADATA_TOPIC, Replica, ReplicaFiles
 from txnscan.offline.reading import Read, read_paths
 from txnscan.offline.replica import read_replica
 from txnscan.offline.running import is_locked, look_again
+from txnscan.verdict.evidence import Verdict
 
 LATE_AFTER_MS = 20 * 60_000
 # `__transaction_state` stands behind the first of them in an ordered list, and before the second.

@@ -19,10 +19,10 @@ from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic
 from txnscan.demo.plant import HealthyTraffic
-from txnscan.model import Verdict
 from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS, SWEEPS
+from txnscan.verdict.evidence import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from txnscan.demo.reader import read_values
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.sweeps.result import Scan
 
 

@@ -11,7 +11,7 @@ from tests.process import ROOT, run_to_end
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
 from txnscan.engine.threads import lanes
-from txnscan.model import Topic
+from txnscan.kafka.topology import Topic
 from txnscan.reads.planner import plan_wide
 
 # Long enough to read that a read can be broken into; broker 1 leads half of all.

@@ -17,8 +17,8 @@ from tests.cases import Cases
 from tests.process import ROOT
 from tests.reference import PAGES as PAGES_MADE
 from txnscan.cli import app
-from txnscan.model import Reason, Verdict
 from txnscan.tables.schema import TABLES
+from txnscan.verdict.evidence import Reason, Verdict
 
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

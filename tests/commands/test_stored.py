@@ -23,13 +23,14 @@ from tests.process import ROOT
 from txnscan import api
 from txnscan.cli import app
 from txnscan.config import ConfigError
-from txnscan.model import Judged, ScanError
+from txnscan.kafka.failure import ScanError
 from txnscan.resolve.plan import from_json
 from txnscan.sweeps.result import Scan
 from txnscan.tables.delta_rs import DeltaRs
 from txnscan.tables.open import open_tables
 from txnscan.tables.selection import choose, stale
 from txnscan.tables.tables import Tables
+from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
 from txnscan.verdict.rules import judge_observation
 

@@ -38,13 +38,15 @@ from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.factory import _CLIENTS_MAX, ClientFactory
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.model import Facts, ProducerFacts, SeenMarker
-from txnscan.reads.tasks import _CLIENTS_MAX, ClientFactory
-from txnscan.sweeps.result import History, Incident, Incidents, News, Scan, Sighting, Sightings
+from txnscan.sweeps.history import History, Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.news import News
+from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS
+from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 from txnscan.watch.clusters import ClustersError, read_clusters
 from txnscan.watch.endpoint import REQUESTS_MAX, Access, Endpoint, Tls, parse_listen, parse_users
 from txnscan.watch.sweeping import Claims, ClusterWatch, Store

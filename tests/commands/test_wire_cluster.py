@@ -60,28 +60,22 @@ from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.impact.impact import BlockedGroup, Impact, Standing
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.model import (
-    CONSUMER_OFFSETS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    BlockedGroup,
-    Facts,
-    Impact,
-    LoggedTransaction,
-    LogRow,
-    NarrowRow,
-    Standing,
-    TransactionKey,
-    Verdict,
-    WideRow,
-)
-from txnscan.reads.tasks import ClientFactory
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txnscan.reads.observation import TransactionKey
+from txnscan.reads.rows import NarrowRow, WideRow
+from txnscan.sweeps.history import Incident, Incidents, Sightings
 from txnscan.sweeps.pipeline import scan
-from txnscan.sweeps.result import Incident, Incidents, Scan, Sightings
+from txnscan.sweeps.result import Scan
 from txnscan.txnlog.decode import decode, transactional_id
+from txnscan.txnlog.facts import Facts, LoggedTransaction
+from txnscan.txnlog.rows import LogRow
+from txnscan.verdict.evidence import Verdict
 
 STARTED_AT_MS = 1_700_000_000_000
 SHAPE = ClusterShape(

@@ -68,7 +68,7 @@ from kafka.record import MemoryRecords
 from tests.golden.raw import Asked
 from txnscan.demo.jars import NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION
 from txnscan.kafka.protocol.record_batch import ATTRIBUTES_AT, CONTROL, LENGTH_AT, LENGTH_FROM, MARKER_SIZE
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.txnlog.decode import decode, transactional_id
 
 _PAIRS = (

@@ -27,7 +27,7 @@ from tests.golden.raw import Offered
 from tests.golden.shaping import SHAPE
 from tests.sim.wire.answers import OFFERED, Api
 from tests.sim.wire.shape import HANGING_START_OFFSET, HIGH_WATERMARK
-from txnscan.model import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 NOWHERE = "nowhere"
 TOPIC_NAMES = tuple(SHAPE.topic_name(topic) for topic in range(SHAPE.topics))

@@ -18,7 +18,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.frames import AsBytes, Body, api_name
-from txnscan.model import Broker
+from txnscan.kafka.topology import Broker
 
 API_VERSIONS = ApiVersionsRequest.API_KEY
 _CLIENT_ID = b"golden"

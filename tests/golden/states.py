@@ -43,7 +43,7 @@ from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.protocol.offset_fetch import offset_fetch
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.txnlog.decode import transactional_id
 
 PART = "states"

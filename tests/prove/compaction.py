@@ -21,8 +21,9 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.protocol.record_batch import Batch
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key, LoggedTransaction
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.txnlog.decode import decode, transactional_id
+from txnscan.txnlog.facts import LoggedTransaction
 
 PROPERTIES = {"log.cleaner.backoff.ms": "100"}
 # Every append closes the segment before it, and what is closed is cleaned however little of it is dirty.

@@ -55,8 +55,9 @@ from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.protocol.list_transactions import list_transactions
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key, LoggedTransaction, Partition
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.txnlog.decode import decode
+from txnscan.txnlog.facts import LoggedTransaction
 
 # What was asked, and the answer as plain data.
 Observed = dict[str, Any]

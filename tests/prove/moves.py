@@ -10,7 +10,7 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeader
 from txnscan.demo.errors import DemoError
 from txnscan.demo.requests import Wire
 from txnscan.kafka.errors import ErrorCode, error_name
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 
 _PREFERRED = 0
 

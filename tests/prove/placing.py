@@ -15,7 +15,7 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # The partitions of `__transaction_state` by what scripts want of them: where they are. The one that moves has no
 # replica on broker 3, which scripts stop so that a partition takes no writes: Kafka 3.5 would load it again for that.

@@ -26,7 +26,7 @@ from txnscan.demo.wait import wait_until
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # Timed-out transactions and logs to compact are looked for often, and broker 3 forgets the ids that it coordinates
 # within seconds.

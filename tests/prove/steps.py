@@ -26,7 +26,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.kafka.protocol.record_batch import Batch
-from txnscan.model import Key, Partition
+from txnscan.kafka.topology import Key, Partition
 from txnscan.txnlog.decode import transactional_id
 
 # As `TransactionLogValue` writes them.

@@ -41,7 +41,8 @@ from txnscan.demo.story import plant_all
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.report.notifications import SHAPES
-from txnscan.sweeps.result import History, Scan
+from txnscan.sweeps.history import History
+from txnscan.sweeps.result import Scan
 from txnscan.watch.endpoint import Access
 from txnscan.watch.notifier import Target
 from txnscan.watch.process import Watch

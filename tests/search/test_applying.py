@@ -42,13 +42,15 @@ from tests.sim.transitions import can_happen, happen, settle
 from tests.sim.truth import HEALING
 from tests.sim.wander import Resolved, wander_and_apply
 from tests.sim.world import Scenario, World
-from txnscan.model import Facts, Judged, Observation, SeenMarker, Siblings
+from txnscan.reads.observation import Observation
 from txnscan.resolve.apply import Status
 from txnscan.resolve.plan import Action
 from txnscan.sweeps import log_reads
 from txnscan.sweeps.result import Scan
 from txnscan.tables.incidents import Row
+from txnscan.txnlog.facts import Facts, SeenMarker
 from txnscan.verdict import outcome
+from txnscan.verdict.evidence import Judged, Siblings
 from txnscan.verdict.outcome import Decision
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from tests.sim.truth import hanging, settled
 from tests.sim.wander import wander, wander_and_apply
 from tests.sim.world import World
 from txnscan.kafka.protocol.fetch import fetch
-from txnscan.model import Partition, Reason, Verdict
+from txnscan.kafka.topology import Partition
 from txnscan.txnlog.decode import decode
+from txnscan.verdict.evidence import Reason, Verdict
 
 _ANYTHING = frozenset(transition.fault for transition in TRANSITIONS.values() if transition.fault is not None)
 

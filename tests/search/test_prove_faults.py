@@ -11,7 +11,8 @@ from tests.builders import NOW_MS, judged, scan, view
 from tests.prove.faults.ledger import Accusation, fate_of, missed, overlooked
 from tests.prove.faults.sweeps import At
 from tests.prove.faults.world import Known, World
-from txnscan.model import Judged, ScanError
+from txnscan.kafka.failure import ScanError
+from txnscan.verdict.evidence import Judged
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

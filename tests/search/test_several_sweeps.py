@@ -23,7 +23,7 @@ from tests.sim.world import Scenario
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.sweeps import identity
 from txnscan.sweeps import pipeline as scan
-from txnscan.sweeps.result import Incidents
+from txnscan.sweeps.history import Incidents
 from txnscan.tables import incidents
 
 # Of each world. A wrong verdict names its seed.

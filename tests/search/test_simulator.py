@@ -54,10 +54,13 @@ from tests.sim.truth import hanging, settled
 from tests.sim.wander import at_random
 from tests.sim.world import World
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
-from txnscan.model import Failure, Key, LogBatch, LogRow, Partition
+from txnscan.kafka.topology import Key, Partition
+from txnscan.reads.rows import LogBatch
 from txnscan.txnlog.decode import decode
+from txnscan.txnlog.rows import LogRow
 from txnscan.txnlog.scan import read_log
 
 STATE = ("__transaction_state", 0)

@@ -17,7 +17,7 @@ from tests.sim.records import Data, Image, Log, Marker, TransactionLogRecord, pr
 from tests.sim.world import World
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.frames import AsBytes, api_name
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 from txnscan.txnlog.decode import transactional_id_key
 
 CLUSTER_ID = "simulated"

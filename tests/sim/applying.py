@@ -23,13 +23,16 @@ from txnscan.engine import Engine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.model import NO_FACTS, TRANSACTION_STATE_TOPIC, Judged, Key, SeenMarker
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.resolve.apply import Attempt, Result, Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Limits, Stored
 from txnscan.resolve.plan import Action, Plan, make_plan
+from txnscan.sweeps.history import FactsAlone, History
 from txnscan.sweeps.log_reads import with_stored
-from txnscan.sweeps.result import FactsAlone, History, Scan
+from txnscan.sweeps.result import Scan
+from txnscan.txnlog.facts import NO_FACTS, SeenMarker
+from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import outcome
 
 _LONG_AGO_MS = NOW_MS - 2 * 3_600_000

@@ -8,7 +8,7 @@ from tests.sim.coordinator import forget
 from tests.sim.records import NOBODY, Coordinator, Leadership, LetIn, common_prefix
 from tests.sim.table import Subject, Transition
 from tests.sim.world import World
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # --- the controller ---------------------------------------------------------------------------------------------------
 

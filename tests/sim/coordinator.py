@@ -27,7 +27,7 @@ from tests.sim.records import (
 )
 from tests.sim.table import Subject, Transition
 from tests.sim.world import NEVER_ADDED, World
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # `TransactionState.validPreviousStates`.
 VALID_PREVIOUS_STATES = {

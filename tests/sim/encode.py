@@ -12,7 +12,8 @@ from kafka.record.util import calc_crc32c
 from tests.sim.records import Marker, TransactionMetadata
 from txnscan.kafka.protocol.frames import Body
 from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string
-from txnscan.model import Key, State
+from txnscan.kafka.topology import Key
+from txnscan.kafka.transaction_state import State
 
 _BATCH_BYTES_MAX = 1 << 20
 _TIMEOUT_MS = 60_000
@@ -97,7 +98,7 @@ def _tags(metadata: TransactionMetadata) -> bytes:
     return bytes((1, _CLIENT_VERSION_TAG, 2)) + struct.pack(">h", metadata.client_version)
 
 
-# --- answers that a sweep takes as bytes (`kafka/protocol/frames.py`) ----------------------------------------------------------
+# --- answers that a sweep takes as bytes (`frames.py`) ------------------------------------------------------------------
 
 _NO_THROTTLE = b"\x00" * 4
 _METADATA_VERSION = 12

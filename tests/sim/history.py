@@ -19,32 +19,23 @@ from tests.sim.world import World
 from txnscan.config import ScanConfig
 from txnscan.coordinators.cluster import Cluster, Item, Result
 from txnscan.coordinators.metadata_quorum import Agreement
-from txnscan.coordinators.snapshot import CoordinatorAnswers
+from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot
 from txnscan.engine import Batch, OnProgress, Row
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.protocol.frames import api_name
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    Broker,
-    Judged,
-    Key,
-    LogRow,
-    NarrowRow,
-    Observation,
-    OffsetsRow,
-    ReadBatch,
-    Reason,
-    Snapshot,
-    TransactionKey,
-    Verdict,
-)
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, Key
 from txnscan.reads.fenced_read import read_narrow, read_wide
+from txnscan.reads.observation import Observation, TransactionKey
+from txnscan.reads.rows import NarrowRow, OffsetsRow, ReadBatch
+from txnscan.sweeps.history import History as ScanHistory
+from txnscan.sweeps.history import Incident, Incidents, NoHistory
 from txnscan.sweeps.observations import HELD
 from txnscan.sweeps.pipeline import scan
-from txnscan.sweeps.result import History as ScanHistory
-from txnscan.sweeps.result import Incident, Incidents, NoHistory, Scan
+from txnscan.sweeps.result import Scan
+from txnscan.txnlog.rows import LogRow
 from txnscan.txnlog.scan import read_log
+from txnscan.verdict.evidence import Judged, Reason, Verdict
 
 NOW_MS = 1_700_003_600_000
 CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))

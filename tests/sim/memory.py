@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from tests.sim.history import accused
-from txnscan.model import Facts, ProducerFacts, SeenMarker, TransactionKey
-from txnscan.sweeps.result import Incident, Incidents, Scan, Sightings, together_facts, with_news
+from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.history import Incident, Incidents, Sightings, together_facts
+from txnscan.sweeps.result import Scan, with_news
 from txnscan.tables.incidents import Row, folded
 from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
+from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 
 
 class Memory:

@@ -11,32 +11,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
-from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve
+from txnscan.coordinators.claims import Held, HolderAnswers, Holders, Sieve
 from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import OnProgress
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    Context,
-    CoordinatorView,
-    Failure,
-    Held,
-    Judged,
-    Key,
-    NarrowRow,
-    Observation,
-    OpenProducer,
-    Partition,
-    ReadBatch,
-    Reason,
-    Snapshot,
-    Verdict,
-    WideRow,
-)
+from txnscan.kafka.failure import Failure
+from txnscan.kafka.protocol.describe_producers import OpenProducer, by_topic, describe_producers
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.reads.fenced_read import narrow_failed
-from txnscan.sweeps.result import History, Scan
+from txnscan.reads.observation import Observation
+from txnscan.reads.rows import NarrowRow, ReadBatch, WideRow
+from txnscan.sweeps.history import History
+from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Context, Judged, Reason, Verdict
 
 
 @dataclass(frozen=True)

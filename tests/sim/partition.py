@@ -18,7 +18,7 @@ from tests.sim.records import (
 )
 from tests.sim.table import Subject, Transition
 from tests.sim.world import World
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 
 
 def _fetches(world: World) -> Iterable[Subject]:

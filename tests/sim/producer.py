@@ -8,7 +8,7 @@ from tests.sim.coordinator import begin_add, begin_end, begin_init, free
 from tests.sim.records import NOBODY, Data, Produce
 from tests.sim.table import Subject, Transition
 from tests.sim.world import NEVER_ADDED, World
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 
 # More than clocks may differ by (`outcome.CLOCK_SLACK_MS`).
 _TICK_MS = 10_000

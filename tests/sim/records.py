@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 
 NOBODY = -1
 # A transaction: the transactional id that began it, and which of its transactions it is.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tests.sim.table import Event
 from tests.sim.transitions import happen, settle
 from tests.sim.world import NEVER_ADDED, Scenario, World
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
 P = ("p", 0)
 Q = ("q", 0)

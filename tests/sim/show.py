@@ -21,7 +21,7 @@ from tests.sim.world import Scenario, World
 from txnscan.config import ConfigError, printable
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.kafka.protocol.frames import api_name
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 
 Thing = TypeVar("Thing")
 _INDENT = " " * 5

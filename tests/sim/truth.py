@@ -16,7 +16,7 @@ from tests.sim.coordinator import decide
 from tests.sim.records import NOBODY, Data, TransactionLogRecord, still_open, with_beginning
 from tests.sim.transitions import happen, settle
 from tests.sim.world import World
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # In this order each settles before the next: brokers and leaders, replicas, caches, then what coordinators owe.
 HEALING = (

@@ -29,7 +29,7 @@ from tests.sim.records import (
     common_prefix,
 )
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # The kind of fault that data is which a client never added to its transaction.
 NEVER_ADDED = "data never added"

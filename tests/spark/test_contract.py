@@ -36,19 +36,11 @@ from tests.tables.stored import (
     versions,
 )
 from txnscan.config import ConfigError
-from txnscan.model import (
-    NO_FACTS,
-    BlockedGroup,
-    Cause,
-    EpochEnd,
-    Impact,
-    Owner,
-    ProducerFacts,
-    ScanError,
-    SeenCommit,
-    SeenMarker,
-    Standing,
-)
+from txnscan.impact.cause import Cause
+from txnscan.impact.impact import BlockedGroup, Impact, Standing
+from txnscan.impact.owner import Owner
+from txnscan.kafka.failure import ScanError
+from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
 from txnscan.resolve.apply import ApplyRunning, Status
 from txnscan.resolve.plan import PlanRefused
 from txnscan.tables.open import open_tables
@@ -67,6 +59,7 @@ from txnscan.tables.schema import (
     TABLES,
     incident_id,
 )
+from txnscan.txnlog.facts import NO_FACTS, ProducerFacts, SeenCommit, SeenMarker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -80,7 +80,8 @@ def test_arguments_of_spark_submit_override_the_settings_of_conf() -> None:
 
 
 def test_the_warehouse_is_deleted_with_the_process() -> None:
-    script = "from txnscan.engine.spark.session import local_settings; print(local_settings('local')['spark.sql.warehouse.dir'])"
+    imported = "from txnscan.engine.spark.session import local_settings"
+    script = f"{imported}; print(local_settings('local')['spark.sql.warehouse.dir'])"
     warehouse = printed(script)
     assert warehouse.startswith("file:///")
     assert not Path(warehouse.removeprefix("file://")).parent.exists()

@@ -12,7 +12,7 @@ from txnscan import ScanConfig, find_hanging
 from txnscan.api import new_sweep_id
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
-from txnscan.model import ScanError
+from txnscan.kafka.failure import ScanError
 from txnscan.tables.schema import OPEN_TRANSACTIONS
 
 if TYPE_CHECKING:

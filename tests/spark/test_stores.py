@@ -12,12 +12,12 @@ import pytest
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, plan, scan, stored, view
 from tests.process import ROOT
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
-from txnscan.model import SeenMarker
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import make_plan
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
+from txnscan.txnlog.facts import SeenMarker
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from txnscan.model import Judged
     from txnscan.sweeps.result import Scan
+    from txnscan.verdict.evidence import Judged
 
 ORPHAN = with_outcome(judged(), known("committed", evidence=("offset 1",)))
 STALE = judged(view("Empty", 5), partition=1)

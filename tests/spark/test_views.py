@@ -19,8 +19,8 @@ from txnscan.tables.views import VIEWS
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-    from txnscan.model import Judged
     from txnscan.sweeps.result import Scan
+    from txnscan.verdict.evidence import Judged
 
 
 def sweep(number: int, *transactions: Judged, **changes: Any) -> Scan:

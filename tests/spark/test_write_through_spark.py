@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.builders import NOW_MS
 from tests.tables.stored import COMMIT, ONGOING, ORPHAN, YOUNG, read_for, reads_of, swept
-from txnscan.model import ScanError
+from txnscan.kafka.failure import ScanError
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, LOG_READS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 

@@ -12,17 +12,18 @@ from uuid import uuid4
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
 from tests.sim.encode import transaction_log_value
 from tests.sim.records import TransactionMetadata
-from txnscan.model import LogRead, OutcomeEvidence, ProducerFacts, RawRecord, SeenCommit
 from txnscan.sweeps.log_reads import signed
 from txnscan.tables.schema import INCIDENTS, TABLES
+from txnscan.txnlog.facts import LogRead, ProducerFacts, RawRecord, SeenCommit
+from txnscan.verdict.evidence import OutcomeEvidence
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from tests.conftest import Opens
-    from txnscan.model import Judged, KnownOutcome
     from txnscan.sweeps.result import Scan
     from txnscan.tables.delta import Row
     from txnscan.tables.tables import Tables
+    from txnscan.verdict.evidence import Judged, KnownOutcome
 
 ORPHAN = judged()
 STALE = judged(view("Empty", 5), partition=1)

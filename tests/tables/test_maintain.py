@@ -15,16 +15,16 @@ from typer.testing import CliRunner
 from tests.builders import NOW_MS, plan, stored
 from tests.tables.stored import COMMIT, ORPHAN, STALE, read_for, reads_of, swept
 from txnscan.cli import app
-from txnscan.model import SeenCommit, SeenMarker
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, incident_id
+from txnscan.txnlog.facts import SeenCommit, SeenMarker
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-    from txnscan.model import Judged
     from txnscan.sweeps.result import Scan
     from txnscan.tables.tables import Tables
+    from txnscan.verdict.evidence import Judged
 
 DAY_MS = 86_400_000
 DAYS = 8

@@ -31,8 +31,11 @@ from tests.tables.stored import (
     reads_of,
 )
 from txnscan.config import ConfigError
-from txnscan.model import BlockedGroup, Cause, Evidence, Impact, Owner, ProducerFacts, ScanError, SeenMarker, Standing
-from txnscan.sweeps.result import Incident, KnownImpact, Sighting
+from txnscan.impact.cause import Cause
+from txnscan.impact.impact import BlockedGroup, Impact, KnownImpact, Standing
+from txnscan.impact.owner import Owner
+from txnscan.kafka.failure import ScanError
+from txnscan.sweeps.history import Incident, Sighting
 from txnscan.tables.schema import (
     CANDIDATES,
     COMMITS,
@@ -47,6 +50,8 @@ from txnscan.tables.schema import (
     incident_id,
     timestamp,
 )
+from txnscan.txnlog.facts import ProducerFacts, SeenMarker
+from txnscan.verdict.evidence import Evidence
 from txnscan.verdict.rules import judge
 
 if TYPE_CHECKING:

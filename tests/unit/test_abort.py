@@ -18,10 +18,10 @@ from txnscan.config import ScanConfig
 from txnscan.coordinators.metadata_quorum import read_agreement
 from txnscan.coordinators.transactions import Transaction
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Permission, ScanError
 from txnscan.kafka.protocol.init_producer_id import Fenced
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.security.acls import lacks
-from txnscan.model import Facts, Judged, Permission, ProducerFacts, ScanError, SeenMarker, Siblings
 from txnscan.resolve import terminate as fencing
 from txnscan.resolve.abort import (
     AbortRefused,
@@ -39,6 +39,8 @@ from txnscan.resolve.abort import (
 )
 from txnscan.resolve.apply import FORCE_TERMINATE, Result, Status, apply_plan, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
+from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
+from txnscan.verdict.evidence import Judged, Siblings
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:

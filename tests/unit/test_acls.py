@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.security.acls import (
     DESCRIBE_ALL_IDS,
     DESCRIBE_CLUSTER,
@@ -19,7 +20,6 @@ from txnscan.kafka.security.acls import (
     lacks,
     needing,
 )
-from txnscan.model import Failure, Permission
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -13,21 +13,12 @@ import pytest
 from tests.builders import said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
-from txnscan.coordinators.metadata_quorum import Agreement, Unagreed, read_agreement
+from txnscan.coordinators.metadata_quorum import TOPIC_DELETED, TOPIC_RECREATED, Agreement, Unagreed, read_agreement
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
-from txnscan.model import (
-    TOPIC_DELETED,
-    TOPIC_RECREATED,
-    Broker,
-    ClusterView,
-    Failure,
-    NarrowRow,
-    Partition,
-    Permission,
-    Topic,
-    Unobserved,
-)
+from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
+from txnscan.reads.rows import NarrowRow
 from txnscan.sweeps.reader import confirmed
 
 if TYPE_CHECKING:

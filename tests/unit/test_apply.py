@@ -20,7 +20,6 @@ from tests.builders import NOW_MS, P, Q, judged, known, plan, stored, view
 from tests.cases import Cases
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.model import Judged, Outcome, Reason, SeenMarker, Siblings, Verdict
 from txnscan.report.json import dumps
 from txnscan.report.resolution import applied_object, print_applied
 from txnscan.resolve.apply import (
@@ -39,6 +38,8 @@ from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.lock import Process, parse_process, this_process
 from txnscan.resolve.plan import Action, Plan
 from txnscan.resolve.run import Applied
+from txnscan.txnlog.facts import SeenMarker
+from txnscan.verdict.evidence import Judged, Outcome, Reason, Siblings, Verdict
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:

@@ -21,12 +21,15 @@ from txnscan.coordinators.producers import PartitionProducers, Share, read_share
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import Transaction, describe, list_on, located
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Failure, ScanError, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.model import TRANSACTION_STATE_TOPIC, Failure, LoggedTransaction, ScanError, State, Unobserved
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.transaction_state import State
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.txnlog.decode import transactional_id_key
+from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.timeline import Checker, timeline, to_read
 
 if TYPE_CHECKING:

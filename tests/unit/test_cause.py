@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, view
-from txnscan.impact.cause import cause_of
-from txnscan.model import Cause, Judged, LoggedTransaction, State
+from txnscan.impact.cause import Cause, cause_of
+from txnscan.kafka.transaction_state import State
+from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
 
 P, Q = ("p", 0), ("q", 0)

@@ -14,7 +14,7 @@ from txnscan.impact import delivered as under_test
 from txnscan.impact.delivered import Starved, starved
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
-from txnscan.model import Partition
+from txnscan.kafka.topology import Partition
 
 LSO = 100
 P = Partition("p", "id", 0, 1, 5)

@@ -20,8 +20,9 @@ from tests.fakes import MetadataTopic, ProducersPartition, ProducersTopic, as_by
 from tests.sim import encode
 from txnscan.kafka.errors import RequestFailed, error_name
 from txnscan.kafka.protocol import describe_producers, metadata
+from txnscan.kafka.protocol.describe_producers import OpenProducer
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
-from txnscan.model import OpenProducer, Partition
+from txnscan.kafka.topology import Partition
 
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 START_OFFSETS = st.one_of(st.just(-1), st.sampled_from([0, 1, 255, 2**56, -2, -(2**63)]), INT64)

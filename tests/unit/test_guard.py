@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, stored
 from tests.cases import Cases
-from txnscan.model import Outcome, Reason, Verdict
 from txnscan.resolve.guard import (
     Allowed,
     Limits,
@@ -22,6 +21,7 @@ from txnscan.resolve.guard import (
     guarded,
     guarded_together,
 )
+from txnscan.verdict.evidence import Outcome, Reason, Verdict
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
 from txnscan.cli import app
-from txnscan.model import Judged, ScanError
+from txnscan.kafka.failure import ScanError
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import timestamp
+from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:

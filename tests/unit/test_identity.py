@@ -15,10 +15,10 @@ from tests.sim.encode import batch
 from tests.unit.test_fetch import control
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.model import Observation, TransactionKey
+from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.sweeps import identity
+from txnscan.sweeps.history import Incident
 from txnscan.sweeps.identity import continued, first_records_are_gone
-from txnscan.sweeps.result import Incident
 
 # Producer id 7 at epoch 3: its incident began at offset 100 and showed sequence number 9 last.
 NOW = observation(start_offset=105, coordinator_epoch=-1)

@@ -18,15 +18,20 @@ from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
 from txnscan.impact import pending_offsets as consumer_offsets
 from txnscan.impact import who_waits as under_test
+from txnscan.impact.cause import Cause
+from txnscan.impact.impact import BlockedGroup, KnownImpact, Standing
+from txnscan.impact.owner import Framework
 from txnscan.impact.pending_offsets import offset_key, pending_offsets
 from txnscan.impact.who_waits import Blockage, impact_of, read_blockage
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.security.acls import explained
-from txnscan.model import BlockedGroup, Cause, Failure, Framework, Judged, Key, Standing
+from txnscan.kafka.topology import Key
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
-from txnscan.sweeps.result import Incident, KnownImpact
+from txnscan.sweeps.history import Incident
+from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import Cases
-from txnscan.model import EpochEnd, LogRead, RawRecord
+from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
+from txnscan.txnlog.facts import LogRead, RawRecord
 from txnscan.txnlog.lineage import RECORDS_STORED_MAX, adds, bounded, joined, newest_of, not_shown
 
 LOG, OLD_LOG = "log-1", "log-0"

@@ -9,10 +9,11 @@ import pytest
 from tests.builders import judged, plan, scan, stored
 from txnscan import ScanConfig
 from txnscan.kafka.errors import RequestFailed
-from txnscan.model import LogRead, LogScan, OutcomeEvidence, ProducerFacts, ScannedLog
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.plan import Action
 from txnscan.sweeps.result import Scan
+from txnscan.txnlog.facts import LogRead, LogScan, ProducerFacts, ScannedLog
+from txnscan.verdict.evidence import OutcomeEvidence
 
 (ACTION,) = plan(stored()).actions
 OPEN = judged()

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import NOW_MS, observation, view
-from txnscan.model import Key, LoggedTransaction, State
+from txnscan.kafka.topology import Key
+from txnscan.kafka.transaction_state import State
 from txnscan.txnlog.decode import tombstone
+from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.verification import (
     Described,
     dropped_decision,

@@ -18,33 +18,23 @@ from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.frames import api_name
-from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import (
-    Broker,
-    EpochEnd,
-    Facts,
-    Judged,
-    Key,
-    LogRead,
-    Outcome,
-    OutcomeEvidence,
-    ProducerFacts,
-    Reason,
-    SeenCommit,
-    State,
-    Verdict,
-)
-from txnscan.reads.tasks import ClientFactory
+from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
+from txnscan.kafka.topology import Broker, Key
+from txnscan.kafka.transaction_state import State
 from txnscan.resolve.abort import ReadAnyway
+from txnscan.sweeps.history import FactsAlone, History
 from txnscan.sweeps.log_reads import read_outcomes
 from txnscan.sweeps.pipeline import with_outcomes
-from txnscan.sweeps.result import FactsAlone, History
 from txnscan.txnlog import lineage
 from txnscan.txnlog.decode import DamagedRecord, UnknownRecord, transactional_id_key
+from txnscan.txnlog.facts import Facts, LogRead, ProducerFacts, SeenCommit
 from txnscan.txnlog.scan import is_unserved
+from txnscan.verdict.evidence import Judged, Outcome, OutcomeEvidence, Reason, Verdict
 from txnscan.verdict.rules import judge
 
 if TYPE_CHECKING:

@@ -31,13 +31,16 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol import records as decoding
 from txnscan.kafka.protocol import search
 from txnscan.kafka.protocol.fetch import fetch, fetch_undecoded
+from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.search import searched, undecoded
-from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import EpochEnd, LogBatch, LogRow, RawRecord
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
+from txnscan.reads.rows import LogBatch
 from txnscan.txnlog import columns as log_columns
 from txnscan.txnlog.columns import peeks
 from txnscan.txnlog.decode import peeked, producer_id_bytes, transactional_id_key
+from txnscan.txnlog.facts import RawRecord
+from txnscan.txnlog.rows import LogRow
 from txnscan.txnlog.scan import Records, everything, names_in, of_ids, of_producers, pieces, read_log
 
 if TYPE_CHECKING:

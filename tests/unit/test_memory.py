@@ -9,9 +9,13 @@ import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
-from txnscan.model import Judged, LogRead, ProducerFacts, ScanError
-from txnscan.sweeps.result import Incident, Kind, News, Scan, Sighting
+from txnscan.kafka.failure import ScanError
+from txnscan.sweeps.history import Incident, Sighting
+from txnscan.sweeps.news import Kind, News
+from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import incident_id as stored_id
+from txnscan.txnlog.facts import LogRead, ProducerFacts
+from txnscan.verdict.evidence import Judged
 from txnscan.watch import memory as module
 from txnscan.watch.memory import Memory, MemoryHistory, remember, together
 

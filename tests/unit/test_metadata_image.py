@@ -15,12 +15,14 @@ from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, catch_up, differing, read_latest
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.metadata import MetadataRound
-from txnscan.model import Broker, ClusterView, Failure, Key, Topic, WideBatch
+from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
 from txnscan.reads.fenced_read import read_wide
 from txnscan.reads.planner import NO_LEADER
-from txnscan.reads.tasks import ClientFactory
+from txnscan.reads.rows import WideBatch
 from txnscan.sweeps.reader import MOVED, Reader, Wide
 
 OLD = IMAGE_OFFSET - 10

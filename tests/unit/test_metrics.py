@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.cli import app, base
-from txnscan.model import Cause, Impact, Owner, ScanError
+from txnscan.impact.cause import Cause
+from txnscan.impact.impact import Impact
+from txnscan.impact.owner import Owner
+from txnscan.kafka.failure import ScanError
 from txnscan.report.metrics import (
     LATE_PARTITIONS,
     NAMES,

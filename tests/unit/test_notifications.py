@@ -15,9 +15,9 @@ import pytest
 from tests.builders import MINUTE_MS, NOW_MS
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
-from txnscan.model import TransactionKey
+from txnscan.reads.observation import TransactionKey
 from txnscan.report.notifications import SHAPES, Shape, bodies, fields, sentence, template
-from txnscan.sweeps.result import Details, Kind, News
+from txnscan.sweeps.news import Details, Kind, News
 from txnscan.watch import notifier as module
 from txnscan.watch.clusters import make_target
 from txnscan.watch.notifier import Notifier, NotSent, Target, parse_url, post_json

@@ -9,8 +9,13 @@ import pytest
 
 from tests.builders import NOW_MS, context, judged, observation, view
 from tests.fakes import producer
-from txnscan.model import Failure, Held, NarrowRow, Observation, OffsetsRow, OpenProducer, Reason, Verdict, WideRow
+from txnscan.coordinators.claims import Held
+from txnscan.kafka.failure import Failure
+from txnscan.kafka.protocol.describe_producers import OpenProducer
+from txnscan.reads.observation import Observation
+from txnscan.reads.rows import NarrowRow, OffsetsRow, WideRow
 from txnscan.sweeps.observations import HELD, held_observation, observe, suspects, with_history, with_offsets
+from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.verdict.rules import judge, judge_observation
 
 KEY = ("p", 0)

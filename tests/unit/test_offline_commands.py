@@ -11,8 +11,8 @@ import typer.main
 
 from tests.cases import Cases
 from txnscan.cli import app
-from txnscan.model import Outcome, Reason, Verdict
 from txnscan.report.offline import commands
+from txnscan.verdict.evidence import Outcome, Reason, Verdict
 
 HANGING = {
     "topic": "orders",

@@ -22,7 +22,7 @@ from tests.sim.wire.batches import batch
 from txnscan.cli import app
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import MAGIC_AT
-from txnscan.model import State
+from txnscan.kafka.transaction_state import State
 from txnscan.offline.reading import read_paths
 from txnscan.offline.state_log import StateLog, read_state_log
 from txnscan.txnlog.decode import transactional_id_key

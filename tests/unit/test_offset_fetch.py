@@ -16,7 +16,7 @@ from tests.cases import Cases
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
 from txnscan.kafka.protocol.frames import Body
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets, decode, encode, offset_fetch
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 
 AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 AskedTopic = AskedGroup.OffsetFetchRequestTopics

@@ -12,8 +12,8 @@ from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetForLeader
 from tests.cases import Cases
 from tests.fakes import epoch_end, partition
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFailed, answered
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.offset_for_leader_epoch import EPOCHS_MAX, epoch_ends
-from txnscan.model import Failure
 
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 End = Topic.EpochEndOffset

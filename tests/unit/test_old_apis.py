@@ -17,13 +17,14 @@ from txnscan import ScanConfig
 from txnscan.coordinators.cluster import SNAPSHOT_TRIES, Cluster
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.frames import api_name
-from txnscan.model import TRANSACTION_STATE_TOPIC, Broker
-from txnscan.reads.tasks import ClientFactory
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker
+from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.pipeline import scan
-from txnscan.sweeps.result import History, NoHistory, Scan
+from txnscan.sweeps.result import Scan
 
 COORDINATOR_APIS = ("ListTransactions", "DescribeTransactions")
 # Broker 1 leads `data-0`, 2 `data-1`, 3 `data-2`; each coordinates one partition of `__transaction_state`.

@@ -15,8 +15,8 @@ import pytest
 from tests.builders import context, observation, view
 from tests.fakes import FakeCluster
 from tests.unit.test_snapshot import take
-from txnscan.model import Outcome, OutcomeEvidence, Verdict
 from txnscan.sweeps.preflight import Level, _coordinators
+from txnscan.verdict.evidence import Outcome, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome
 from txnscan.verdict.rules import judge_observation
 

@@ -17,21 +17,13 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW_MS, judged, observation, view
 from tests.cases import Cases
-from txnscan.model import (
-    Key,
-    KnownOutcome,
-    LoggedTransaction,
-    Observation,
-    Outcome,
-    OutcomeEvidence,
-    ProducerFacts,
-    SeenCommit,
-    SeenMarker,
-    Siblings,
-    State,
-)
+from txnscan.kafka.topology import Key
+from txnscan.kafka.transaction_state import State
+from txnscan.reads.observation import Observation
 from txnscan.txnlog.decode import tombstone
+from txnscan.txnlog.facts import LoggedTransaction, ProducerFacts, SeenCommit, SeenMarker
 from txnscan.txnlog.transitions import follows, whole
+from txnscan.verdict.evidence import KnownOutcome, Outcome, OutcomeEvidence, Siblings
 from txnscan.verdict.outcome import decisions, outcome, with_outcome
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import pytest
 from tests.builders import judged, view
 from tests.unit.test_cause import AGAIN
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.impact.owner import owner_of
-from txnscan.model import Framework
+from txnscan.impact.owner import Framework, owner_of
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import partition
-from txnscan.model import Key, Partition, Topic
+from txnscan.kafka.topology import Key, Partition, Topic
 from txnscan.reads.planner import plan_logs, plan_narrow, plan_wide
 
 PARTITIONS = st.lists(

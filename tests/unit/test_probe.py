@@ -12,10 +12,11 @@ from tests.builders import said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.frames import Body
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, lacks
-from txnscan.model import Failure, NarrowRow, Permission, ReadBatch, WideBatch, WideRow
 from txnscan.reads.fenced_read import failed_partitions, read_narrow, read_offsets, read_wide
+from txnscan.reads.rows import NarrowRow, ReadBatch, WideBatch, WideRow
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

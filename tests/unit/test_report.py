@@ -10,13 +10,15 @@ import pytest
 from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
-from txnscan.model import Judged, KnownOutcome, Outcome, ScanError, Verdict, duration
+from txnscan.kafka.failure import ScanError
+from txnscan.kafka.units import duration
 from txnscan.report import html, table
 from txnscan.report.json import dumps, scan_object, stored_object
 from txnscan.report.offline import commands
 from txnscan.report.plain import iso_utc
 from txnscan.report.table import print_sweep
 from txnscan.tables.schema import OPEN_TRANSACTIONS, SWEEPS
+from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, Verdict
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:

@@ -17,22 +17,13 @@ from hypothesis import strategies as st
 
 from tests.builders import judged, view
 from txnscan.engine.rows import arrow_schema, from_arrow, plain, spark_schema, to_arrow
-from txnscan.model import (
-    CoordinatorView,
-    Evidence,
-    Failure,
-    Judged,
-    Judgement,
-    LogBatch,
-    LogRow,
-    NarrowRow,
-    Observation,
-    OpenProducer,
-    ReadBatch,
-    Reason,
-    Verdict,
-    WideRow,
-)
+from txnscan.kafka.failure import Failure
+from txnscan.kafka.protocol.describe_producers import OpenProducer
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.reads.observation import Observation
+from txnscan.reads.rows import LogBatch, NarrowRow, ReadBatch, WideRow
+from txnscan.txnlog.rows import LogRow
+from txnscan.verdict.evidence import Evidence, Judged, Judgement, Reason, Verdict
 
 if TYPE_CHECKING:
     pass

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import judged, scan
 from tests.unit.test_report import shown
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.model import Broker, ClusterView, Topic
+from txnscan.kafka.topology import Broker, ClusterView, Topic
 from txnscan.sweeps.pipeline import _idle_patterns, check_scope
 
 if TYPE_CHECKING:

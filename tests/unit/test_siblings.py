@@ -11,9 +11,11 @@ from tests.fakes import FakeCluster
 from tests.sim.encode import batch
 from tests.unit.test_fetch import control
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.model import Partition, SeenMarker, Siblings
+from txnscan.kafka.topology import Partition
 from txnscan.resolve import siblings as module
 from txnscan.resolve.siblings import commit_seen
+from txnscan.txnlog.facts import SeenMarker
+from txnscan.verdict.evidence import Siblings
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -23,11 +23,15 @@ from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve, ask_holde
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.describe_producers import OpenProducer
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.kafka.protocol.frames import api_name
-from txnscan.model import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.model import CoordinatorView, Key, OpenProducer, TransactionKey, WideRow
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
+from txnscan.kafka.topology import Key
+from txnscan.reads.observation import TransactionKey
+from txnscan.reads.rows import WideRow
+from txnscan.sweeps.history import Incident, NoHistory, Sighting
 from txnscan.sweeps.observations import HELD
-from txnscan.sweeps.result import Incident, NoHistory, Sighting
 
 LEADERS = (1, 2, 3, 1)
 P, Q = ("p", 0), ("q", 0)

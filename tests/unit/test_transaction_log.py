@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.cases import Cases
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
-from txnscan.model import Key, LoggedTransaction, State
+from txnscan.kafka.topology import Key
+from txnscan.kafka.transaction_state import State
 from txnscan.txnlog.decode import (
     UnknownRecord,
     decode,
@@ -24,6 +25,7 @@ from txnscan.txnlog.decode import (
     transactional_id,
     transactional_id_key,
 )
+from txnscan.txnlog.facts import LoggedTransaction
 
 KEY = bytes.fromhex("0000000474782d30")
 START_MS, UPDATED_MS = 1_700_000_000_000, 1_700_000_001_000

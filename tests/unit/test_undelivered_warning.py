@@ -13,8 +13,9 @@ from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, judged, view
 from tests.fakes import FakeId
 from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, open_on, swept_fake
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.model import CoordinatorView, Judged
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.sweeps.stuck_markers import undelivered_warning
+from txnscan.verdict.evidence import Judged
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -23,9 +23,10 @@ from txnscan.coordinators.visibility import (
     why_hidden,
 )
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Permission
 from txnscan.kafka.protocol.describe_acls import transactional_id_rules
 from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, UNKNOWN_PRINCIPAL, AclRule, denied, lacks
-from txnscan.model import TRANSACTION_STATE_TOPIC, Permission
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -293,7 +293,7 @@ def _force_terminate(
     with errors_in_one_line():
         from txnscan.engine.clock import wall_clock_ms
         from txnscan.kafka.errors import RequestFailed
-        from txnscan.model import TRANSACTION_STATE_TOPIC
+        from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
         from txnscan.report.asked import described_lines, described_row
         from txnscan.report.output import write_line
         from txnscan.report.resolution import print_fenced, result_object

@@ -13,7 +13,8 @@ from txnscan.cli.ending import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable, utf8_text
 from txnscan.errors import ExitStatus
-from txnscan.model import ClusterView, ScanError, Unobserved
+from txnscan.kafka.failure import ScanError, Unobserved
+from txnscan.kafka.topology import ClusterView
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
 
@@ -25,7 +26,7 @@ def opened_cluster(config: ScanConfig) -> Any:
     import uuid
 
     from txnscan.coordinators.cluster import Cluster
-    from txnscan.reads.tasks import ClientFactory
+    from txnscan.kafka.client.factory import ClientFactory
 
     clients = ClientFactory(
         f"ask-{uuid.uuid4()}", config.connection(), parse_bootstrap_servers(config.bootstrap_servers)

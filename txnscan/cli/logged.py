@@ -22,7 +22,7 @@ from txnscan.cli.options import (
     Stopped,
 )
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.model import ScanError, Unobserved
+from txnscan.kafka.failure import ScanError, Unobserved
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import LineRows
 
@@ -146,7 +146,7 @@ def _live_log(
 ) -> tuple[list[ScanError], int]:
     """Prints the records. Gives what of the brokers' log could not be read, and how many of its partitions were."""
     from txnscan.coordinators.streamed import streamed
-    from txnscan.model import TRANSACTION_STATE_TOPIC
+    from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
     from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines, step_row
     from txnscan.report.rows import headers
     from txnscan.txnlog.timeline import timeline, to_read

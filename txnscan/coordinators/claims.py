@@ -31,9 +31,26 @@ from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.protocol.describe_producers import OpenProducer
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView, DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
-from txnscan.model import TRANSACTION_STATE_TOPIC, CoordinatorView, Held, Key, OpenProducer, WideRow
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
+from txnscan.reads.rows import WideRow
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An open transaction as the wide read saw it, and the view of the coordinator that holds it (`claims.py`)."""
+
+    row: WideRow
+    producer: OpenProducer
+    holder: CoordinatorView
+
+    @property
+    def key(self) -> Key:
+        """Its partition."""
+        return (self.row.topic or "", self.row.partition if self.row.partition is not None else -1)
+
 
 PREPARED = ("PrepareCommit", "PrepareAbort")
 _HOLDING = ("Ongoing", *PREPARED)

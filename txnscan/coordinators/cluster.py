@@ -17,29 +17,20 @@ from typing import TypeVar
 from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
 from txnscan.coordinators.metadata_image import Latest, catch_up, read_latest
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
-from txnscan.coordinators.snapshot import CoordinatorAnswers, ask_coordinators, conclude
+from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.engine import OnProgress
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Failure, Permission, ScanError, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import probe_ids
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
 from txnscan.kafka.security.acls import DESCRIBE_CONFIGS, explained, needing
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    Broker,
-    ClusterView,
-    Failure,
-    Key,
-    Permission,
-    ScanError,
-    Snapshot,
-    Unobserved,
-    WideRow,
-    duration,
-)
-from txnscan.reads.tasks import ClientFactory
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
+from txnscan.kafka.units import duration
+from txnscan.reads.rows import WideRow
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

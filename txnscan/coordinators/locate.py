@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagreed
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, Failure
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 

@@ -27,9 +27,11 @@ from typing import Any
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.protocol.api_versions import image_offset
 from txnscan.kafka.protocol.metadata import MetadataRound
-from txnscan.model import Broker, ClusterView, Failure, Key, Topic, Unobserved, plural
+from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
+from txnscan.kafka.units import plural
 
 DISPUTED = Failure("brokers disagree on who leads the partition")
 

@@ -16,19 +16,14 @@ from functools import cached_property
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.security.acls import needing
-from txnscan.model import (
-    TOPIC_DELETED,
-    TOPIC_RECREATED,
-    Broker,
-    ClusterView,
-    Failure,
-    Partition,
-    Permission,
-    Topic,
-    Unobserved,
-)
+from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
+
+# What can become of a topic.
+TOPIC_DELETED, TOPIC_RECREATED = "topic_deleted", "topic_recreated"
+
 
 # Calls the function on each item, in parallel where that helps, and gives the results in order.
 InParallel = Callable[[Callable[[int], ClusterView | Unobserved], Iterable[int]], list[ClusterView | Unobserved]]

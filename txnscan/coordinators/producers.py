@@ -11,16 +11,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from txnscan.ask import NO_LEADER
 from txnscan.coordinators.claims import HolderAnswers
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.streamed import streamed
-from txnscan.coordinators.transactions import offsets_of
+from txnscan.coordinators.transactions import NO_LEADER, offsets_of
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol.describe_producers import describe_all_producers
-from txnscan.model import ClusterView, CoordinatorView, OffsetsRow, OpenProducer, Partition, Topic, Unobserved
+from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.protocol.describe_producers import OpenProducer, describe_all_producers
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.topology import ClusterView, Partition, Topic
 from txnscan.reads.fenced_read import of_topic
+from txnscan.reads.rows import OffsetsRow
 
 _PARTITIONS_AT_ONCE = 100
 # So many partitions are kept until their owners are known.

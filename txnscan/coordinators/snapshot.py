@@ -31,21 +31,44 @@ from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagree
 from txnscan.coordinators.visibility import Probed, Visibility, changes, hidden, probe, read_classes
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.failure import Failure, Permission, Say, ScanError, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView, DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
 from txnscan.kafka.security.acls import explained, needing
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    CoordinatorView,
-    Failure,
-    Partition,
-    Permission,
-    Say,
-    ScanError,
-    Snapshot,
-    Unobserved,
-)
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the coordinators reported in a sweep, and what of it could not be seen.
+
+    views: of the ids whose producer id is open somewhere and not held (`claims.py`). coverage_errors: one per
+    `__transaction_state` partition that obligation V does not hold for. split_errors: what brokers disagree on.
+    visibility_error: why obligation A does not hold, or None.
+    """
+
+    views: tuple[CoordinatorView, ...]
+    coordinators_planned: int
+    coordinators_proven: int
+    coverage_errors: tuple[ScanError, ...] = ()
+    split_errors: tuple[str, ...] = ()
+    visibility_error: str | None = None
+    errors: tuple[ScanError, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return self.coordinators_proven == self.coordinators_planned and self.visibility_error is None
+
+    @property
+    def coverage_error(self) -> str | None:
+        """Why the absence of a producer id from this snapshot would prove nothing, or None when it does."""
+        if not self.coverage_errors:
+            return None
+        first = self.coverage_errors[0].error
+        more = len(self.coverage_errors) - 1
+        return first + (f" (and {more} more partitions of {TRANSACTION_STATE_TOPIC})" if more else "")
+
 
 # A broker answers these for an id only when it has the id's partition cached.
 _CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)

@@ -13,24 +13,18 @@ from itertools import islice
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
+from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, ListingFilter, listing
 from txnscan.kafka.security.acls import needing
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    ClusterView,
-    Failure,
-    Key,
-    OffsetsRow,
-    Partition,
-    Permission,
-    ReadBatch,
-    State,
-    Unobserved,
-)
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
+from txnscan.kafka.transaction_state import State
 from txnscan.reads.fenced_read import read_offsets
+from txnscan.reads.rows import OffsetsRow, ReadBatch
 
+# Why a partition cannot be asked about.
+NO_LEADER = Failure("it has no leader")
 # What a coordinator lists; PrepareEpochFence and Dead it never shows.
 LISTED_STATES = (
     *(State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.COMPLETE_COMMIT),

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.describe_acls import transactional_id_rules
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.security.acls import (
@@ -34,7 +35,6 @@ from txnscan.kafka.security.acls import (
     lacks,
     needing,
 )
-from txnscan.model import Failure, Permission
 
 # A broker answers these for an id only after it has authorised the principal (`handleDescribeTransactionsRequest`).
 _AUTHORISED = (

@@ -23,7 +23,7 @@ from txnscan.demo.process import GuardedProcess
 from txnscan.demo.requests import TIMEOUT_MS_MAX, Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.model import Broker
+from txnscan.kafka.topology import Broker
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NOTHING_BY_BROKER: Mapping[int, Mapping[str, str]] = MappingProxyType({})

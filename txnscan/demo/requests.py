@@ -16,7 +16,7 @@ from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.model import Broker, ClusterView, Partition
+from txnscan.kafka.topology import Broker, ClusterView, Partition
 
 _SETTINGS = ConnectionSettings(client_id="txnscan-demo", request_timeout_ms=10_000, connection_setup_timeout_ms=3_000)
 # A connection that lay idle for longer is not used again. A broker takes longer than this to end and come back.

@@ -15,7 +15,7 @@ from txnscan.config import ScanConfig
 from txnscan.demo.plant import Planted, live_epoch
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.model import duration
+from txnscan.kafka.units import duration
 from txnscan.report.resolution import print_applied, print_plan
 from txnscan.resolve.plan import Plan, to_json
 from txnscan.resolve.run import apply_to, plan_sweep

@@ -36,7 +36,7 @@ from txnscan.demo.plant import (
 )
 from txnscan.demo.requests import Wire
 from txnscan.engine.spark.session import require_pyspark
-from txnscan.model import duration
+from txnscan.kafka.units import duration
 from txnscan.report.table import headline, where
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from txnscan.model import Context, CoordinatorView, Judged, Observation
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.reads.observation import Observation
+from txnscan.verdict.evidence import Context, Judged
 
 
 class Laned(Protocol):

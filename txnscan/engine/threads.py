@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from txnscan.engine import Batch, Engine, OnProgress, Row, by_producer_id
-from txnscan.model import Context, CoordinatorView, Judged, Observation
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.reads.observation import Observation
+from txnscan.verdict.evidence import Context, Judged
 from txnscan.verdict.rules import judge_observation
 
 THREADS = 16

@@ -18,11 +18,26 @@ Everything else is unknown.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from itertools import pairwise
 
-from txnscan.model import Cause, Judged, LoggedTransaction, Observation, Outcome, Reason, State
+from txnscan.kafka.transaction_state import State
+from txnscan.reads.observation import Observation
+from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.transitions import chain_of, whole
+from txnscan.verdict.evidence import Judged, Outcome, Reason
 from txnscan.verdict.outcome import CLOCK_SLACK_MS, decisions
+
+
+class Cause(StrEnum):
+    """How a transaction came to hang, as far as evidence tells (`impact/cause.py`)."""
+
+    MARKER_MISSING = "marker_missing"
+    LATE_WRITE = "late_write"
+    NEVER_ADDED = "never_added"
+    FENCED = "fenced"
+    UNKNOWN = "unknown"
+
 
 _COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)

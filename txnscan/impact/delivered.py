@@ -15,7 +15,7 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import FetchedCommitted, fetch, fetch_committed
 from txnscan.kafka.protocol.record_batch import Batch
-from txnscan.model import Partition
+from txnscan.kafka.topology import Partition
 
 # The most requests for one partition, for all its groups.
 REQUESTS_MAX = 16

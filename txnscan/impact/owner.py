@@ -24,8 +24,34 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
-from txnscan.model import Framework, Judged, LoggedTransaction, Observation, Owner
+from txnscan.reads.observation import Observation
+from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.verdict.evidence import Judged
+
+
+class Framework(StrEnum):
+    """What made a transactional id, by its shape (`impact/owner.py`)."""
+
+    STREAMS = "Kafka Streams"
+    CONNECT = "Kafka Connect"
+    FLINK = "Flink"
+    SPRING = "Spring for Apache Kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who wrote a transaction, as far as is known. transactional_id: the one that has the producer id, or the last one
+    of the log that had it. framework: what its shape suggests, or the name of the user's own pattern. advice: what to
+    ask or do first, in sentences.
+    """
+
+    transactional_id: str | None
+    framework: str | None
+    advice: str
+
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _STREAMS = re.compile(rf"(?P<application>.+)-{_UUID}-\d+", re.S)

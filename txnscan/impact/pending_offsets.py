@@ -15,7 +15,8 @@ from txnscan.kafka.protocol.fetch import fetch_undecoded
 from txnscan.kafka.protocol.primitives import Reader
 from txnscan.kafka.protocol.record_batch import HEADER
 from txnscan.kafka.protocol.search import Wanted, searched
-from txnscan.model import Key, Observation, Partition
+from txnscan.kafka.topology import Key, Partition
+from txnscan.reads.observation import Observation
 
 _OFFSET_KEY_VERSIONS = (0, 1)
 _PIECE_BYTES = 1024 * 1024

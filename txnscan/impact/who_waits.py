@@ -23,32 +23,23 @@ from typing import Protocol, TypeVar
 
 from txnscan.impact.cause import cause_of
 from txnscan.impact.delivered import Starved, starved
+from txnscan.impact.impact import BlockedGroup, Impact, Standing
 from txnscan.impact.owner import owner_of
 from txnscan.impact.pending_offsets import PendingOffsets, pending_offsets
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Failure, Permission, Say
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED, Cleaning, share_isolation_levels, topic_cleaning
 from txnscan.kafka.protocol.list_groups import ListedGroup, list_groups
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
 from txnscan.kafka.security.acls import DESCRIBE_ALL_GROUPS, needing
-from txnscan.model import (
-    CONSUMER_OFFSETS_TOPIC,
-    BlockedGroup,
-    Failure,
-    Impact,
-    Judged,
-    Key,
-    LoggedTransaction,
-    Observation,
-    Partition,
-    Permission,
-    Say,
-    Standing,
-    TransactionKey,
-    plural,
-)
-from txnscan.sweeps.result import Incident
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, Key, Partition
+from txnscan.kafka.units import plural
+from txnscan.reads.observation import Observation, TransactionKey
+from txnscan.sweeps.history import Incident
+from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.verdict.evidence import Judged
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka.errors import kafka_errors
 
-from txnscan.model import Failure
+from txnscan.kafka.failure import Failure
 
 # The Kafka version that introduced each API which brokers in use may still lack.
 API_SINCE: Mapping[str, str] = MappingProxyType(

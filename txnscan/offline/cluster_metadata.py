@@ -11,7 +11,7 @@ import base64
 from dataclasses import dataclass, field, replace
 
 from txnscan.kafka.protocol.frames import Cursor
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 
 _FRAME_VERSION = 1
 _REGISTER_BROKER, _TOPIC, _PARTITION, _PARTITION_CHANGE, _REMOVE_TOPIC = 0, 2, 3, 5, 9

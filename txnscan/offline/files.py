@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 from txnscan.offline.producer_snapshots import NONE, ProducerState
 
 # File names in a log directory and in the directory of a partition.

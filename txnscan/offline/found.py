@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 from txnscan.offline.producer_snapshots import NONE, Begun, Figures, ProducerState
 from txnscan.offline.running import Seen
 

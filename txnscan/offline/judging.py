@@ -22,23 +22,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    Context,
-    CoordinatorView,
-    Judged,
-    Key,
-    KnownOutcome,
-    LoggedTransaction,
-    Observation,
-    OutcomeEvidence,
-    State,
-    Verdict,
-    duration,
-)
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.transaction_state import State
+from txnscan.kafka.units import duration
 from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.producer_snapshots import ProducerState
+from txnscan.reads.observation import Observation
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
+from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.verdict.evidence import Context, Judged, KnownOutcome, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge_observation
 

@@ -11,11 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txnscan.errors import TxnscanError
-from txnscan.model import TRANSACTION_STATE_TOPIC, Key, KnownOutcome, LoggedTransaction
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.offline.disk import find
 from txnscan.offline.found import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
 from txnscan.offline.replica import batches, checksum_error, read_replica
 from txnscan.offline.running import look_again
+from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.verdict.evidence import KnownOutcome
 
 if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata

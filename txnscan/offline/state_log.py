@@ -13,8 +13,9 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.records import decoded
-from txnscan.model import LoggedTransaction, RawRecord, State
+from txnscan.kafka.transaction_state import State
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone, transactional_id
+from txnscan.txnlog.facts import LoggedTransaction, RawRecord
 from txnscan.txnlog.scan import Records
 from txnscan.txnlog.transitions import follows
 

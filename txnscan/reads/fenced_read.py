@@ -19,21 +19,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.describe_producers import DescribedPartition, by_topic, describe_producers
 from txnscan.kafka.protocol.frames import Counted
 from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offsets
 from txnscan.kafka.security.acls import needing
-from txnscan.model import (
-    Failure,
-    Key,
-    NarrowRow,
-    OffsetsRow,
-    Partition,
-    Permission,
-    ReadBatch,
-    WideBatch,
-    WideRow,
-)
+from txnscan.kafka.topology import Key, Partition
+from txnscan.reads.rows import NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
 
 
 def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
-from txnscan.model import Failure, LogBatch, Partition, ReadBatch, Topic, Unobserved, WideBatch
+from txnscan.kafka.failure import Failure, Unobserved
+from txnscan.kafka.topology import Partition, Topic
+from txnscan.reads.rows import LogBatch, ReadBatch, WideBatch
 
 Piece = TypeVar("Piece")
 

@@ -6,68 +6,13 @@ what is known of dead brokers. Nothing is read from disk: connection settings an
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from txnscan.engine.clock import wall_clock_ms
-from txnscan.kafka.client.client import Client
-from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.model import Broker, LogBatch, LogRow, NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.reads.fenced_read import read_narrow, read_offsets, read_wide
-from txnscan.txnlog.scan import read_log
-
-_CLIENTS_MAX = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ClientFactory:
-    """How a process gets the client of a sweep."""
-
-    sweep_id: str
-    settings: ConnectionSettings
-    brokers: tuple[Broker, ...]
-
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-    # The clients of the last few sweeps, oldest first: several may run at once, and an executor does not learn when one
-    # ends.
-    _clients: ClassVar[dict[str, Client]] = {}
-    # The sweeps that this process drives (`driven`), and whose clients it closes itself.
-    _driven: ClassVar[set[str]] = set()
-
-    def client(self) -> Client:
-        """This process's client for the sweep."""
-        with ClientFactory._lock:
-            client = ClientFactory._clients.get(self.sweep_id)
-            if client is None:
-                idle = [sweep_id for sweep_id in ClientFactory._clients if sweep_id not in ClientFactory._driven]
-                for sweep_id in idle[: max(0, len(idle) + 1 - _CLIENTS_MAX)]:
-                    ClientFactory._clients.pop(sweep_id).close()
-                client = ClientFactory._clients[self.sweep_id] = Client(self.settings)
-        client.learn(self.brokers)
-        return client
-
-    @contextmanager
-    def driven(self) -> Iterator[None]:
-        """While this context lasts, no other sweep of this process closes the client, however many there are: a process
-        that watches many clusters drives as many sweeps at once.
-        """
-        with ClientFactory._lock:
-            ClientFactory._driven.add(self.sweep_id)
-        try:
-            yield
-        finally:
-            with ClientFactory._lock:
-                ClientFactory._driven.discard(self.sweep_id)
-
-    def close(self) -> None:
-        """Closes this process's client of the sweep, if there is one."""
-        with ClientFactory._lock:
-            client = ClientFactory._clients.pop(self.sweep_id, None)
-        if client is not None:
-            client.close()
+from txnscan.reads.rows import NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +43,3 @@ class ReadOffsets:
 
     def __call__(self, batch: ReadBatch) -> Iterable[OffsetsRow]:
         return read_offsets(batch, self.clients.client().send)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLog:
-    """Picklable: the read of one partition of `__transaction_state`."""
-
-    clients: ClientFactory
-
-    def __call__(self, batch: LogBatch) -> Iterable[LogRow]:
-        return read_log(batch, self.clients.client().send)

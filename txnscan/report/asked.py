@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from txnscan.config import printable
 from txnscan.coordinators.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
-from txnscan.model import OpenProducer, duration, plural
+from txnscan.kafka.protocol.describe_producers import OpenProducer
+from txnscan.kafka.units import duration, plural
 from txnscan.report.plain import iso_utc
 from txnscan.report.rows import Column, Row, headers, table_line
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.model import duration, plural
+from txnscan.kafka.units import duration, plural
 from txnscan.report.plain import utc
 from txnscan.report.table import print_text
 

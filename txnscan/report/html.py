@@ -15,11 +15,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from txnscan.config import printable
-from txnscan.model import TransactionKey, Verdict, duration, plural
+from txnscan.kafka.units import duration, plural
+from txnscan.reads.observation import TransactionKey
 from txnscan.report.charts import sweeps_chart
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
 from txnscan.report.plain import utc
 from txnscan.tables.schema import epoch_ms, timestamp
+from txnscan.verdict.evidence import Verdict
 from txnscan.version import __version__
 
 Row = Mapping[str, Any]

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txnscan.config import printable
-from txnscan.model import Cause, Standing, duration, plural
+from txnscan.impact.cause import Cause
+from txnscan.impact.impact import Standing
+from txnscan.kafka.units import duration, plural
 
 Row = Mapping[str, Any]
 GROUPS_SHOWN = 5

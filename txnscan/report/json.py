@@ -8,10 +8,10 @@ from dataclasses import asdict
 from datetime import date, datetime
 from typing import Any
 
-from txnscan.model import Verdict
 from txnscan.report.plain import error_object, iso, iso_utc
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import IMPACT, OPEN_TRANSACTIONS, TRANSACTION
+from txnscan.verdict.evidence import Verdict
 
 
 def sweep_summary(scan: Scan) -> dict[str, Any]:

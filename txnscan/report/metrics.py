@@ -16,8 +16,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from txnscan.model import Judged, Key, Verdict
+from txnscan.kafka.topology import Key
 from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.version import __version__
 
 TOPICS_MAX = 100

@@ -13,8 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from txnscan.config import ConfigError, printable
-from txnscan.model import TransactionKey, duration, plural
-from txnscan.sweeps.result import Details, Kind, News, Scan
+from txnscan.kafka.units import duration, plural
+from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.news import Details, Kind, News
+from txnscan.sweeps.result import Scan
 
 # How many lines one chat message has; the rest is only counted.
 _LINES_MAX = 20

@@ -15,13 +15,18 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.model import TRANSACTION_STATE_TOPIC, LoggedTransaction, ScanError, State, Verdict, duration, plural
+from txnscan.kafka.failure import ScanError
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.transaction_state import State
+from txnscan.kafka.units import duration, plural
 from txnscan.offline.producer_snapshots import Figures, Spread
 from txnscan.report.json import scan_object
 from txnscan.report.plain import iso_utc, utc
 from txnscan.report.table import print_text, print_transactions
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import timestamp
+from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.verdict.evidence import Verdict
 from txnscan.version import __version__
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from txnscan.model import ScanError
+from txnscan.kafka.failure import ScanError
 
 
 def iso_utc(epoch_ms: int) -> str:

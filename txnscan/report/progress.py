@@ -11,7 +11,7 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextCol
 from rich.table import Column
 from rich.text import Text
 
-from txnscan.model import duration
+from txnscan.kafka.units import duration
 
 # By the name of a stage: what to say while it runs, and what to say between it and the next one.
 _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(

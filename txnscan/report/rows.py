@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from txnscan.config import printable
-from txnscan.model import ScanError
+from txnscan.kafka.failure import ScanError
 from txnscan.report.output import write_line
 from txnscan.report.plain import error_object
 

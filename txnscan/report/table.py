@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.model import duration, plural
+from txnscan.kafka.units import duration, plural
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
 from txnscan.report.plain import utc
 from txnscan.tables.schema import epoch_ms

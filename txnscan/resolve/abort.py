@@ -27,26 +27,18 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.security.acls import explained
-from txnscan.model import (
-    Context,
-    Evidence,
-    Judged,
-    Judgement,
-    Observation,
-    Outcome,
-    Partition,
-    Reason,
-    SeenMarker,
-    TransactionKey,
-    Verdict,
-    duration,
-)
+from txnscan.kafka.topology import Partition
+from txnscan.kafka.units import duration
+from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.resolve.apply import Attempt, Look, Status
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
 from txnscan.resolve.plan import Action, Plan
-from txnscan.sweeps.result import FactsAlone, Incident, Incidents, KnowsFacts, Scan
+from txnscan.sweeps.history import FactsAlone, Incident, Incidents, KnowsFacts
+from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import incident_id
+from txnscan.txnlog.facts import SeenMarker
+from txnscan.verdict.evidence import Context, Evidence, Judged, Judgement, Outcome, Reason, Verdict
 from txnscan.version import __version__
 
 FORCE = "--force"

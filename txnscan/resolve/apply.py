@@ -34,10 +34,12 @@ from typing import Protocol
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
+from txnscan.kafka.failure import Permission
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.security.acls import explained, needing
-from txnscan.model import Judged, KnownOutcome, Outcome, Permission, SeenMarker, Siblings, Verdict
 from txnscan.resolve.plan import Action, Plan
+from txnscan.txnlog.facts import SeenMarker
+from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, Siblings, Verdict
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")
 # Answers that mean that the marker was appended, but may not be replicated.

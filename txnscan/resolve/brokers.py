@@ -19,20 +19,23 @@ from txnscan.engine import Engine
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.client import Client
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.protocol.init_producer_id import Fenced, fence
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.security.acls import explained
-from txnscan.model import TRANSACTION_STATE_TOPIC, Broker, Judged, SeenMarker, Siblings
-from txnscan.reads.tasks import ClientFactory
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker
 from txnscan.resolve.apply import Look
 from txnscan.resolve.plan import Action
 from txnscan.resolve.siblings import commit_seen
+from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.reader import Reader
-from txnscan.sweeps.result import History, NoHistory, Scan
+from txnscan.sweeps.result import Scan
+from txnscan.txnlog.facts import SeenMarker
+from txnscan.verdict.evidence import Judged, Siblings
 
 
 class LiveBrokers:

@@ -18,7 +18,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from txnscan.model import Outcome, Reason, Verdict, duration
+from txnscan.kafka.units import duration
+from txnscan.verdict.evidence import Outcome, Reason, Verdict
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 SWEEPS_MIN = 2

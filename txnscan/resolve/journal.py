@@ -14,7 +14,6 @@ from typing import Any
 
 from txnscan.engine.clock import BootTime, wall_clock_ms
 from txnscan.engine.rows import from_row
-from txnscan.model import NO_FACTS, Evidence, OutcomeEvidence, ProducerFacts, SeenMarker, Verdict
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
@@ -24,6 +23,8 @@ from txnscan.sweeps.log_reads import with_stored
 from txnscan.tables.delta import By, Is, IsNot, OneOf, Row
 from txnscan.tables.schema import MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
 from txnscan.tables.tables import Tables
+from txnscan.txnlog.facts import NO_FACTS, ProducerFacts, SeenMarker
+from txnscan.verdict.evidence import Evidence, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome
 from txnscan.verdict.rules import judge
 from txnscan.version import __version__

@@ -16,8 +16,9 @@ from typing import Any
 
 from txnscan.config import ConfigError
 from txnscan.errors import ExitStatus
-from txnscan.model import Outcome, Reason, duration
+from txnscan.kafka.units import duration
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
+from txnscan.verdict.evidence import Outcome, Reason
 
 FORMAT = 2
 MAX_AGE_MS = 3_600_000

@@ -19,7 +19,7 @@ from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
 from txnscan.resolve.terminate import Terminated, terminate
-from txnscan.sweeps.result import FactsAlone
+from txnscan.sweeps.history import FactsAlone
 from txnscan.tables.open import open_tables
 from txnscan.tables.selection import Stale, began_ms, find_sweep, stale
 from txnscan.version import __version__

@@ -12,7 +12,9 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import Reading, fetch
 from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, list_offsets, offset_at
-from txnscan.model import Partition, SeenMarker, Siblings
+from txnscan.kafka.topology import Partition
+from txnscan.txnlog.facts import SeenMarker
+from txnscan.verdict.evidence import Siblings
 
 _PIECE_BYTES = 8_388_608
 # More than this much of one partition is not looked through.

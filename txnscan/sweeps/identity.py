@@ -24,8 +24,9 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import Reading, fetch
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.protocol.record_batch import Batch
-from txnscan.model import Observation, Partition, TransactionKey
-from txnscan.sweeps.result import Incident, Incidents
+from txnscan.kafka.topology import Partition
+from txnscan.reads.observation import Observation, TransactionKey
+from txnscan.sweeps.history import Incident, Incidents
 
 _PIECE_BYTES = 1024 * 1024
 # More than this between the log start and the start offset is not looked through.

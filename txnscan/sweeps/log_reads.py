@@ -18,37 +18,32 @@ from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine, OnProgress
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Failure, Say
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.fetch import fetch
-from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
+from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd, epoch_ends
 from txnscan.kafka.protocol.record_batch import Batch
-from txnscan.model import (
-    NO_FACTS,
-    TRANSACTION_STATE_TOPIC,
-    EpochEnd,
-    Facts,
-    Failure,
-    Judged,
-    LoggedTransaction,
-    LogRead,
-    LogRow,
-    LogScan,
-    OutcomeEvidence,
-    Partition,
-    ProducerFacts,
-    RawRecord,
-    Say,
-    ScannedLog,
-    SeenCommit,
-    State,
-)
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
+from txnscan.kafka.transaction_state import State
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.planner import plan_logs
-from txnscan.reads.tasks import ReadLog
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
+from txnscan.txnlog.facts import (
+    NO_FACTS,
+    Facts,
+    LoggedTransaction,
+    LogRead,
+    LogScan,
+    ProducerFacts,
+    RawRecord,
+    ScannedLog,
+    SeenCommit,
+)
 from txnscan.txnlog.lineage import adds, bounded, joined, newest_of, not_shown
+from txnscan.txnlog.rows import LogRow
 from txnscan.txnlog.scan import Records, everything, is_unserved, log_failure, pieces
+from txnscan.txnlog.task import ReadLog
 from txnscan.txnlog.verification import (
     Described,
     dropped_decision,
@@ -56,6 +51,7 @@ from txnscan.txnlog.verification import (
     orphan_contradiction,
     owner_contradiction,
 )
+from txnscan.verdict.evidence import Judged, OutcomeEvidence
 
 # Fetch returns the first batch whole, however large it is.
 _FIRST_BATCH_BYTES = 1

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from txnscan.model import (
-    Failure,
-    Held,
-    Judged,
-    Key,
-    NarrowRow,
-    Observation,
-    OffsetsRow,
-    OpenProducer,
-    Say,
-    WideRow,
-)
+from txnscan.coordinators.claims import Held
+from txnscan.kafka.failure import Failure, Say
+from txnscan.kafka.protocol.describe_producers import OpenProducer
+from txnscan.kafka.topology import Key
+from txnscan.reads.observation import Observation
+from txnscan.reads.rows import NarrowRow, OffsetsRow, WideRow
+from txnscan.verdict.evidence import Judged
 
 RECREATED = Failure("the topic was deleted and created again")
 _NOT_AGAIN = Failure("the partition was not read again")

@@ -1,8 +1,8 @@
 """A sweep, whatever the engine: plan, read wide, sieve, read, ask the coordinators, read again, judge; and for what
 hangs, read what was decided about it.
 
-The sieve takes out the transactions that a coordinator reports as its own (`claims.py`): on a busy cluster nearly all of
-them. What is left is proven. From there on the order of the steps is the proof (see `rules.py`). Each step's results
+A transaction that its coordinator claims needs no proof (`claims.py`). On a busy cluster these are nearly all. The rest
+is proven. From there on the order of the steps is the proof (see `rules.py`). Each step's results
 are plain values in this process before the next begins.
 """
 
@@ -16,34 +16,24 @@ from functools import partial
 
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_owner_pattern, printable
 from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
+from txnscan.impact.impact import Impact
 from txnscan.impact.who_waits import impact_of, read_blockage
 from txnscan.kafka.errors import API_SINCE
-from txnscan.model import (
-    CONSUMER_OFFSETS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    ClusterView,
-    Context,
-    Impact,
-    Judged,
-    Key,
-    NarrowRow,
-    Observation,
-    OutcomeEvidence,
-    ScanError,
-    Snapshot,
-    Topic,
-    TransactionKey,
-    Unobserved,
-    Verdict,
-    duration,
-)
+from txnscan.kafka.failure import ScanError, Unobserved
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Topic
+from txnscan.kafka.units import duration
+from txnscan.reads.observation import Observation, TransactionKey
+from txnscan.reads.rows import NarrowRow
+from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import continued, first_records_are_gone
 from txnscan.sweeps.log_reads import read_outcomes, signed
 from txnscan.sweeps.observations import held_observation, observe, suspects, with_history, with_offsets
 from txnscan.sweeps.reader import Reader, in_scope
-from txnscan.sweeps.result import History, Incidents, Progress, Scan, Sightings, StoredFacts
+from txnscan.sweeps.result import Progress, Scan
 from txnscan.sweeps.stuck_markers import undelivered_warning
+from txnscan.verdict.evidence import Context, Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge, judge_observation
 from txnscan.version import __version__

@@ -31,23 +31,16 @@ from txnscan.coordinators.metadata_image import Latest
 from txnscan.engine.spark.java import DELTA, JavaError, find_java, is_fetched, major_version
 from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import API_SINCE, RequestFailed
+from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.api_versions import API_KEYS, api_versions
 from txnscan.kafka.protocol.describe_cluster import cluster_operations
 from txnscan.kafka.protocol.describe_producers import describe_producers
 from txnscan.kafka.protocol.list_offsets import newest
 from txnscan.kafka.security.acls import lacks, needing
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    ClusterView,
-    Failure,
-    Partition,
-    Permission,
-    Topic,
-    duration,
-    plural,
-)
-from txnscan.reads.tasks import ClientFactory
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic
+from txnscan.kafka.units import duration, plural
 from txnscan.tables.exclusive import is_local, scheme_of
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import TABLES

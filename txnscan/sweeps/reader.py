@@ -18,22 +18,12 @@ from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine, OnProgress
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    ClusterView,
-    Failure,
-    Key,
-    NarrowRow,
-    OffsetsRow,
-    Partition,
-    Permission,
-    Topic,
-    Unobserved,
-    WideRow,
-)
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition, Topic
 from txnscan.reads.fenced_read import failed_partitions, narrow_failed
 from txnscan.reads.planner import plan_narrow, plan_wide
+from txnscan.reads.rows import NarrowRow, OffsetsRow, WideRow
 from txnscan.reads.tasks import ReadNarrow, ReadOffsets, ReadWide
 from txnscan.sweeps.observations import RECREATED
 

@@ -3,185 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
+from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
 from txnscan.engine.clock import BootTime, StageTime
-from txnscan.model import (
-    ENDED,
-    NO_FACTS,
-    TOPIC_RECREATED,
-    Cause,
-    Facts,
-    HealthyCount,
-    Impact,
-    Judged,
-    Key,
-    OutcomeEvidence,
-    ScanError,
-    TransactionKey,
-    Verdict,
-)
+from txnscan.impact.impact import Impact, KnownImpact
+from txnscan.kafka.failure import ScanError
+from txnscan.kafka.topology import Key
+from txnscan.reads.observation import TransactionKey
+from txnscan.txnlog.facts import NO_FACTS, Facts
+from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
+
+# The end of an incident without a marker of `apply`, whose topic is still there.
+ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthyCount:
+    """How many healthy transactions of a verdict a sweep saw on the partitions of a topic."""
+
+    topic: str
+    verdict: str
+    transactions: int
+
 
 # Called with a stage's name, and how much of it is done, of how much.
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """When a transaction was first seen, in epoch milliseconds, and the producer epoch that its partition had then."""
-
-    first_seen_ms: int
-    producer_epoch: int
-
-
-# What was open at the last sweep of each scope.
-Sightings = Mapping[TransactionKey, Sighting]
-
-
-@dataclass(frozen=True, slots=True)
-class KnownImpact:
-    """What earlier sweeps found of a hanging transaction's impact: the last stable offset and since when, at least, it
-    has stood there; the cause; and the transactional id of its owner.
-    """
-
-    last_stable_offset: int | None
-    lso_since_ms: int | None
-    cause: Cause
-    cause_reason: str
-    owner_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """What earlier sweeps know of a hanging transaction. impact: None where none of them looked for that.
-    producer_epoch, last_sequence: what the partition showed when it was seen last, -1 where that is not known.
-    """
-
-    first_seen_ms: int
-    impact: KnownImpact | None = None
-    producer_epoch: int = -1
-    last_sequence: int = -1
-
-
-Incidents = Mapping[TransactionKey, Incident]
-
-
-class Kind(StrEnum):
-    """What became of an incident."""
-
-    OPENED = "opened"
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class Details:
-    """What the last sweep that saw the transaction hanging found. Not known for incidents from before this process.
-
-    groups_blocked, groups_error, cause, owner: see Impact; None where they were not looked for.
-    """
-
-    producer_epoch: int
-    reason: str
-    transactional_id: str | None
-    outcome: str | None
-    blocked_records: int | None
-    explanation: str
-    groups_blocked: int | None = None
-    groups_error: str | None = None
-    cause: str | None = None
-    owner: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """An incident that opened or closed. incident_id: the same as in the tables. how: where it closed, "ended" or
-    "topic_recreated" or "topic_deleted". at_ms: when the sweep that saw it was finished.
-    """
-
-    kind: Kind
-    cluster: str
-    cluster_id: str
-    incident_id: str
-    where: TransactionKey
-    first_seen_ms: int
-    at_ms: int
-    details: Details | None = None
-    how: str | None = None
-
-
-class KnowsFacts(Protocol):
-    """Where facts of earlier sweeps and applies are kept."""
-
-    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
-        """What sweeps and applies have seen of these producer ids."""
-        ...
-
-
-class History(KnowsFacts, Protocol):
-    """What earlier sweeps of a cluster left. It is read while the cluster is read: each method starts the read, and
-    returns a function that waits for the result.
-    """
-
-    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
-        """The incidents that are not resolved. A sweep reads their partitions with proof, to see whether they are."""
-        ...
-
-    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
-        """The transactions that were open at the last sweep of each scope."""
-        ...
-
-
-class NoHistory:
-    """The history of a scanner that keeps none."""
-
-    def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
-        """See History."""
-        return dict
-
-    def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
-        """See History."""
-        return dict
-
-    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
-        """See History."""
-        return dict
-
-
-class FactsAlone(NoHistory):
-    """A history of facts, and of nothing else: no ages, and no incidents. kept: where the facts are; None for nowhere.
-
-    How far sweeps read the transaction log is left out. So whoever is about to send a marker reads all of the log.
-    """
-
-    def __init__(self, kept: KnowsFacts | None) -> None:
-        self._kept = kept
-
-    def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
-        """See History."""
-        if self._kept is None:
-            return dict
-        known = self._kept.facts(cluster_id, producer_ids)
-        return lambda: {one: replace(facts, scans=()) for one, facts in known().items()}
-
-
-class StoredFacts:
-    """What earlier sweeps have seen. It is fetched early, while the cluster is read, for producer ids with incidents,
-    and later for others that hang.
-    """
-
-    def __init__(self, history: History, cluster_id: str, producer_ids: Collection[int]) -> None:
-        self._history, self._cluster_id = history, cluster_id
-        self._early = frozenset(producer_ids)
-        self._fetched = history.facts(cluster_id, self._early) if self._early else dict
-
-    def of(self, producer_ids: Collection[int]) -> Facts:
-        """The facts by producer id."""
-        news = frozenset(producer_ids) - self._early
-        found = self._history.facts(self._cluster_id, news)() if news else {}
-        return {**self._fetched(), **found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +161,3 @@ def with_news(before: Facts, scan: Scan) -> Facts:
         one = evidence.observation.producer_id
         found[one] = found.get(one, NO_FACTS) + evidence.news
     return found
-
-
-def together_facts(one: Facts, other: Facts) -> Facts:
-    """All that two histories know of producer ids."""
-    return {which: one.get(which, NO_FACTS) + other.get(which, NO_FACTS) for which in {*one, *other}}

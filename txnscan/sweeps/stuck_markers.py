@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txnscan.model import CoordinatorView, Judged, Verdict
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.verdict.rules import SENDS_AGAIN, held_by
 
 _IDS_NAMED_MAX = 5

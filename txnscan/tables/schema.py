@@ -18,22 +18,13 @@ from types import GenericAlias
 from typing import Any
 
 from txnscan.engine.clock import StageTime
-from txnscan.model import (
-    BlockedGroup,
-    CoordinatorView,
-    EpochEnd,
-    Evidence,
-    HealthyCount,
-    Judged,
-    LogRead,
-    RawRecord,
-    ScanError,
-    ScannedLog,
-    SeenCommit,
-    SeenMarker,
-    Verdict,
-)
-from txnscan.sweeps.result import Scan
+from txnscan.impact.impact import BlockedGroup
+from txnscan.kafka.failure import ScanError
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
+from txnscan.sweeps.result import HealthyCount, Scan
+from txnscan.txnlog.facts import LogRead, RawRecord, ScannedLog, SeenCommit, SeenMarker
+from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
 SCHEMA_VERSION = 10
 

@@ -16,19 +16,11 @@ from typing import Any, TypeVar
 
 from txnscan.config import ConfigError, local_path, printable
 from txnscan.engine.rows import from_row
-from txnscan.model import (
-    ENDED,
-    Cause,
-    Facts,
-    LogRead,
-    LogScan,
-    ProducerFacts,
-    SeenCommit,
-    SeenMarker,
-    TransactionKey,
-    Verdict,
-)
-from txnscan.sweeps.result import Incident, Incidents, KnownImpact, Scan, Sighting, Sightings
+from txnscan.impact.cause import Cause
+from txnscan.impact.impact import KnownImpact
+from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.history import Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.result import ENDED, Scan
 from txnscan.tables.damage import cause, damaged_commit
 from txnscan.tables.delta import VERSION_PROPERTY, By, Condition, Delta, Is, OneOf, Row, arrow_rows, tried_again
 from txnscan.tables.incidents import folded
@@ -52,6 +44,8 @@ from txnscan.tables.schema import (
     scope_key,
     timestamp,
 )
+from txnscan.txnlog.facts import Facts, LogRead, LogScan, ProducerFacts, SeenCommit, SeenMarker
+from txnscan.verdict.evidence import Verdict
 
 Answer = TypeVar("Answer")
 Fact = TypeVar("Fact", LogRead, SeenMarker, SeenCommit, LogScan)

@@ -11,7 +11,9 @@ import struct
 from collections.abc import Collection
 
 from txnscan.kafka.protocol.primitives import Reader
-from txnscan.model import Key, LoggedTransaction, State
+from txnscan.kafka.topology import Key
+from txnscan.kafka.transaction_state import State
+from txnscan.txnlog.facts import LoggedTransaction
 
 _KEY_VERSION = 0
 VALUE_VERSION_MAX = 1

@@ -24,7 +24,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from txnscan.model import TRANSACTION_STATE_TOPIC, EpochEnd, LogRead, RawRecord
+from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from txnscan.txnlog.facts import LogRead, RawRecord
 
 # Records of one id that are stored of one read. A log that is compacted has a few of each id.
 RECORDS_STORED_MAX = 1_000

@@ -18,12 +18,15 @@ from itertools import pairwise
 from txnscan.coordinators.metadata_quorum import Unagreed
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.fetch import Reading, fetch_undecoded
 from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, list_offsets
+from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.search import Undecoded, Wanted, are_many, searched
 from txnscan.kafka.security.acls import needing
-from txnscan.model import TRANSACTION_STATE_TOPIC, EpochEnd, Failure, LogBatch, LogRow, Partition, Permission, RawRecord
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
+from txnscan.reads.rows import LogBatch
 from txnscan.txnlog.decode import (
     DamagedRecord,
     UnknownRecord,
@@ -33,6 +36,8 @@ from txnscan.txnlog.decode import (
     transactional_id,
     transactional_id_key,
 )
+from txnscan.txnlog.facts import RawRecord
+from txnscan.txnlog.rows import LogRow
 
 # Several threads hold a piece at once, and the copies that are made of it: with 8 MB, 5,000,000 records took 460 MB.
 _PIECE_BYTES = 2 * 1024 * 1024

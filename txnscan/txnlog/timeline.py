@@ -11,20 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from txnscan.ask import NO_LEADER
+from txnscan.coordinators.transactions import NO_LEADER
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    ClusterView,
-    Failure,
-    LoggedTransaction,
-    Partition,
-    RawRecord,
-    Unobserved,
-)
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
+from txnscan.txnlog.facts import LoggedTransaction, RawRecord
 from txnscan.txnlog.scan import Records, log_failure, names_in, of_ids, of_producers, pieces, start_of
 from txnscan.txnlog.transitions import follows
 

@@ -23,7 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txnscan.model import LoggedTransaction, Observation, State
+from txnscan.kafka.transaction_state import State
+from txnscan.reads.observation import Observation
+from txnscan.txnlog.facts import LoggedTransaction
 
 _TRANSACTIONS_V2 = 2
 # From this epoch on a producer id is used up (`TransactionMetadata.isEpochExhausted`).

@@ -17,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from txnscan.model import CoordinatorView, LoggedTransaction, Observation, State
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.transaction_state import State
+from txnscan.reads.observation import Observation
+from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.transitions import PREPARED, completes, follows
 
 

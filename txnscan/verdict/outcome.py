@@ -40,20 +40,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from txnscan.model import (
-    Judged,
-    KnownOutcome,
-    LoggedTransaction,
-    Observation,
-    Outcome,
-    OutcomeEvidence,
-    SeenCommit,
-    SeenMarker,
-    Siblings,
-    State,
-    plural,
-)
+from txnscan.kafka.transaction_state import State
+from txnscan.kafka.units import plural
+from txnscan.reads.observation import Observation
+from txnscan.txnlog.facts import LoggedTransaction, SeenCommit, SeenMarker
 from txnscan.txnlog.transitions import PREPARED, chain_of, follows, is_over, is_v2, whole
+from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvidence, Siblings
 
 _NO_MARKER_YET = -1
 # Clocks that are kept by NTP differ by less.

@@ -22,8 +22,8 @@ them: a single broker that says "this transaction is mine" is enough to leave it
 transaction that the sieve took out (`claims.py`) has such evidence and no other, and never gets past them.
 
 What coordinators say is checked against their own log, `__transaction_state`, unless this principal may not or this
-version cannot read it (`verification.py`): a coordinator that could not load all of the log claims its partition and lists
-what it has, an authorizer may hide an id without listing a rule for it, and an epoch that was raised in memory alone is
+version cannot read it (`verification.py`). A coordinator that could not load all of the log claims its partition and
+lists what it has, an authorizer may hide an id without listing a rule for it, and an epoch that was raised in memory alone is
 lost at the next load. So a log that contradicts the coordinators, or that its leader does not serve, makes whatever
 would hang `indeterminate`.
 
@@ -47,18 +47,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from txnscan.model import (
-    TRANSACTION_STATE_TOPIC,
-    Context,
-    CoordinatorView,
-    Evidence,
-    Judged,
-    Judgement,
-    Observation,
-    Reason,
-    Verdict,
-    duration,
-)
+from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.units import duration
+from txnscan.reads.observation import Observation
+from txnscan.verdict.evidence import Context, Evidence, Judged, Judgement, Reason, Verdict
 
 # The transaction timeout of two-phase commit (KIP-939): an outside coordinator will decide.
 TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1

@@ -11,19 +11,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from txnscan.model import Facts, Judged, Key, TransactionKey, Verdict
-from txnscan.sweeps.result import (
-    Details,
-    Incident,
-    Incidents,
-    Kind,
-    KnownImpact,
-    News,
-    Scan,
-    Sighting,
-    Sightings,
-    with_news,
-)
+from txnscan.impact.impact import KnownImpact
+from txnscan.kafka.topology import Key
+from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.history import Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.news import Details, Kind, News
+from txnscan.sweeps.result import Scan, with_news
+from txnscan.txnlog.facts import Facts
+from txnscan.verdict.evidence import Judged, Verdict
 
 Item = TypeVar("Item")
 

@@ -20,7 +20,7 @@ import stamina
 from txnscan.config import ConfigError, printable
 from txnscan.report.metrics import Notified
 from txnscan.report.notifications import Shape, bodies
-from txnscan.sweeps.result import News
+from txnscan.sweeps.news import News
 
 QUEUE_MAX = 1_000
 TIMEOUT_S = 10.0

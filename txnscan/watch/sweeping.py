@@ -13,10 +13,12 @@ from typing import TypeVar
 
 from txnscan.config import ScanConfig, printable
 from txnscan.errors import TxnscanError
-from txnscan.model import Facts
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept
-from txnscan.sweeps.result import History, Incidents, News, Scan, Sightings, together_facts
+from txnscan.sweeps.history import History, Incidents, Sightings, together_facts
+from txnscan.sweeps.news import News
+from txnscan.sweeps.result import Scan
+from txnscan.txnlog.facts import Facts
 from txnscan.watch.memory import INCIDENTS_MAX, Memory, MemoryHistory, remember, together
 
 Answer = TypeVar("Answer")

@@ -13,7 +13,7 @@ from txnscan.demo.errors import DemoError
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.errors import ErrorCode, error_name
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 
 # Later ones name topics by their ids as well.
 _DELETE_TOPICS = 5

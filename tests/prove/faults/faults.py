@@ -11,7 +11,7 @@ from tests.prove.faults.admin import delete_topic, rotate
 from tests.prove.faults.traffic import DOOMED
 from tests.prove.faults.world import World
 from txnscan.demo import plant
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
-from txnscan.model import Judged, TransactionKey, Verdict
+from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Judged, Verdict
 
 # Longer than any transaction of the traffic may live, its coordinator's sweep included.
 _SETTLED_S = 15.0

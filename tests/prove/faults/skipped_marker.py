@@ -10,7 +10,7 @@ from txnscan.demo import plant
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.wait import wait_until
-from txnscan.model import Verdict
+from txnscan.verdict.evidence import Verdict
 
 
 def skipped_marker(figures: Figures, directory: Path) -> None:

@@ -16,8 +16,8 @@ from tests.prove.faults.world import Known, World
 from txnscan import ScanConfig, find_hanging
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.errors import DemoError
-from txnscan.model import Verdict
 from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

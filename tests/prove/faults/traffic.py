@@ -16,7 +16,7 @@ from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
 # A topic that is deleted and made again while clients write to it.
 DOOMED = "doomed"

@@ -11,7 +11,7 @@ from txnscan.demo import plant
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.plant import Planted
 from txnscan.demo.requests import Wire
-from txnscan.model import TransactionKey
+from txnscan.reads.observation import TransactionKey
 
 # Timed-out transactions are ended within a second, so that the end of a run need not wait long for them.
 _COMMON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}

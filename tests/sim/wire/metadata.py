@@ -18,7 +18,7 @@ from tests.sim.wire.world import CLUSTER_ID, World
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import java_hash_code
 from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string, unsigned
-from txnscan.model import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 _NO_THROTTLE = bytes(4)
 # "These were not asked for": authorised operations.

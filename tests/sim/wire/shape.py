@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.model import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Key
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Key
 
 # Where an open transaction begins, and where the log ends. One of each kind may be open on one partition.
 HANGING_START_OFFSET = 100

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tests.sim.wire.batches import TIMESTAMPS_AT, Layout, Rows, batch
 from tests.sim.wire.shape import NAME_DIGITS, RECENT_AGE_MS, REST_EPOCH, ClusterShape, TransactionalId
 from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string
-from txnscan.model import Key
+from txnscan.kafka.topology import Key
 from txnscan.txnlog.decode import transactional_id_key
 
 TIMEOUT_MS = 900_000

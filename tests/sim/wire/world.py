@@ -18,7 +18,7 @@ from tests.sim.wire.shape import (
 from tests.sim.wire.state_log import StateLog
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, string
-from txnscan.model import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "txnscan-wire-cluster00"

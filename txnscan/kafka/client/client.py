@@ -31,7 +31,8 @@ from txnscan.kafka.client.receiving import received
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.security.oauth import TokenFailed, Tokens
-from txnscan.model import Broker, duration
+from txnscan.kafka.topology import Broker
+from txnscan.kafka.units import duration
 
 _LOG = logging.getLogger(__name__)
 # What the manager calls the single server that it is given.

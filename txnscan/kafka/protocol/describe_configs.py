@@ -13,7 +13,7 @@ from kafka.protocol.admin import DescribeConfigsRequest
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
-from txnscan.model import Failure
+from txnscan.kafka.failure import Failure
 
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _ISOLATION_LEVEL, READ_UNCOMMITTED = "share.isolation.level", "read_uncommitted"

@@ -1,7 +1,7 @@
 """DescribeProducers (api key 61, v0, since Kafka 2.8): the producers that a replica of a partition knows.
 
 ACLs: Read on the topic. The request has no leader epoch and followers answer without an error, so an answer by itself
-does not prove that it came from the leader (`fenced_read.py` adds that). All producers are returned, without paging, those
+does not prove that it came from the leader (`fenced_read.py` does). All producers are returned, without paging, those
 without a transaction too; only open transactions (start offset >= 0) are kept here. Source:
 `KafkaApis.handleDescribeProducersRequest`, `UnifiedLog.activeProducers`.
 
@@ -21,9 +21,23 @@ from kafka.protocol.admin import DescribeProducersRequest
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, answered
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor, undecodable
 from txnscan.kafka.protocol.primitives import NO_TAGS, items, numbers, string
-from txnscan.model import Failure, Key, OpenProducer
+from txnscan.kafka.topology import Key
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """A producer with an open transaction, as DescribeProducers shows it."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+    last_sequence: int
+
 
 # A partition's number and error, and the two lengths behind it when it has no error message.
 _PARTITION = struct.Struct(">ih")

@@ -18,7 +18,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.records import decoded
 from txnscan.kafka.protocol.search import Undecoded, undecoded
-from txnscan.model import Partition
+from txnscan.kafka.topology import Partition
 
 _MIN_VERSION = 9
 _MAX_VERSION = 10

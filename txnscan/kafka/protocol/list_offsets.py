@@ -17,7 +17,8 @@ from kafka.protocol.consumer import ListOffsetsRequest
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFailed, answered, present
-from txnscan.model import Failure, Key, Partition
+from txnscan.kafka.failure import Failure
+from txnscan.kafka.topology import Key, Partition
 
 _CONSUMER = -1
 # Leader epochs in requests and in answers.

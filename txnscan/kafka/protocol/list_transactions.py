@@ -24,7 +24,7 @@ from kafka.protocol.admin import ListTransactionsRequest
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 from txnscan.kafka.protocol.frames import AsBytes, Cursor
-from txnscan.model import State
+from txnscan.kafka.transaction_state import State
 
 # A producer id that no transactional id has.
 _NOBODY = -1

@@ -27,7 +27,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
-from txnscan.model import Broker, ClusterView, Topic
+from txnscan.kafka.topology import Broker, ClusterView, Topic
 
 # v3 is the first to begin with a throttle time; v13 adds an error of the whole answer, and nothing that is read here.
 _MIN_VERSION, _MAX_VERSION = 3, 12

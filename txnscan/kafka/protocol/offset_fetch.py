@@ -23,10 +23,11 @@ from kafka.protocol.consumer import OffsetFetchRequest
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, answered
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.describe_producers import by_topic
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
 from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, numbers, string
-from txnscan.model import Failure, Key
+from txnscan.kafka.topology import Key
 
 _MIN_VERSION, _MAX_VERSION = 8, 9
 _GROUPS_A_REQUEST = 100

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, replace
 
-from txnscan.model import Failure, Permission
+from txnscan.kafka.failure import Failure, Permission
 
 # Stands for the scanner's principal where its name is not known.
 UNKNOWN_PRINCIPAL = "User:<principal>"

@@ -1,0 +1,99 @@
+"""Brokers, topics and partitions, as Metadata shows them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+
+
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+
+
+# A partition's topic and number.
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker's id and the address that its listener advertises."""
+
+    broker_id: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition as one broker's Metadata answer shows it. `leader` is -1 where there is none."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    leader: int
+    leader_epoch: int
+
+    @property
+    def key(self) -> Key:
+        return (self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic's partitions as one broker's Metadata answer shows them, in columns: one position is one partition.
+
+    They are in the order of their numbers. A cluster has a million of them and a sweep looks at few, so they become
+    objects on demand.
+    """
+
+    name: str
+    topic_id: str
+    indexes: tuple[int, ...]
+    leaders: tuple[int, ...]
+    leader_epochs: tuple[int, ...]
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        columns = zip(self.indexes, self.leaders, self.leader_epochs, strict=True)
+        return tuple(Partition(self.name, self.topic_id, *column) for column in columns)
+
+    def at(self, index: int) -> tuple[Partition, ...]:
+        """The partition of this number: none where it is not shown, several where it is shown more than once."""
+        first, end = bisect_left(self.indexes, index), bisect_right(self.indexes, index)
+        return tuple(
+            Partition(self.name, self.topic_id, index, self.leaders[at], self.leader_epochs[at])
+            for at in range(first, end)
+        )
+
+    def only(self, wanted: Callable[[int, int], bool]) -> Topic:
+        """The same topic with only the partitions for which `wanted(number, leader)` is true."""
+        columns = zip(self.indexes, self.leaders, self.leader_epochs, strict=True)
+        kept = [column for column in columns if wanted(column[0], column[1])]
+        indexes, leaders, leader_epochs = zip(*kept, strict=True) if kept else ((), (), ())
+        return Topic(self.name, self.topic_id, indexes, leaders, leader_epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One broker's Metadata answer: what it believes the cluster to be.
+
+    `topics` are in the order of their names. `topic_errors` holds (topic, error name) for topics that were asked for by
+    name and are missing or forbidden.
+    """
+
+    answered_by: int
+    cluster_id: str
+    brokers: tuple[Broker, ...]
+    topics: tuple[Topic, ...]
+    topic_errors: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """All of them as objects."""
+        return tuple(partition for topic in self.topics for partition in topic.partitions)

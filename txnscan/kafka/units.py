@@ -1,0 +1,26 @@
+"""Durations and counts in words."""
+
+from __future__ import annotations
+
+_UNITS_S = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def duration(duration_ms: int) -> str:
+    """A length of time for people, in its two largest units: "45 s", "5 min 45 s", "2 d 3 h". Smaller units are cut
+    off; only a time shorter than a second is in milliseconds.
+    """
+    if abs(duration_ms) < 1_000:
+        return f"{duration_ms} ms"
+    rest = abs(duration_ms) // 1_000
+    words: list[tuple[int, str]] = []
+    for size, unit in _UNITS_S:
+        count, rest = divmod(rest, size)
+        if count or words:
+            words.append((count, unit))
+    said = " ".join(f"{count} {unit}" for count, unit in words[:2] if count)
+    return said if duration_ms > 0 else f"-{said}"
+
+
+def plural(count: int, what: str) -> str:
+    """A count of things, such as "1 record" and "2,000 records"."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
