@@ -98,7 +98,7 @@ def _tags(metadata: TransactionMetadata) -> bytes:
     return bytes((1, _CLIENT_VERSION_TAG, 2)) + struct.pack(">h", metadata.client_version)
 
 
-# --- answers that a sweep takes as bytes (`frames.py`) ------------------------------------------------------------------
+# --- answers that a sweep takes as bytes (`frames.py`) ----------------------------------------------------------------
 
 _NO_THROTTLE = b"\x00" * 4
 _METADATA_VERSION = 12

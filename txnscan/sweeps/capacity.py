@@ -1,8 +1,8 @@
 """What a sweep of a cluster would cost, without sweeping it: requests and bytes by rule, time and memory by unit costs.
 
 How many requests a sweep sends follows from its protocol (`pipeline.py`), and is exact for a cluster whose leaders and
-open transactions are spread evenly. Time is a sum: what each broker, partition, producer and open transaction costs this
-process, as `make bench` measured it (`Costs`), and the round trips that wait for one another, each for as long as the
+open transactions are spread evenly. Time is a sum: what each broker, partition, producer and open transaction costs
+this process, as `make bench` measured it (`Costs`), and the round trips that wait for one another, each for as long as the
 network takes.
 """
 
