@@ -109,7 +109,7 @@ class Locked:
 
     def checked(self, user: str) -> Checked:
         return check(
-            self.config(user), now_ms=wall_clock_ms, sweep_id="check", spark=lambda: pytest.fail("Spark was started")
+            self.config(user), now_ms=wall_clock_ms, sweep_id="check", check_tables=lambda _: pytest.fail("no tables")
         )
 
     def config(self, user: str) -> ScanConfig:

@@ -17,7 +17,8 @@ from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
-from txnscan.sweeps.preflight import Checked, Finding, Level, check_cluster, check_tables
+from txnscan.sweeps.preflight import Checked, Finding, Level, check_cluster
+from txnscan.tables.preflight import check_tables
 from txnscan.tables.schema import TABLES
 
 if TYPE_CHECKING:

@@ -20,14 +20,14 @@ from txnscan.config import ScanConfig
 from txnscan.coordinators.cluster import Cluster, Item, Result
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot
-from txnscan.engine import Batch, OnProgress, Row
+from txnscan.engine import Batch, Row
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, Key
 from txnscan.reads.fenced_read import read_narrow, read_wide
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import NarrowRow, OffsetsRow, ReadBatch
+from txnscan.reads.rows import NarrowRow, OffsetsRow, OnProgress, ReadBatch
 from txnscan.sweeps.history import History as ScanHistory
 from txnscan.sweeps.history import Incident, Incidents, NoHistory
 from txnscan.sweeps.observations import HELD

@@ -15,7 +15,6 @@ from txnscan.coordinators.claims import Held, HolderAnswers, Holders, Sieve
 from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
-from txnscan.engine import OnProgress
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.describe_producers import OpenProducer, by_topic, describe_producers
@@ -23,7 +22,7 @@ from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.reads.fenced_read import narrow_failed
 from txnscan.reads.observation import Observation
-from txnscan.reads.rows import NarrowRow, ReadBatch, WideRow
+from txnscan.reads.rows import NarrowRow, OnProgress, ReadBatch, WideRow
 from txnscan.sweeps.history import History
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Context, Judged, Reason, Verdict

@@ -30,7 +30,6 @@ from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import Key
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
-from txnscan.sweeps.history import Incident
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
 
@@ -482,10 +481,7 @@ def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_the
     known_at = KnownImpact(100, NOW_MS - 90_000, Cause.NEVER_ADDED, "said so", "sink-3-17")
     elsewhere = replace(known_at, last_stable_offset=90)
     nothing = blockage(FakeGroups({}))
-    first, same, moved = (
-        impact_of(ORPHAN, nothing, (), Incident(0, impact=one) if one else None, (), say)
-        for one in (None, known_at, elsewhere)
-    )
+    first, same, moved = (impact_of(ORPHAN, nothing, (), one, (), say) for one in (None, known_at, elsewhere))
     key = ORPHAN.observation.transaction_key
     assert (first.lso_since_ms, same.lso_since_ms, moved.lso_since_ms) == (None, NOW_MS - 90_000, None)
     # What this sweep cannot tell any more, an earlier one did.

@@ -15,7 +15,6 @@ import os
 import sys
 
 # In this order the help shows their commands.
-from txnscan.cli import sweeping, watching, asking, stored, resolving, acting, offline, logged, preparing, trying  # noqa: F401  # isort: skip
 from txnscan.cli.base import app
 from txnscan.cli.ending import complain
 from txnscan.cli.logs import silence

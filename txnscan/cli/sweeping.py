@@ -237,6 +237,7 @@ def check(
         from txnscan.report.check import check_object, print_check
         from txnscan.sweeps.preflight import Level
         from txnscan.sweeps.preflight import check as run_check
+        from txnscan.tables.preflight import check_tables
 
         with progress_bar() as progress:
             progress("check", 0, 1)
@@ -245,7 +246,7 @@ def check(
                 config,
                 now_ms=wall_clock_ms,
                 sweep_id=new_sweep_id(wall_clock_ms),
-                spark=lambda: started_spark(master, progress),
+                check_tables=lambda location: check_tables(location, lambda: started_spark(master, progress)),
             )
         if format is Format.JSON:
             write_json(check_object(checked))

@@ -18,7 +18,6 @@ from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve, ask_holde
 from txnscan.coordinators.metadata_image import Latest, catch_up, read_latest
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
-from txnscan.engine import OnProgress
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.client.factory import ClientFactory
@@ -30,7 +29,7 @@ from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
 from txnscan.kafka.security.acls import DESCRIBE_CONFIGS, explained, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
 from txnscan.kafka.units import duration
-from txnscan.reads.rows import WideRow
+from txnscan.reads.rows import OnProgress, WideRow
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

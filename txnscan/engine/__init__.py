@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.reads.observation import Observation
+from txnscan.reads.rows import OnProgress
 from txnscan.verdict.evidence import Context, Judged
 
 
@@ -25,8 +26,6 @@ class Laned(Protocol):
 
 Row = TypeVar("Row")
 Batch = TypeVar("Batch", bound=Laned)
-# Called with how many are done, of how many.
-OnProgress = Callable[[int, int], None]
 
 
 # From about so many partitions on, executors read faster on two cores than threads of the driver, which share one; with

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from txnscan.engine import Batch, Engine, OnProgress, Row, by_producer_id
+from txnscan.engine import Batch, Engine, Row, by_producer_id
 from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.reads.observation import Observation
+from txnscan.reads.rows import OnProgress
 from txnscan.verdict.evidence import Context, Judged
 from txnscan.verdict.rules import judge_observation
 

@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 
 from txnscan.impact.cause import cause_of
 from txnscan.impact.delivered import Starved, starved
-from txnscan.impact.impact import BlockedGroup, Impact, Standing
+from txnscan.impact.impact import BlockedGroup, Impact, KnownImpact, Standing
 from txnscan.impact.owner import owner_of
 from txnscan.impact.pending_offsets import PendingOffsets, pending_offsets
 from txnscan.kafka.client.client import Send
@@ -37,7 +37,6 @@ from txnscan.kafka.security.acls import DESCRIBE_ALL_GROUPS, needing
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, Key, Partition
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.sweeps.history import Incident
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
 
@@ -178,7 +177,7 @@ def impact_of(
     judged: Judged,
     blockage: Blockage,
     logged: Sequence[LoggedTransaction],
-    earlier: Incident | None,
+    known: KnownImpact | None,
     topics: Collection[str],
     say: Say,
     patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
@@ -186,11 +185,10 @@ def impact_of(
     """The impact of one hanging transaction.
 
     logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
-    earlier: its incident, as earlier sweeps left it. topics: the names of the cluster's topics.
+    known: what earlier sweeps found of its impact. topics: the names of the cluster's topics.
     say: puts a failure into words. patterns: the user's own, for owners.
     """
     o = judged.observation
-    known = earlier.impact if earlier is not None else None
     cause, reason = cause_of(judged, logged, (known.cause, known.cause_reason) if known is not None else None)
     blocked = blockage.groups.get(o.transaction_key, Blocked())
     cleaning = blockage.cleaning.get(o.topic, Cleaning())

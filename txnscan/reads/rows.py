@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.describe_producers import OpenProducer
 from txnscan.kafka.topology import Key, Partition
+
+# Called with how many are done, of how many.
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ what is known of dead brokers. Nothing is read from disk: connection settings an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.reads.fenced_read import read_narrow, read_offsets, read_wide
 from txnscan.reads.rows import NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
@@ -27,12 +26,13 @@ class ReadWide:
 
 @dataclass(frozen=True, slots=True)
 class ReadNarrow:
-    """Picklable: the narrow read of one batch."""
+    """Picklable: the narrow read of one batch. now_ms: the clock where the batch is read."""
 
     clients: ClientFactory
+    now_ms: Callable[[], int]
 
     def __call__(self, batch: ReadBatch) -> Iterable[NarrowRow]:
-        return read_narrow(batch, self.clients.client().send, wall_clock_ms)
+        return read_narrow(batch, self.clients.client().send, self.now_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.transactions import Transaction
-from txnscan.engine import OnProgress
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
+from txnscan.reads.rows import OnProgress
 from txnscan.resolve.abort import NoJournal
 from txnscan.resolve.apply import DONE, Journal, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers

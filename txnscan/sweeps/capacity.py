@@ -2,8 +2,8 @@
 
 How many requests a sweep sends follows from its protocol (`pipeline.py`), and is exact for a cluster whose leaders and
 open transactions are spread evenly. Time is a sum: what each broker, partition, producer and open transaction costs
-this process, as `make bench` measured it (`Costs`), and the round trips that wait for one another, each for as long as the
-network takes.
+this process, as `make bench` measured it (`Costs`), and the round trips that wait for one another, each for as long as
+the network takes.
 """
 
 from __future__ import annotations

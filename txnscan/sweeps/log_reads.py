@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
-from txnscan.engine import Engine, OnProgress
+from txnscan.engine import Engine
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Say
@@ -28,6 +28,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 from txnscan.kafka.transaction_state import State
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.planner import plan_logs
+from txnscan.reads.rows import OnProgress
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
 from txnscan.txnlog.facts import (
     NO_FACTS,

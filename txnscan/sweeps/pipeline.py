@@ -210,9 +210,9 @@ def _impacts(
     found = {}
     for one in hanging:
         which = one.observation.transaction_key
-        found[which] = impact_of(
-            *(one, blockage, logged.get(which, ()), incidents.get(which), topics, cluster.say, patterns)
-        )
+        incident = incidents.get(which)
+        known = incident.impact if incident is not None else None
+        found[which] = impact_of(*(one, blockage, logged.get(which, ()), known, topics, cluster.say, patterns))
     progress("ask who waits", 1, 1)
     return found, blockage.warnings(cluster.say)
 

@@ -7,23 +7,15 @@ Spark is started only for tables that cannot be looked at without it.
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from txnscan.config import (
-    ConfigError,
     ScanConfig,
-    is_catalog_schema,
-    local_path,
     parse_bootstrap_servers,
-    parse_location,
     printable,
 )
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
@@ -41,12 +33,9 @@ from txnscan.kafka.protocol.list_offsets import newest
 from txnscan.kafka.security.acls import lacks, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic
 from txnscan.kafka.units import duration, plural
-from txnscan.tables.exclusive import is_local, scheme_of
-from txnscan.tables.open import open_tables
-from txnscan.tables.schema import TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 Item = TypeVar("Item")
 
@@ -56,7 +45,6 @@ _BROKERS_OWN = (TRANSACTION_STATE_TOPIC, "__consumer_offsets")
 _SKEW_MS_MAX = 5_000
 _TOPICS_A_REQUEST = 500
 _NAMED_MAX = 3
-_FREE_BYTES_MIN, _FREE_BYTES_FEW = 50 * 2**20, 2**30
 
 
 class Level(StrEnum):
@@ -96,9 +84,9 @@ class Checked:
 
 
 def check(
-    config: ScanConfig, *, now_ms: Callable[[], int], sweep_id: str, spark: Callable[[], SparkSession]
+    config: ScanConfig, *, now_ms: Callable[[], int], sweep_id: str, check_tables: Callable[[str], Iterable[Finding]]
 ) -> Checked:
-    """Checks all of it. spark: makes a session, and is called only for tables that need one.
+    """Check all of it. check_tables: called for the location of the tables, if one is set (`tables/preflight.py`).
 
     Raises ConfigError for settings that cannot be used.
     """
@@ -115,7 +103,7 @@ def check(
             findings += check_cluster(cluster, latest, now_ms)
     findings += check_java(config.tables is not None)
     if config.tables is not None:
-        findings += check_tables(config.tables, spark)
+        findings += check_tables(config.tables)
     return Checked(cluster_id, tuple(findings))
 
 
@@ -177,7 +165,7 @@ def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
     yield from (Finding("metadata", Level.INCOMPLETE, cluster.say(one.failure)) for one in late)
     if latest.disputed:
         names = [f"{topic}-{index}" for topic, index in sorted(latest.disputed)]
-        yield Finding("metadata", Level.INCOMPLETE, f"brokers disagree on who leads {_named(names)}; run it again")
+        yield Finding("metadata", Level.INCOMPLETE, f"brokers disagree on who leads {named(names)}; run it again")
     elif latest.offset is None:
         yield Finding("metadata", Level.OK, "all brokers have the same leaders")
     elif not late:
@@ -231,10 +219,10 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
         for leader, index in list(led)[:1]:
             by_leader[leader][topic.name] = (index,)
     refused: dict[Failure, list[str]] = defaultdict(list)
-    for leader, named in by_leader.items():
-        for names in _groups(sorted(named), _TOPICS_A_REQUEST):
+    for leader, indexes in by_leader.items():
+        for names in _groups(sorted(indexes), _TOPICS_A_REQUEST):
             try:
-                answers = describe_producers(cluster.send, leader, {name: named[name] for name in names})
+                answers = describe_producers(cluster.send, leader, {name: indexes[name] for name in names})
             except RequestFailed as failed:
                 refused[failed.failure].extend(names)
                 continue
@@ -245,7 +233,7 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
     for failure, names in sorted(refused.items(), key=lambda item: (item[0].error, item[1])):
         name = names[0] if len(names) == 1 else "*"
         why = cluster.say(needing(failure, Permission("Read", "Topic", name)))
-        findings.append(Finding("acls", Level.INCOMPLETE, f"{_named(names)} cannot be read: {why}"))
+        findings.append(Finding("acls", Level.INCOMPLETE, f"{named(names)} cannot be read: {why}"))
     return findings
 
 
@@ -284,7 +272,7 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
     ]
     total = sum(len(topic.indexes) for topic in view.topics)
     if leaderless:
-        said = f"{len(leaderless)} of {total:,} have no leader ({_named(leaderless)}): start the brokers that hold them"
+        said = f"{len(leaderless)} of {total:,} have no leader ({named(leaderless)}): start the brokers that hold them"
         yield Finding("partitions", Level.INCOMPLETE, said)
     else:
         yield Finding(
@@ -349,79 +337,6 @@ def check_java(needed: bool) -> Iterator[Finding]:
     yield Finding("java", Level.OK, f"{executable} is Java {major_version(str(executable))}, and {delta}")
 
 
-def check_tables(location: str, spark: Callable[[], SparkSession]) -> Iterator[Finding]:
-    """Whether the tables exist or can be created, and whether of two applies at once one would be kept out."""
-    location = parse_location(location)
-    scheme = scheme_of(location)
-    if is_local(scheme) and not is_catalog_schema(location):
-        path = local_path(location)
-        yield _local_tables(path)
-        yield from _space(path)
-        return
-    try:
-        yield _tables_by_spark(location, spark())
-    except ConfigError as error:
-        yield Finding("tables", Level.FAILED, str(error))
-
-
-def _local_tables(path: Path) -> Finding:
-    shown = printable(str(path.absolute()))
-    there = path
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        return Finding("tables", Level.FAILED, f"{shown}: {printable(str(there))} is no directory; name another one")
-    if there != path:
-        if not os.access(there, os.W_OK | os.X_OK):
-            why = f"{printable(str(there))} may not be written by this user; grant that, or name another directory"
-            return Finding("tables", Level.FAILED, f"{shown} cannot be made: {why}")
-        return Finding("tables", Level.OK, f"{shown} is not there yet; the first sweep makes it")
-    present = [table.name for table in TABLES if (path / table.name).exists()]
-    broken = [name for name in present if not (path / name / "_delta_log").is_dir()]
-    if broken:
-        why = f"{printable(str(path / broken[0]))} is no Delta table; restore it, or name another directory"
-        return Finding("tables", Level.FAILED, f"{shown} cannot be used: {why}")
-    folders = [path, *(path / name for name in present), *(path / name / "_delta_log" for name in present)]
-    locked = [folder for folder in folders if not os.access(folder, os.W_OK | os.X_OK)]
-    if locked:
-        why = f"{printable(str(locked[0]))} may not be written by this user; grant that, or name another directory"
-        return Finding("tables", Level.FAILED, f"{shown} cannot be used: {why}")
-    if not present:
-        return Finding("tables", Level.OK, f"{shown} has none yet; the first sweep makes them")
-    absent = [table.name for table in TABLES if table.name not in present and not table.made_anew]
-    if absent:
-        why = f"{_named(absent)} is not there, though others are: restore it, or name another directory"
-        return Finding("tables", Level.FAILED, f"{shown} is not whole: {why}")
-    return Finding("tables", Level.OK, f"all {len(present)} are in {shown}; an apply there keeps others out by a lock")
-
-
-def _space(path: Path) -> Iterator[Finding]:
-    there = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
-    free = shutil.disk_usage(there).free
-    if free < _FREE_BYTES_FEW:
-        level = Level.FAILED if free < _FREE_BYTES_MIN else Level.NOTE
-        said = f"{free / 2**20:,.0f} MB are free on the disk of {printable(str(path.absolute()))}: make room"
-        yield Finding("tables", level, said)
-
-
-def _tables_by_spark(location: str, spark: SparkSession) -> Finding:
-    shown = printable(location)
-    tables = open_tables(location, spark)
-    try:
-        last = tables.last_sweep()
-        at = last["started_at"].astimezone(UTC) if last is not None else None
-        there = f"{shown} has tables, of which the last sweep is of {at:%Y-%m-%d %H:%M} UTC" if at is not None else ""
-    except ConfigError:
-        there = ""
-    except Exception as error:
-        return Finding("tables", Level.FAILED, f"{shown} cannot be read: {tables.why_failed(error)}")
-    there = there or f"{shown} has none yet; the first sweep makes them"
-    why = None if is_catalog_schema(location) else tables.delta.why_shared(scheme_of(location))
-    if why is not None:
-        return Finding("tables", Level.NOTE, f"{there}; apply --execute is refused, as {why}")
-    return Finding("tables", Level.OK, there)
-
-
 # --- words
 
 
@@ -429,7 +344,8 @@ def _groups(items: Sequence[Item], size: int) -> Iterable[Sequence[Item]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def _named(names: Sequence[str]) -> str:
+def named(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
     shown = ", ".join(printable(name) for name in names[:_NAMED_MAX])
     return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
 

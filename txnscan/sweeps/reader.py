@@ -15,7 +15,7 @@ from txnscan.config import ScanConfig
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
-from txnscan.engine import Engine, OnProgress
+from txnscan.engine import Engine
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, Permission, Unobserved
@@ -23,7 +23,7 @@ from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition, Topic
 from txnscan.reads.fenced_read import failed_partitions, narrow_failed
 from txnscan.reads.planner import plan_narrow, plan_wide
-from txnscan.reads.rows import NarrowRow, OffsetsRow, WideRow
+from txnscan.reads.rows import NarrowRow, OffsetsRow, OnProgress, WideRow
 from txnscan.reads.tasks import ReadNarrow, ReadOffsets, ReadWide
 from txnscan.sweeps.observations import RECREATED
 
@@ -177,10 +177,8 @@ class Reader:
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
                 unknown.append(narrow_failed(nobody, unagreed.failure, wall_clock_ms()))
         batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
-        return [
-            *unknown,
-            *self._engine_for(known).read(ReadNarrow(self._cluster.clients), batches, NarrowRow, on_progress),
-        ]
+        read = ReadNarrow(self._cluster.clients, wall_clock_ms)
+        return [*unknown, *self._engine_for(known).read(read, batches, NarrowRow, on_progress)]
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
         """Offsets of these partitions, by the leaders that one broker names. No verdict depends on them."""

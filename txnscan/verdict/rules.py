@@ -24,8 +24,8 @@ transaction that the sieve took out (`claims.py`) has such evidence and no other
 What coordinators say is checked against their own log, `__transaction_state`, unless this principal may not or this
 version cannot read it (`verification.py`). A coordinator that could not load all of the log claims its partition and
 lists what it has, an authorizer may hide an id without listing a rule for it, and an epoch that was raised in memory
-alone is lost at the next load. So a log that contradicts the coordinators, or that its leader does not serve, makes whatever
-would hang `indeterminate`.
+alone is lost at the next load. So a log that contradicts the coordinators, or that its leader does not serve, makes
+whatever would hang `indeterminate`.
 
 One state at a coordinator is no evidence of absence: Prepare*. A partition that has acknowledged its marker leaves the
 list only in the coordinator's memory; the log keeps the whole list until Complete* is written, and a coordinator that

@@ -22,13 +22,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.engine import Batch, Engine, OnProgress, Row, by_producer_id
+from txnscan.engine import Batch, Engine, Row, by_producer_id
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.spark.nodes import remedy
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
 from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.reads.observation import Observation
-from txnscan.reads.rows import WideBatch, WideRow
+from txnscan.reads.rows import OnProgress, WideBatch, WideRow
 from txnscan.verdict.evidence import Context, Judged
 from txnscan.verdict.rules import judge_observation
 
