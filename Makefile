@@ -10,7 +10,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove mutants bench lock clean
+.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove simulate mutants bench lock clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
@@ -23,6 +23,7 @@ help:
 	@echo "make record       record the answers of real brokers anew (tests/golden)"
 	@echo "make check        test, lint and types"
 	@echo "make prove        about two hours: half a million simulated histories, real brokers beside the simulator, sweeps under fault"
+	@echo "make simulate     a history of a simulated cluster, step by step (ARGS=... passes options on, such as --list)"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
 	@echo "make bench        more than half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
 	@echo "make lock         renew conf/requirements.txt and conf/requirements-dev.txt"
@@ -69,6 +70,7 @@ record: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo --no-cache >$(VENV)/lint-imports.log 2>&1 || { cat $(VENV)/lint-imports.log; exit 1; }
 
 types: setup
 	@$(BIN)/mypy
@@ -82,6 +84,9 @@ prove: setup
 		$(BIN)/python -m tests.prove.$$part >$(VENV)/prove-$$part.txt || status=1; \
 	done; \
 	cd $(VENV) && cat prove-histories.txt prove-conformance.txt prove-faults.txt prove-watching.txt; exit $$status
+
+simulate: setup
+	@$(BIN)/python -m tests.sim $(ARGS)
 
 mutants: setup
 	@$(BIN)/python -m tests.prove.mutants

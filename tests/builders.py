@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained
 from txnscan.reads.observation import Observation
 from txnscan.resolve.guard import Limits, Stored

@@ -27,9 +27,9 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
+from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.kafka.protocol.describe_producers import OpenProducer
 from txnscan.kafka.protocol.frames import AsBytes, Body, api_name
 from txnscan.kafka.security.acls import AclRule
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, Partition

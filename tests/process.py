@@ -23,7 +23,7 @@ def run_here(*arguments: str, environment: Mapping[str, str] | None = None) -> s
     """As `run`, but in this process, which saves its start. There is no terminal, and nothing on stdin."""
     from typer.testing import CliRunner
 
-    from txnscan.cli import app
+    from txnscan.cli.app import app
     from txnscan.report.help import as_txnscan_writes
 
     ran = CliRunner().invoke(app, as_txnscan_writes([*arguments]), env=environment)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.engine.rows import spark_type
 from txnscan.tables.schema import TABLES, Column
 

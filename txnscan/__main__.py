@@ -13,7 +13,7 @@ def main() -> None:
         # 128 + SIGINT, the exit status that shells use. A traceback from the middle of an import helps nobody.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     from txnscan.cli import main as run
-    from txnscan.cli.base import process_is_ours
+    from txnscan.cli.app import process_is_ours
 
     process_is_ours()
     run()

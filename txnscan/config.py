@@ -43,7 +43,7 @@ class ScanConfig:
     topic: regular expressions that a topic's whole name must match, any of them; empty is every topic.
     late_after: age from which a transaction is late, such as "20m"; None is the brokers' longest
     `transaction.max.timeout.ms` and five minutes. engine: "spark" reads on executors, "threads" in this process.
-    batch_size: partitions in one request. lanes_per_leader: requests in flight at one broker.
+    batch_size: partitions in one request. in_flight_max: requests in flight at one broker.
     broker_ids, topic_names, partitions: narrow the read further, as Kafka's own tool does. store_all: whether healthy
     transactions get rows in the tables, and are not only counted. owner_pattern: NAME=REGEX; a transactional id that
     REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks.
@@ -58,7 +58,7 @@ class ScanConfig:
     late_after: str | None = None
     engine: str = "spark"
     batch_size: int = 500
-    lanes_per_leader: int = 2
+    in_flight_max: int = 2
     broker_ids: tuple[int, ...] = ()
     topic_names: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
@@ -84,7 +84,7 @@ class ScanConfig:
             parse_location(self.tables)
         for option, value, most in (
             ("--batch-size", self.batch_size, 10_000),
-            ("--in-flight", self.lanes_per_leader, 64),
+            ("--in-flight", self.in_flight_max, 64),
         ):
             if not 1 <= value <= most:
                 raise ConfigError(option, f"{value} is out of range; use 1 to {most}")

@@ -74,7 +74,9 @@ def wide_plan(view: ClusterView, batch_size: int | None = None) -> tuple[WideBat
     """The requests of a wide read of all partitions, with the product's own bounds."""
     config = ScanConfig("localhost:9092")
     batches, _ = plan_wide(
-        view.topics, batch_size=batch_size or config.batch_size, lanes_per_leader=config.lanes_per_leader
+        view.topics,
+        batch_size=batch_size or config.batch_size,
+        in_flight_max=config.in_flight_max,
     )
     return batches
 

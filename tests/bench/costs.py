@@ -76,7 +76,7 @@ def run(options: Options) -> Finding:
             Grid("costs", ("what", "value"), [(name, getattr(costs, name)) for name in Costs.__dataclass_fields__]),
             Grid("the prediction, checked", columns, rows),
         ],
-        notes=["MEASURED of txnscan/sweeps/capacity.py holds the costs that `txnscan simulate --cluster` uses"],
+        notes=["MEASURED of txnscan/sweeps/capacity.py holds the costs that `txnscan capacity` uses"],
     )
 
 

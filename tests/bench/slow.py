@@ -93,6 +93,6 @@ def _most_in_flight(cluster: WireCluster) -> int:
 
 
 def _in_flight_grid(most: Mapping[str, int]) -> Grid:
-    cap = ScanConfig("localhost:9092").lanes_per_leader
+    cap = ScanConfig("localhost:9092").in_flight_max
     rows: list[list[Any]] = [[name, count, cap, count <= cap] for name, count in most.items()]
     return Grid("DescribeProducers in flight at one broker", ("cluster", "at most", "cap", "met?"), rows)

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.brokers.shared import Shared
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.config import parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.clock import wall_clock_ms

@@ -24,7 +24,7 @@ from tests.cases import Cases
 from tests.process import ROOT, ended, run_here
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.kafka_tool import kafka_transactions

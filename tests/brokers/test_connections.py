@@ -22,7 +22,7 @@ from tests.brokers.shared import OAUTH, PASSWORD, PLAIN, SCRAM, Shared
 from tests.cases import Cases
 from tests.process import ROOT, run, run_to_end
 from txnscan import ScanConfig, find_hanging, sweep
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.node import CLIENT_LISTENER
 from txnscan.demo.plant import orphan

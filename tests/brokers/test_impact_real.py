@@ -22,7 +22,7 @@ from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, Impact, Standing
+from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Framework
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_configs import share_isolation_levels
@@ -122,7 +122,7 @@ def test_a_group_that_stands_at_the_last_stable_offset_is_named_with_its_lag(wor
     impact = impacts(find_hanging(world.config))[TOPIC]
     # Five records, a marker, five that hang: the consumer commits behind its last record or behind the marker.
     (group,) = impact.groups
-    assert (group.group, group.standing, group.state) == (BEHIND, Standing.AT_LSO, "Empty")
+    assert (group.group, group.reason, group.state) == (BEHIND, BlockReason.AT_LSO, "Empty")
     assert (group.committed_offset, group.lag) in ((5, 6), (6, 5))
     assert (impact.groups_blocked, impact.groups_error) == (1, None)
     assert (impact.cleanup_policy, impact.compaction_blocked, impact.retention_ms) == ("delete", False, 86_400_000)
@@ -146,8 +146,8 @@ def test_a_group_with_markers_or_aborted_records_alone_before_it_is_blocked(worl
         commit_offset(world.cluster, f"impact-starved-{offset}", topic, offset)
     config = replace(world.config, topic_names=(topic,))
     impact = impacts(find_hanging(config))[topic]
-    assert {(g.group, g.standing, g.committed_offset) for g in impact.groups} == {
-        (f"impact-starved-{offset}", Standing.AT_LSO, offset) for offset in (3, 5, 7)
+    assert {(g.group, g.reason, g.committed_offset) for g in impact.groups} == {
+        (f"impact-starved-{offset}", BlockReason.AT_LSO, offset) for offset in (3, 5, 7)
     }
     assert (impact.groups_blocked, impact.groups_error) == (3, None)
 
@@ -236,7 +236,7 @@ def test_a_group_whose_offsets_hang_is_named_with_its_partitions_though_it_never
     world: World,
 ) -> None:
     impact = impacts(find_hanging(world.config))[OFFSETS]
-    assert impact.groups == (BlockedGroup(WITHHELD, Standing.UNSTABLE, "Empty", partitions=(f"{TOPIC}-0",)),)
+    assert impact.groups == (BlockedGroup(WITHHELD, BlockReason.UNSTABLE, "Empty", partitions=(f"{TOPIC}-0",)),)
     assert (impact.groups_error, impact.compaction_blocked, impact.retention_ms) == (None, True, None)
 
 

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 from tests.prove.compaction import PROPERTIES, alter_topic
 from txnscan.api import find_hanging
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.config import ScanConfig
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster

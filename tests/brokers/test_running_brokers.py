@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.brokers.shared import Shared
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.demo.admin import create_topic
 from txnscan.demo.plant import describe_owner
 from txnscan.demo.producer import Producer

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from tests.cut_off import CUT_OFF, cluster_to_cut
 from txnscan import ScanConfig, find_hanging
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import PRODUCE_V1, Producer

@@ -31,8 +31,9 @@ import txnscan
 from tests.builders import plan, scan, stored
 from tests.cases import Cases
 from tests.process import ROOT, ended, run, run_to_end
-from txnscan.cli import app, base
-from txnscan.cli.ending import errors_in_one_line
+from txnscan.cli import app as base
+from txnscan.cli.app import app
+from txnscan.cli.errors import errors_in_one_line
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
@@ -77,7 +78,7 @@ def listener() -> Iterator[Listener]:
 AT = ("--bootstrap-server", "{at}")
 FIND = ("find-hanging", *AT)
 SWEEP = ("sweep", *AT)
-CLUSTER = ("simulate", "--cluster")
+CAPACITY = ("capacity", "--brokers", "3", "--partitions", "10")
 ABORT = ("abort", *AT, "--topic", "t", "--partition", "0")
 
 # The option that is wrong, and a command line with it. Nothing is sent, and the status is 2.
@@ -140,11 +141,12 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("--out", ("plan", "--tables", "./t", "--out", "/nowhere/plan.json")),
     ("--topic", ("plan", "--tables", "./t", "--out", "plan.json", "--topic", "(")),
     ("--limit", ("plan", "--tables", "./t", "--out", "plan.json", "--limit", "0")),
-    ("--cluster", (*CLUSTER, "fifty")),
-    ("--cluster", (*CLUSTER, "0x10")),
-    ("--open", (*CLUSTER, "3x10", "--open", "11")),
-    ("--latency-ms", (*CLUSTER, "3x10", "--latency-ms", "nan")),
-    ("--producers", (*CLUSTER, "3x10", "--producers", "-1")),
+    ("--partitions", ("capacity", "--brokers", "3")),
+    ("--brokers", ("capacity", "--brokers", "fifty", "--partitions", "9")),
+    ("--brokers", ("capacity", "--brokers", "0", "--partitions", "9")),
+    ("--open", (*CAPACITY, "--open", "11")),
+    ("--latency-ms", (*CAPACITY, "--latency-ms", "nan")),
+    ("--producers", (*CAPACITY, "--producers", "-1")),
     ("PLAN", ("apply", *AT, "--tables", "./t")),
     ("PLAN", ("apply", "/nowhere/plan.json", *AT, "--tables", "./t")),
     ("--max-plan-age", ("apply", "x", *AT, "--tables", "./t", "--max-plan-age", "1")),
@@ -486,11 +488,12 @@ def shell(typed: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return run_to_end(["bash", "-c", script], environment=environment)
 
 
+_PREDICT = "txnscan capacity --brokers 3 --partitions 10"
 STREAMS = [
-    ("txnscan simulate --transitions >/dev/full", 1, "txnscan: stdout cannot be written: no space left on device\n"),
+    (f"{_PREDICT} >/dev/full", 1, "txnscan: stdout cannot be written: no space left on device\n"),
     ("txnscan --help >/dev/full", 1, "txnscan: stdout cannot be written: no space left on device\n"),
-    ("txnscan simulate --list >&-", 1, "txnscan: stdout is closed\n"),
-    ("txnscan simulate --transitions | head -1 >/dev/null", 0, ""),
+    (f"{_PREDICT} >&-", 1, "txnscan: stdout is closed\n"),
+    (f"{_PREDICT} | head -1 >/dev/null", 0, ""),
     ("txnscan find-hanging --bootstrap-server x 2>/dev/full", 2, ""),
 ]
 
@@ -598,7 +601,7 @@ def test_ctrl_c_while_the_command_is_imported_says_nothing(tmp_path: Path) -> No
 
 def test_every_stage_of_a_command_is_said_in_words() -> None:
     package = Path(txnscan.__file__).parent
-    files = [package / "scan.py", package / "api.py", *(package / "cli").glob("*.py")]
+    files = [package / "sweeps" / "pipeline.py", package / "api.py", *(package / "cli").glob("*.py")]
     sources = [file.read_text("utf-8") for file in files]
     stages = {stage for source in sources for stage in re.findall(r'progress\("([^"]+)"', source)}
     assert len(stages) > 10

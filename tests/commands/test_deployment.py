@@ -20,7 +20,7 @@ from typer.main import get_command
 
 from tests.cases import Cases
 from tests.process import ROOT
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.tables.views import VIEWS
 from txnscan.watch.clusters import read_clusters
 

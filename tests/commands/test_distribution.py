@@ -59,7 +59,7 @@ def test_an_executor_that_is_killed_in_the_middle_of_the_read_loses_nothing() ->
     assert there == {"rows": rows, "complete": True, "producers": here.producers, "killed": 1}
     assert len(rows) == SHAPE.hanging + SHAPE.ongoing
     # What a killed executor had asked may still be on its way when another one asks it again.
-    assert max(in_flight.values()) <= 2 * ScanConfig("unused:1").lanes_per_leader
+    assert max(in_flight.values()) <= 2 * ScanConfig("unused:1").in_flight_max
 
 
 def test_a_broker_that_leads_half_of_all_partitions_is_read_by_as_many_tasks_as_its_cap_allows() -> None:
@@ -70,7 +70,7 @@ def test_a_broker_that_leads_half_of_all_partitions_is_read_by_as_many_tasks_as_
         name, index = SHAPE.key(ordinal)
         topics.setdefault(name, []).append((index, SHAPE.leader(ordinal), 0))
     columns = (Topic(name, "", *zip(*rows, strict=True)) for name, rows in topics.items())
-    batches, _ = plan_wide(columns, batch_size=BATCH_SIZE, lanes_per_leader=2)
+    batches, _ = plan_wide(columns, batch_size=BATCH_SIZE, in_flight_max=2)
     hands = [pickle.loads(hand) for hand in dealt(lanes(batches), tasks=4)]
     leaders = [{queue[0].leader for queue in hand} for hand in hands]
     assert sum(1 in leading for leading in leaders) == 2, "one task for each of its two lanes"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tests.cases import Cases
 from tests.process import ROOT
 from tests.reference import PAGES as PAGES_MADE
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.tables.schema import TABLES
 from txnscan.verdict.evidence import Reason, Verdict
 

@@ -1,4 +1,6 @@
-"""Who may import what, and what a command loads that does not need it."""
+"""When modules are imported, and what a command loads that does not need it. `pyproject.toml` declares who may import
+what (import-linter, `make lint`).
+"""
 
 from __future__ import annotations
 
@@ -22,49 +24,28 @@ ASKED_BY_SOMEBODY = {
     "coordinators/snapshot.py": {"conclude"},
     "coordinators/visibility.py": {"hidden", "why_hidden", "_may_be_for"},
 }
-# No socket, no clock, no Spark: what they need of these is an argument.
-THEORY = (
-    "model.py",
-    *(f"judge/{name}.py" for name in ("cause", "log_check", "outcome", "owner", "rules", "undelivered")),
-)
-PURE_BUT_FOR_SEND = tuple(
-    f"evidence/{name}.py"
-    for name in ("agreement", "consumer_offsets", "impact", "log_scan", "probe", "sieve", "snapshot", "visibility")
-)
-OFFLINE = tuple(
-    f"offline/{name}.py"
-    for name in ("cluster_metadata", "columns", "files", "judging", "model", "producers", "state_log", "walk")
+# These have no clock and no socket of their own: what they need is an argument.
+PURE_BUT_FOR_SEND = (
+    *(f"coordinators/{name}.py" for name in ("claims", "metadata_quorum", "snapshot", "visibility")),
+    *(f"impact/{name}.py" for name in ("delivered", "pending_offsets", "who_waits")),
+    "reads/fenced_read.py",
+    "txnlog/scan.py",
 )
 PURE = (
-    *THEORY,
-    *OFFLINE,
     *PURE_BUT_FOR_SEND,
-    *("reads/planner.py", "sweeps/observations.py", "txnlog/decode.py", "findings.py"),
-    "watch/memory.py",
-    *("resolve/apply.py", "tables/exclusive.py", "resolve/guard.py", "resolve/plan.py", "tables/schema.py"),
-    *("coordinators/locate.py", "txnlog/timeline.py", "coordinators/transactions.py"),
+    *(f"coordinators/{name}.py" for name in ("locate", "transactions")),
+    *(f"offline/{name}.py" for name in ("cluster_metadata", "columns", "files", "found", "judging")),
+    *(f"offline/{name}.py" for name in ("producer_snapshots", "state_log", "walk")),
+    *(f"resolve/{name}.py" for name in ("apply", "guard", "plan")),
+    *(f"sweeps/{name}.py" for name in ("history", "news", "observations", "result")),
+    *("tables/exclusive.py", "tables/schema.py", "txnlog/decode.py", "txnlog/timeline.py", "watch/incident_tracker.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
 # Inside txnscan: what opens connections, runs a clock or needs Spark.
 IMPURE_HOMES = (
-    *("scan", "api", "cli", "engine", "report", "store.tables", "store.history"),
-    *("evidence.cluster", "evidence.log_reads", "evidence.reads", "evidence.tasks"),
+    *("api", "cli", "coordinators.cluster", "engine.spark", "engine.threads", "report", "tables.history"),
+    *("reads.tasks", "sweeps.log_reads", "sweeps.pipeline", "sweeps.reader", "tables.tables", "txnlog.task"),
     *("offline.disk", "offline.reading", "offline.replica"),
-)
-# From the top down: what imports only what stands below it. Those of one line do not import each other.
-FLOORS = (
-    ("__main__",),
-    ("__init__", "cli"),
-    ("demo", "spark_source"),
-    ("api", "watch"),
-    ("report", "sim"),
-    ("resolve",),
-    ("ask", "check", "offline", "scan"),
-    ("evidence", "store"),
-    ("engine", "files"),
-    ("config",),
-    ("findings", "judge", "kafka"),
-    ("clock", "errors", "model", "version"),
 )
 # What listens, for Prometheus.
 WATCHED = "watch/endpoint.py"
@@ -77,7 +58,7 @@ SPARK_HOMES = (
         "engine/spark/nodes.py",
         "engine/spark/session.py",
     ),
-    *("engine/spark/jvm.py", "tables/spark.py", "spark_source.py"),
+    *("engine/spark/jvm.py", "tables/spark.py", "sql/source.py"),
 )
 # What is worth numpy, and done without where it is not installed.
 COLUMNS = ("kafka/protocol/search_columns.py", "txnlog/columns.py")
@@ -85,7 +66,7 @@ COLUMNS = ("kafka/protocol/search_columns.py", "txnlog/columns.py")
 ARROW_HOMES = (
     *(
         "engine/",
-        "spark_source.py",
+        "sql/source.py",
         "engine/spark/daemon.py",
         "tables/delta.py",
         "tables/delta_rs.py",
@@ -153,7 +134,7 @@ def offenders(*packages: str, allowed: tuple[str, ...], unless: tuple[str, ...] 
 
 
 def test_the_files_that_these_rules_name_are_there() -> None:
-    assert {*PURE, "config.py"} - {*files()} == set()
+    assert {*PURE, *SPARK_HOMES, *COLUMNS, *JOURNAL, *ASKED_BY_SOMEBODY} - {*files()} == set()
 
 
 def test_the_pure_part_imports_no_socket_no_clock_no_spark_and_nothing_that_does() -> None:
@@ -171,18 +152,6 @@ def test_the_pure_part_reads_no_clock_and_prints_nothing() -> None:
                 called = {ast.unparse(node.func) for node in ast.walk(parsed(file)) if isinstance(node, ast.Call)}
                 assert not {name for name in called if name.endswith((".now", ".utcnow", ".today"))}
                 assert not called & {"print", "open", "input"}
-
-
-def test_the_theory_needs_nothing_but_the_standard_library_and_the_model() -> None:
-    with Cases() as cases:
-        for file in (*THEORY, "reads/planner.py", "sweeps/observations.py"):
-            with cases.case(file):
-                needed = {one.module.split(".")[0] for one in walk(parsed(file), file)} - set(sys.stdlib_module_names)
-                assert needed <= {"txnscan"}
-                ours = {one.module for one in walk(parsed(file), file) if one.is_of("txnscan")}
-                assert {
-                    module for module in ours if not module.startswith(("txnscan.model.", "txnscan.judge."))
-                } == set()
 
 
 def test_modules_that_only_send_import_only_its_type_from_the_client() -> None:
@@ -206,32 +175,13 @@ def test_what_reads_gives_failures_as_data_and_does_not_know_who_asks() -> None:
             if argument.arg == "principal"
         }
         for file in files()
-        if file.startswith(("evidence/", "ask/", "engine/", "judge/", "scan.py"))
+        if file.startswith(("coordinators/", "engine/", "impact/", "reads/", "sweeps/", "txnlog/", "verdict/"))
     }
     assert {file: functions for file, functions in taking.items() if functions} == ASKED_BY_SOMEBODY
 
 
-def test_no_import_runs_up() -> None:
-    """Whenever it is made, for types too: what stands above is about what stands below, and never the reverse."""
-    floors = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-    assert floors.keys() == {room_of(file) for file in files()}
-
-    def imported(one: Import) -> str:
-        _, _, below = one.module.partition(".")
-        room = below.partition(".")[0]
-        return room if room in floors else "__init__"
-
-    ours = [(one, room_of(one.file), imported(one)) for one in imports() if one.is_of("txnscan")]
-    assert [one for one, room, below in ours if room != below and floors[room] >= floors[below]] == []
-
-
-def room_of(file: str) -> str:
-    """The folder or the module at the top of the package."""
-    return file.partition("/")[0].removesuffix(".py")
-
-
-def test_only_the_kafka_folder_the_demo_and_the_simulators_encoder_import_the_kafka_library() -> None:
-    assert offenders("kafka", allowed=("kafka/", "demo/", "tests/sim/encode.py")) == []
+def test_only_kafka_and_the_demo_import_the_kafka_library() -> None:
+    assert offenders("kafka", allowed=("kafka/", "demo/")) == []
 
 
 def test_no_two_test_modules_have_the_same_name() -> None:
@@ -295,25 +245,10 @@ def test_delta_rs_is_imported_by_its_own_store_alone() -> None:
 
 
 def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:
-    assert (
-        offenders(
-            "txnscan.kafka.protocol.write_txn_markers",
-            allowed=("resolve/apply.py", "resolve/brokers.py", "tests/sim/applying.py"),
-        )
-        == []
-    )
+    sender = "txnscan.kafka.protocol.write_txn_markers"
+    assert offenders(sender, allowed=("resolve/apply.py", "resolve/brokers.py")) == []
     senders = [file for file in files() if "write(marker_for(" in ast.unparse(parsed(file))]
     assert senders == ["resolve/apply.py"]
-
-
-def test_only_resolve_can_fence_an_id() -> None:
-    assert offenders("txnscan.kafka.protocol.init_producer_id", allowed=("resolve/",)) == []
-
-
-def test_what_watches_for_ever_cannot_resolve() -> None:
-    watching = ("watch/", "cli/watching.py", "report/notifications.py", "report/metrics.py")
-    imported = [one for file in files() if file.startswith(watching) for one in walk(parsed(file), file)]
-    assert imported and [one for one in imported if one.is_of("txnscan.resolve")] == []
 
 
 def test_what_extras_bring_is_imported_only_where_it_is_needed() -> None:
@@ -327,18 +262,7 @@ def test_what_extras_bring_is_imported_only_where_it_is_needed() -> None:
 
 def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs() -> None:
     strangers = offenders("txnscan.demo", allowed=("demo/",), unless=("typing",))
-    assert {(one.file, one.when) for one in strangers} <= {("cli/trying.py", "call")}
-
-
-def test_nothing_but_the_simulator_imports_it_except_its_command_when_it_runs() -> None:
-    strangers = offenders("tests.sim", allowed=("sim/",), unless=("typing",))
-    assert {(one.file, one.when) for one in strangers} <= {("cli/trying.py", "call")}
-
-
-def test_the_simulator_needs_neither_brokers_nor_spark_nor_a_clock() -> None:
-    simulated = [one for file in files() if file.startswith("sim/") for one in walk(parsed(file), file)]
-    outside = ("pyspark", "pyarrow", "delta", "socket", "time", "txnscan.demo", "txnscan.tables.tables")
-    assert simulated and [one for one in simulated if one.is_of(*outside)] == []
+    assert {(one.file, one.when) for one in strangers} <= {("cli/demo.py", "call")}
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

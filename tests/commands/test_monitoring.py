@@ -21,7 +21,7 @@ from tests.commands.test_watch import Process
 from tests.debian import program
 from tests.process import ROOT, run_to_end
 from tests.sim.wire import ClusterShape, WireCluster
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.demo.ports import choose_ports
 from txnscan.demo.wait import wait_until
 from txnscan.report.metrics import NAMES

@@ -33,7 +33,7 @@ from tests.process import ROOT
 from tests.sim.wire import ClusterShape, WireCluster
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from tests.unit.test_notifications import SECRET, Hook
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.wait import wait_until
@@ -49,7 +49,7 @@ from txnscan.tables.schema import INCIDENTS
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 from txnscan.watch.clusters import ClustersError, read_clusters
 from txnscan.watch.endpoint import REQUESTS_MAX, Access, Endpoint, Tls, parse_listen, parse_users
-from txnscan.watch.sweeping import Claims, ClusterWatch, Store
+from txnscan.watch.sweeping import ClusterWatch, Store, SweptClusters
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -103,7 +103,7 @@ def test_keys_are_the_options_and_paths_are_relative_to_the_file(tmp_path: Path)
     found = read_clusters(written(tmp_path, GOOD), {"TXNSCAN_PAGERDUTY_ROUTING_KEY": "key"})
     orders = found.clusters["orders"]
     assert list(found.clusters) == ["orders", "logs (eu)"]
-    assert (orders.topic, orders.late_after, orders.lanes_per_leader) == (("orders-.*", "payments"), "20m", 1)
+    assert (orders.topic, orders.late_after, orders.in_flight_max) == (("orders-.*", "payments"), "20m", 1)
     assert orders.connection().request_timeout_ms == 5_000
     assert found.clusters["logs (eu)"].topic == ("logs-.*",)
     assert [target.url for target in found.targets] == ["https://hooks.example/x", "https://events.example/v2/enqueue"]
@@ -222,7 +222,7 @@ class Sweeps:
 def watching(
     *given: Scan | Exception,
     store: Store | None = None,
-    claims: Claims | None = None,
+    swept: SweptClusters | None = None,
     name: str = "c",
     config: ScanConfig = CONFIG,
 ) -> tuple[ClusterWatch, Sweeps, list[News], list[str]]:
@@ -230,7 +230,13 @@ def watching(
     said: list[str] = []
     sweeps = Sweeps(*given)
     watch = ClusterWatch(
-        name, config, sweep=sweeps, claims=claims or Claims(), tell=news.extend, say=said.append, store=store
+        name,
+        config,
+        sweep=sweeps,
+        swept=swept or SweptClusters(),
+        tell=news.extend,
+        say=said.append,
+        store=store,
     )
     for _ in given:
         watch.once()
@@ -283,17 +289,17 @@ def test_an_error_that_nobody_foresaw_is_a_failed_sweep_and_the_next_one_comes(w
 
 
 def test_two_names_of_one_cluster_do_not_sweep_it_twice(wording: SnapshotAssertion) -> None:
-    claims = Claims()
-    watching(scan(), claims=claims, name="a")
-    watch, sweeps, _, said = watching(scan(), claims=claims, name="b")
+    swept = SweptClusters()
+    watching(scan(), swept=swept, name="a")
+    watch, sweeps, _, said = watching(scan(), swept=swept, name="b")
     assert said == wording
     assert not watch.watched.up and sweeps.histories == []
 
 
 def test_a_name_that_is_led_to_another_cluster_leaves_the_first_to_others() -> None:
-    claims = Claims()
-    watching(scan(), scan(cluster_id="cluster-2"), claims=claims, name="a")
-    watch, _, _, _ = watching(scan(), claims=claims, name="b")
+    swept = SweptClusters()
+    watching(scan(), scan(cluster_id="cluster-2"), swept=swept, name="a")
+    watch, _, _, _ = watching(scan(), swept=swept, name="b")
     assert watch.watched.up
 
 

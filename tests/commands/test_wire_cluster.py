@@ -60,7 +60,7 @@ from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.impact.impact import BlockedGroup, Impact, Standing
+from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode
@@ -68,7 +68,7 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.reads.observation import TransactionKey
-from txnscan.reads.rows import NarrowRow, WideRow
+from txnscan.reads.rows import FencedRow, WideRow
 from txnscan.sweeps.history import Incident, Incidents, Sightings
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
@@ -105,7 +105,9 @@ def swept(cluster: WireCluster, **options: Any) -> Scan:
 
 def test_the_log_has_each_request_and_no_secret(wired: WireCluster, tmp_path: Path) -> None:
     """By option and by variable. The default is no log."""
-    requests = re.compile(r"DEBUG txnscan\.kafka\.client: broker \d \(\S+\) answered (\w+): \d+ bytes in \d+ ms")
+    requests = re.compile(
+        r"DEBUG txnscan\.kafka\.client\.client: broker \d \(\S+\) answered (\w+): \d+ bytes in \d+ ms"
+    )
     secret = tmp_path / "client.properties"
     secret.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
@@ -276,7 +278,7 @@ def test_a_sweep_names_the_groups_that_wait_behind_what_hangs_and_how_its_topic_
     waiting = {"topic-00000": (0, 12), "topic-00001": (1, 13), "topic-00002": (2,), "topic-00003": (3,)}
     assert {topic: impact.groups for topic, impact in found.items()} == {
         topic: tuple(
-            BlockedGroup(f"consumers-{n:07d}", Standing.AT_LSO, "Empty" if n == 3 else "Stable", 100, 100)
+            BlockedGroup(f"consumers-{n:07d}", BlockReason.AT_LSO, "Empty" if n == 3 else "Stable", 100, 100)
             for n in numbers
         )
         for topic, numbers in waiting.items()
@@ -866,7 +868,7 @@ class ApartEngine(ThreadsEngine):
 
 @pytest.mark.parametrize(
     ("few", "read_apart"),
-    [(1_000, [WideRow, LogRow]), (0, [WideRow, NarrowRow, NarrowRow, LogRow])],
+    [(1_000, [WideRow, LogRow]), (0, [WideRow, FencedRow, FencedRow, LogRow])],
 )
 def test_only_where_many_are_left_to_prove_executors_read_them(
     monkeypatch: pytest.MonkeyPatch, few: int, read_apart: list[type]

@@ -6,7 +6,7 @@ Five parts: small worlds in every way up to their bounds; every obligation dropp
 innocent accused; larger worlds at random; the same with several sweeps in them, which know of each other; and the same
 with an apply in them, whose markers must do no harm. Ends with the figures; exits with 1 when a verdict is wrong, when
 a marker did harm, or when an obligation turns out not to be needed. A random history of one sweep is run again by
-`txnscan simulate --world WORLD --seed SEED`.
+`python -m tests.sim --world WORLD --seed SEED`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def prove_at_random(pool: ProcessPoolExecutor, count: int, first_seed: int) -> F
         for part, failing in pool.map(wandered, *zip(*((world, *share) for share in shares), strict=True)):
             figures.add(part)
             for seed in failing:
-                say(f"WRONG: txnscan simulate --world {world} --seed {seed}")
+                say(f"WRONG: python -m tests.sim --world {world} --seed {seed}")
         seeds = f"seeds {first_seed} to {first_seed + count // len(WIDE) - 1}"
         say(f"{world}, {seeds}: {in_words(figures)} ({time.monotonic() - began_s:.0f} s)")
         total.add(figures)

@@ -66,25 +66,25 @@ def module_of(file: str) -> str:
 
 TARGETS = (
     Target("verdict/rules.py", ("unit/test_rules.py",)),
-    Target("sweeps/observations.py", ("unit/test_observe.py",)),
-    Target("coordinators/metadata_quorum.py", ("unit/test_agreement.py", "unit/test_snapshot.py")),
-    Target("sweeps/reader.py", ("unit/test_agreement.py",), function="confirmed"),
-    Target("reads/fenced_read.py", ("unit/test_probe.py",)),
+    Target("sweeps/observations.py", ("unit/test_observations.py",)),
+    Target("coordinators/metadata_quorum.py", ("unit/test_metadata_quorum.py", "unit/test_snapshot.py")),
+    Target("sweeps/reader.py", ("unit/test_metadata_quorum.py",), function="confirmed"),
+    Target("reads/fenced_read.py", ("unit/test_fenced_read.py",)),
     Target("coordinators/visibility.py", ("unit/test_visibility.py", "unit/test_snapshot.py")),
     Target("coordinators/snapshot.py", ("unit/test_snapshot.py",)),
-    Target("coordinators/claims.py", ("unit/test_sieve.py",)),
+    Target("coordinators/claims.py", ("unit/test_claims.py",)),
     Target("verdict/outcome.py", ("unit/test_outcome.py",)),
     Target("txnlog/transitions.py", ("unit/test_outcome.py",)),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
     Target("tables/incidents.py", ("unit/test_incidents.py",)),
-    Target("txnlog/verification.py", ("unit/test_log_check.py",)),
+    Target("txnlog/verification.py", ("unit/test_verification.py",)),
     Target("txnlog/scan.py", ("unit/test_log_scan.py", "unit/test_log_reads.py")),
     Target("kafka/protocol/search.py", ("unit/test_search.py",)),
     Target("kafka/protocol/search_columns.py", ("unit/test_search.py",)),
     Target("txnlog/columns.py", ("unit/test_log_columns.py",)),
-    Target("txnlog/decode.py", ("unit/test_transaction_log.py",)),
+    Target("txnlog/decode.py", ("unit/test_txnlog_decode.py",)),
     Target("resolve/guard.py", ("unit/test_guard.py",)),
-    Target("resolve/siblings.py", ("unit/test_siblings.py",)),
+    Target("resolve/peer_partitions.py", ("unit/test_peer_partitions.py",)),
 )
 # By file, function and change: why it changes nothing that anybody could see.
 Key = tuple[str, str, str]
@@ -189,7 +189,7 @@ EXPLAINED: dict[Key, str] = {
         "at offset {record.offset}' → at offset {record.offset}' break #2",
     ): "the outer loop begins anew after each read that grew, and comes to the others then",
     ("tables/incidents.py", "_at", "-1 → -2"): "high watermarks begin at 0",
-    ("resolve/siblings.py", "_commit_marker", "records=False → records=True"): (
+    ("resolve/peer_partitions.py", "_commit_marker", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"
     ),
 }

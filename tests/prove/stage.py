@@ -1,7 +1,7 @@
 """One history on two stages: real brokers and simulated ones.
 
 Each step of a script (`steps.py`) acts on both. The real side is driven through the demo's cluster and wire-level
-producer; the simulated side makes the same events of `txnscan/sim` happen, and then everything that follows of itself.
+producer; the simulated side makes the same events of `tests/sim` happen, and then everything that follows of itself.
 Both have the same topics, transactional ids, replicas and leaders, so that what they answer can be compared as it
 stands.
 """

@@ -50,7 +50,7 @@ from txnscan.sweeps.result import Scan
 from txnscan.tables.incidents import Row
 from txnscan.txnlog.facts import Facts, SeenMarker
 from txnscan.verdict import outcome
-from txnscan.verdict.evidence import Judged, Siblings
+from txnscan.verdict.evidence import Judged, PeerPartitions
 from txnscan.verdict.outcome import Decision
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Forgetful(Memory):
 class Blind(SimulatedBrokers):
     """Looks at no siblings."""
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
         """See Brokers."""
         return None
 

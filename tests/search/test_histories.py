@@ -1,4 +1,4 @@
-"""Verdicts of the real sweep against the truth of simulated histories; `make prove` runs a million of them."""
+"""Verdicts of the real sweep against the truth of simulated histories; `make prove` runs half a million."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sim.shorten import shortened
 from tests.sim.truth import hanging, settled
 from tests.sim.wander import wander
 
-# Of each world. A wrong verdict names its seed; `txnscan simulate --world WORLD --seed SEED` shows it.
+# Of each world. A wrong verdict names its seed; `make simulate ARGS="--world WORLD --seed SEED"` shows it.
 SEEDS = range(250)
 
 
@@ -30,7 +30,7 @@ def test_no_history_at_random_makes_a_verdict_wrong(world: str) -> None:
     total = Figures()
     for seed in SEEDS:
         figures, _ = wander(WIDE[world], seed)
-        assert figures.wrong == [], f"txnscan simulate --world {world} --seed {seed}"
+        assert figures.wrong == [], f"python -m tests.sim --world {world} --seed {seed}"
         total.add(figures)
     assert total.histories > len(SEEDS) / 2
     kinds = {kind.split("/")[0] for kind in total.verdicts}

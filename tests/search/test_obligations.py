@@ -1,7 +1,7 @@
 """Each proof obligation is needed: a sweep without it accuses somebody innocent, or takes what hangs for held, and the
 real sweep does not.
 
-The histories were found by searching the simulator and made as short as they go; `txnscan simulate --story NAME
+The histories were found by searching the simulator and made as short as they go; `make simulate ARGS="--story NAME
 --without NAME` shows them step by step. Where a sweep asks something more or less, the number of the answer before
 which an event happens changes, and a history with events during the sweep has to be found anew
 (`tests/prove/histories.py`).

@@ -181,7 +181,7 @@ def wrong_verdicts(found: Scan, end: World, world: World, history: History, prot
         again = Simulation(world.copy(), Scripted(history.during), in_turns(history.turns), keeps_worlds=True)
         same = protocol.sweep(again)
         wrong = false_accusations(same, again.asked_worlds, again.world)
-        wrong += held_in_vain(same, again.holder_worlds, again.world)
+        wrong += held_in_vain(same, again.claim_worlds, again.world)
     return wrong + torn(found, end) + overlooked(end) + missed(found, world, end) + mistaken(found, end)
 
 

@@ -10,10 +10,10 @@ from kafka.record import MemoryRecordsBuilder
 from kafka.record.util import calc_crc32c
 
 from tests.sim.records import Marker, TransactionMetadata
+from txnscan.kafka.answers import State
 from txnscan.kafka.protocol.frames import Body
 from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string
 from txnscan.kafka.topology import Key
-from txnscan.kafka.transaction_state import State
 
 _BATCH_BYTES_MAX = 1 << 20
 _TIMEOUT_MS = 60_000

@@ -25,9 +25,9 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, Key
-from txnscan.reads.fenced_read import read_narrow, read_wide
+from txnscan.reads.fenced_read import read_fenced, read_wide
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import NarrowRow, OffsetsRow, OnProgress, ReadBatch
+from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, ReadBatch
 from txnscan.sweeps.history import History as ScanHistory
 from txnscan.sweeps.history import Incident, Incidents, NoHistory
 from txnscan.sweeps.observations import HELD
@@ -55,7 +55,7 @@ class Simulation:
     """A world that answers the requests of a sweep.
 
     turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
-    Copies of the world, if they are kept: asked_worlds, when coordinators were asked; holder_worlds, when the sieve
+    Copies of the world, if they are kept: asked_worlds, when coordinators were asked; claim_worlds, when the sieve
     asked them what they hold, by listing the ids in a transaction and describing these; last_asked, when each
     coordinator last showed the state of an id.
     """
@@ -66,7 +66,7 @@ class Simulation:
     keeps_worlds: bool = False
     point: int = 0
     asked_worlds: list[World] = field(default_factory=list)
-    holder_worlds: list[World] = field(default_factory=list)
+    claim_worlds: list[World] = field(default_factory=list)
     last_asked: dict[int, World] = field(default_factory=dict)
     _have_listed: set[int] = field(default_factory=set)
 
@@ -82,8 +82,8 @@ class Simulation:
             self.asked_worlds.append(copy)
             if self._shows_ids(request):
                 self.last_asked[asked] = copy
-            if self._asks_holders(asked, request):
-                self.holder_worlds.append(copy)
+            if self._asks_for_claims(asked, request):
+                self.claim_worlds.append(copy)
         return answer(self.world, asked, request)
 
     def _shows_ids(self, request: Any) -> bool:
@@ -91,7 +91,7 @@ class Simulation:
         names = getattr(request, "transactional_ids", None)
         return names is None or any(name in self.world.producers for name in names)
 
-    def _asks_holders(self, broker_id: int, request: Any) -> bool:
+    def _asks_for_claims(self, broker_id: int, request: Any) -> bool:
         """Whether this is a question of the sieve: a listing of ids in a transaction, or the description after it."""
         if api_name(request) == "ListTransactions":
             self._have_listed.discard(broker_id)
@@ -145,8 +145,8 @@ class SimulatedEngine(ThreadsEngine):
         on_progress: OnProgress,
     ) -> list[Row]:
         """See Engine."""
-        if row_type is NarrowRow:
-            return self.read_narrow(batches)  # type: ignore[arg-type, return-value]
+        if row_type is FencedRow:
+            return self.read_fenced(batches)  # type: ignore[arg-type, return-value]
         if row_type is OffsetsRow:
             # No verdict rests on these.
             return []
@@ -154,9 +154,9 @@ class SimulatedEngine(ThreadsEngine):
             return [row for batch in batches for row in read_log(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
         return [row for batch in batches for row in read_wide(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
 
-    def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
+    def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """The proven reads of a sweep."""
-        return [row for batch in batches for row in read_narrow(batch, self.simulation.send, lambda: NOW_MS)]
+        return [row for batch in batches for row in read_fenced(batch, self.simulation.send, lambda: NOW_MS)]
 
 
 class SimulatedCluster(Cluster):
@@ -401,7 +401,7 @@ def missed(found: Scan, begun: World, end: World) -> list[Wrong]:
     ]
 
 
-def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> list[Wrong]:
+def held_in_vain(found: Scan, claim_worlds: Sequence[World], end: World) -> list[Wrong]:
     """What hung when every broker was asked what it holds, and was kept from the proof by a broker that claimed it and
     will not end it.
 
@@ -416,7 +416,7 @@ def held_in_vain(found: Scan, holder_worlds: Sequence[World], end: World) -> lis
         Wrong(*_identity(judged), "", "", "it hangs, and a coordinator that will not end it kept it from the proof")
         for judged in held
         if _identity(judged) in now
-        and all(_identity(judged) in hanging(w) and not _is_held(w, *_identity(judged)) for w in holder_worlds)
+        and all(_identity(judged) in hanging(w) and not _is_held(w, *_identity(judged)) for w in claim_worlds)
     ]
 
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
-from txnscan.coordinators.claims import Held, HolderAnswers, Holders, Sieve
+from txnscan.coordinators.claims import ClaimAnswers, ClaimedTransaction, ClaimSplit, CountedClaims
 from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
+from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.protocol.describe_producers import OpenProducer, by_topic, describe_producers
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
-from txnscan.reads.fenced_read import narrow_failed
+from txnscan.reads.fenced_read import fenced_failed
 from txnscan.reads.observation import Observation
-from txnscan.reads.rows import NarrowRow, OnProgress, ReadBatch, WideRow
+from txnscan.reads.rows import FencedRow, OnProgress, ReadBatch, WideRow
 from txnscan.sweeps.history import History
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Context, Judged, Reason, Verdict
@@ -89,16 +89,16 @@ _BEYOND_DOUBT = 1 << 40
 class _DescribeAlone(SimulatedEngine):
     """L dropped: whatever DescribeProducers says is taken for the leader's committed state."""
 
-    def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
+    def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """See SimulatedEngine."""
-        rows: list[NarrowRow] = []
+        rows: list[FencedRow] = []
         for batch in batches:
             try:
                 described = describe_producers(
                     self.simulation.send, batch.leader, by_topic(p.key for p in batch.partitions)
                 )
             except RequestFailed as failed:
-                rows += [narrow_failed(p, failed.failure, NOW_MS) for p in batch.partitions]
+                rows += [fenced_failed(p, failed.failure, NOW_MS) for p in batch.partitions]
             else:
                 rows += [
                     _trusted(p, described[p.key].open_producers, described[p.key].failure) for p in batch.partitions
@@ -106,8 +106,8 @@ class _DescribeAlone(SimulatedEngine):
         return rows
 
 
-def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], failure: Failure | None) -> NarrowRow:
-    return NarrowRow(
+def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], failure: Failure | None) -> FencedRow:
+    return FencedRow(
         topic=partition.topic,
         topic_id=partition.topic_id,
         partition=partition.partition,
@@ -123,9 +123,9 @@ def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], fai
 class _AboveTheHighWatermark(SimulatedEngine):
     """Part of L dropped: data above the high watermark counts, though it may still be truncated."""
 
-    def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
+    def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """See SimulatedEngine."""
-        rows = super().read_narrow(batches)
+        rows = super().read_fenced(batches)
         return [row if row.failure is not None else replace(row, high_watermark=_BEYOND_DOUBT) for row in rows]
 
 
@@ -156,9 +156,9 @@ class _ReadOnce(SimulatedEngine):
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation)
-        self.first: list[NarrowRow] | None = None
+        self.first: list[FencedRow] | None = None
 
-    def read_narrow(self, batches: Sequence[ReadBatch]) -> list[NarrowRow]:
+    def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """See SimulatedEngine."""
         wanted = {partition.key for batch in batches for partition in batch.partitions}
         if self.first is not None and wanted <= {row.key for row in self.first if row.failure is None}:
@@ -169,7 +169,7 @@ class _ReadOnce(SimulatedEngine):
                 for row in self.first
                 if row.key in wanted
             ]
-        rows = super().read_narrow(batches)
+        rows = super().read_fenced(batches)
         self.first = [*(self.first or []), *rows]
         return rows
 
@@ -201,11 +201,11 @@ class _CoordinatorsFirst(SimulatedCluster):
     def max_timeout_ms(self) -> Any:
         """See Cluster."""
         agreed = self.agreement([TRANSACTION_STATE_TOPIC])
-        self._early_holders = super().ask_holders(_EVERY_PRODUCER_ID, lambda done, total: None)
+        self._early_holders = super().ask_claims(_EVERY_PRODUCER_ID, lambda done, total: None)
         self._early, _ = super().snapshot(_EVERY_PRODUCER_ID, frozenset(), agreed, lambda done, total: None)
         return super().max_timeout_ms()
 
-    def ask_holders(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[HolderAnswers]:
+    def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
         """See Cluster."""
         return self._early_holders
 
@@ -223,17 +223,17 @@ class _CoordinatorsFirst(SimulatedCluster):
 class _AnybodysClaim(SimulatedCluster):
     """Part of the sieve dropped: whichever broker claims a transaction is taken for its coordinator."""
 
-    def holders(self, answers: Sequence[HolderAnswers], latest: Agreement | None) -> Holders:
+    def counted_claims(self, answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
         """See Cluster."""
-        return super().holders(answers, None)
+        return super().counted_claims(answers, None)
 
 
 @dataclass(frozen=True, slots=True)
-class _OfTheProducer(Holders):
+class _OfTheProducer(CountedClaims):
     """Holds all that a producer has open."""
 
     def holder(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
-        """See Holders."""
+        """See CountedClaims."""
         view, _ = self.claims.get(producer.producer_id, (None, None))
         return view
 
@@ -241,18 +241,20 @@ class _OfTheProducer(Holders):
 class _ClaimOnTheProducer(SimulatedCluster):
     """Part of the sieve dropped: a coordinator that holds a producer id is taken to hold all that it has open."""
 
-    def holders(self, answers: Sequence[HolderAnswers], latest: Agreement | None) -> Holders:
+    def counted_claims(self, answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
         """See Cluster."""
-        found = super().holders(answers, latest)
+        found = super().counted_claims(answers, latest)
         return _OfTheProducer(found.claims, found.prepared, found.transactional_ids)
 
-    def sieve(self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress) -> Sieve:
+    def split_by_claim(
+        self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
+    ) -> ClaimSplit:
         """See Cluster. The holder is made to list the partition too: the rules would not take it for held otherwise."""
-        sieve = super().sieve(suspects, always, on_progress)
-        return replace(sieve, held=tuple(_listing(held) for held in sieve.held))
+        split = super().split_by_claim(suspects, always, on_progress)
+        return replace(split, claimed=tuple(_listing(held) for held in split.claimed))
 
 
-def _listing(held: Held) -> Held:
+def _listing(held: ClaimedTransaction) -> ClaimedTransaction:
     topic, index = held.key
     holder = held.holder
     return replace(held, holder=replace(holder, partitions=(*holder.partitions, f"{topic}-{index}")))

@@ -37,10 +37,10 @@ from tests.tables.stored import (
 )
 from txnscan.config import ConfigError
 from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, Impact, Standing
+from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner
+from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.failure import ScanError
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
 from txnscan.resolve.apply import ApplyRunning, Status
 from txnscan.resolve.plan import PlanRefused
 from txnscan.tables.open import open_tables
@@ -185,7 +185,7 @@ def test_a_location_without_tables_or_that_cannot_be_written_is_a_config_error(o
 
 # --- to append and to read --------------------------------------------------------------------------------------------
 
-GROUP = BlockedGroup("billing", Standing.AT_LSO, "Stable", 100, 5)
+GROUP = BlockedGroup("billing", BlockReason.AT_LSO, "Stable", 100, 5)
 IMPACT = Impact(Cause.NEVER_ADDED, 'it\'s \\ \n "so" ✓', Owner("sink-3-17", "Flink", "ask"), groups=(GROUP,))
 
 

@@ -18,6 +18,7 @@ READ = reads_of(SWEEP)
 # Forks a process for each write, before delta-rs starts a thread, and kills it instead of that write.
 KILLED = """
 import json, os, signal, sys
+from tests.tables.test_killed import SWEEP
 from txnscan.tables.delta_rs import DeltaRs
 from txnscan.tables.open import open_tables
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.builders import NOW_MS, plan, stored
 from tests.tables.stored import COMMIT, ORPHAN, STALE, read_for, reads_of, swept
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, incident_id
 from txnscan.txnlog.facts import SeenCommit, SeenMarker

@@ -32,7 +32,7 @@ from tests.tables.stored import (
 )
 from txnscan.config import ConfigError
 from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, Impact, KnownImpact, Standing
+from txnscan.impact.impact import BlockedGroup, BlockReason, Impact, KnownImpact
 from txnscan.impact.owner import Owner
 from txnscan.kafka.failure import ScanError
 from txnscan.sweeps.history import Incident, Sighting
@@ -195,7 +195,7 @@ def test_a_sweep_does_not_close_an_incident_that_another_sweep_opened_meanwhile(
 
 def test_the_next_sweep_reads_since_when_the_last_stable_offset_stands_still(tables: Tables) -> None:
     """From the incident, which keeps it. The groups are from the second sweep."""
-    group = BlockedGroup("billing", Standing.AT_LSO, "Stable", 100, 5)
+    group = BlockedGroup("billing", BlockReason.AT_LSO, "Stable", 100, 5)
     owner = Owner("sink", "Flink", "ask")
     impact = Impact(Cause.NEVER_ADDED, "a reason", owner, groups=(group,), groups_blocked=1)
     tables.write(scan(ORPHAN, impacts={ORPHAN.observation.transaction_key: impact}))
@@ -455,4 +455,4 @@ def test_a_change_of_the_schema_raises_its_version() -> None:
         for table in TABLES
     ]
     digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:12]
-    assert (SCHEMA_VERSION, digest) == (10, "7021776f8f5e")
+    assert (SCHEMA_VERSION, digest) == (11, "21bc9a00601f")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner
 
 from tests.process import ROOT
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.tables.views import VIEWS
 
 if TYPE_CHECKING:

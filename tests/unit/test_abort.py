@@ -40,7 +40,7 @@ from txnscan.resolve.abort import (
 from txnscan.resolve.apply import FORCE_TERMINATE, Result, Status, apply_plan, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
-from txnscan.verdict.evidence import Judged, Siblings
+from txnscan.verdict.evidence import Judged, PeerPartitions
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def test_a_partition_that_may_not_be_described_is_told_with_what_grants_it() -> 
     old = Old(200)
     old.fake.topic_errors["p"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(RequestFailed) as failed:
-        old.commit_seen(Siblings(("p-0",), (3,), NOW_MS), 7)
+        old.commit_seen(PeerPartitions(("p-0",), (3,), NOW_MS), 7)
     told = [old.look(ACTION).error, LiveBrokers.look(old, ACTION).error, failed.value.error]
     needs = lacks(Permission("Describe", "Topic", "p"), old.principal)
     assert told == [f"p: TOPIC_AUTHORIZATION_FAILED: {needs}"] * 3

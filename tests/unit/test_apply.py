@@ -26,7 +26,7 @@ from txnscan.resolve.apply import (
     LOOKS_MAX,
     Attempt,
     JournalLost,
-    Look,
+    PartitionState,
     Result,
     Status,
     apply_plan,
@@ -39,7 +39,7 @@ from txnscan.resolve.lock import Process, parse_process, this_process
 from txnscan.resolve.plan import Action, Plan
 from txnscan.resolve.run import Applied
 from txnscan.txnlog.facts import SeenMarker
-from txnscan.verdict.evidence import Judged, Outcome, Reason, Siblings, Verdict
+from txnscan.verdict.evidence import Judged, Outcome, PeerPartitions, Reason, Verdict
 from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 PLAN = plan(stored())
 (ACTION,) = PLAN.actions
-GONE = Look(is_open=False, last_stable_offset=105, high_watermark=105)
-OPEN = Look(is_open=True, last_stable_offset=100, high_watermark=105)
-UNREADABLE = Look(error="broker 1 cannot be reached")
+GONE = PartitionState(is_open=False, last_stable_offset=105, high_watermark=105)
+OPEN = PartitionState(is_open=True, last_stable_offset=100, high_watermark=105)
+UNREADABLE = PartitionState(error="broker 1 cannot be reached")
 
 
 class Crash(BaseException):
@@ -85,7 +85,7 @@ class FakeBrokers:
     sibling: SeenMarker | BaseException | None = None
     unreachable: RequestFailed | None = None
     answers: Sequence[int | BaseException] = (0,)
-    look_: Look = GONE
+    look_: PartitionState = GONE
     written: list[tuple[int, MarkerToWrite]] = field(default_factory=list)
     principal: str = "User:ops"
 
@@ -102,7 +102,7 @@ class FakeBrokers:
             raise looked
         return looked
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
         self.calls.append(f"siblings {', '.join(siblings.partitions)}")
         if isinstance(self.sibling, BaseException):
             raise self.sibling
@@ -123,7 +123,7 @@ class FakeBrokers:
             raise answer
         return answer
 
-    def look(self, action: Action) -> Look:
+    def look(self, action: Action) -> PartitionState:
         self.calls.append("look")
         return self.look_
 
@@ -365,7 +365,7 @@ def test_nothing_is_sent_where_nothing_is_open_or_it_cannot_be_proven() -> None:
 
 # --- what is known, and what the log and siblings tell ---------------------------------------------------------------
 
-SIBLINGS = Siblings(("q-0", "r-3"), (4,), NOW_MS)
+SIBLINGS = PeerPartitions(("q-0", "r-3"), (4,), NOW_MS)
 SEEN = SeenMarker("q", 0, 12, 7, 4)
 UNKNOWN_PLAN = plan(stored(outcome="unknown"))
 COMMIT_PLAN = plan(stored(outcome="committed"))
@@ -542,7 +542,7 @@ def test_a_code_that_nobody_knows_is_no_success() -> None:
     ],
 )
 def test_where_no_answer_came_it_counts_whether_the_request_was_sent(
-    sent: bool, look: Look, status: Status, calls: list[str]
+    sent: bool, look: PartitionState, status: Status, calls: list[str]
 ) -> None:
     brokers = FakeBrokers(answers=[RequestFailed("the connection broke", sent=sent)], look_=look)
     (result,) = apply(brokers)
@@ -551,7 +551,7 @@ def test_where_no_answer_came_it_counts_whether_the_request_was_sent(
 
 
 def test_another_transaction_below_the_high_watermark_is_reported(wording: SnapshotAssertion) -> None:
-    (result,) = apply(FakeBrokers(look_=Look(is_open=False, last_stable_offset=102, high_watermark=105)))
+    (result,) = apply(FakeBrokers(look_=PartitionState(is_open=False, last_stable_offset=102, high_watermark=105)))
     assert result.status == Status.RESOLVED and "from 100 to 102" in result.detail and "105" in result.detail
     assert result.detail == wording
 
@@ -681,7 +681,7 @@ def test_a_planners_clock_that_is_ahead_does_not_make_a_plan_send_twice() -> Non
     ],
 )
 def test_an_interrupted_attempt_is_looked_at_and_written_down_and_not_sent_again(
-    look: Look, status: Status, kept: str | None, said: str
+    look: PartitionState, status: Status, kept: str | None, said: str
 ) -> None:
     brokers, journal = FakeBrokers(look_=look), FakeJournal(kept=[Attempt("a", "another plan", NOW_MS, ACTION, None)])
     (result,) = settle_interrupted("cluster-1", PLAN, brokers, journal)
@@ -809,7 +809,7 @@ class World:
 
     prove_again = prove
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
         raise AssertionError("nothing here is unknown")
 
     @contextmanager
@@ -827,7 +827,7 @@ class World:
             raise RequestFailed("no answer", sent=fate.answer == "sent")
         return fate.answer
 
-    def look(self, action: Action) -> Look:
+    def look(self, action: Action) -> PartitionState:
         if not self.fates[action.partition].readable:
             return UNREADABLE
         return OPEN if self.open[action.partition] else GONE

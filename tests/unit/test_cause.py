@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, view
 from txnscan.impact.cause import Cause, cause_of
-from txnscan.kafka.transaction_state import State
+from txnscan.kafka.answers import State
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
@@ -23,7 +23,7 @@ def logged(offset: int, state: State, epoch: int, *partitions: tuple[str, int], 
     """A record of X, producer id 7, of a log in which nothing is missing, a second after the one before."""
     base = LoggedTransaction(
         offset=offset,
-        whole_from=0,
+        contiguous_from=0,
         transactional_id="X",
         producer_id=7,
         producer_epoch=epoch,
@@ -70,9 +70,14 @@ NO_MARKER_YET = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000, co
         (NO_MARKER_YET, (BEFORE, AGAIN, ONGOING_P, *COMMIT_P, FENCED), Cause.UNKNOWN, "it may be the marker's lack"),
         (STALE, (BEFORE, AGAIN, ONGOING_P, *COMMIT_P, FENCED), Cause.UNKNOWN, "it had the partition"),
         (STALE, (FENCED,), Cause.FENCED, "what was before is compacted away, the fence is there"),
-        (STALE, (BEFORE, replace(FENCED, whole_from=5)), Cause.FENCED, "there is a hole before the fence"),
+        (STALE, (BEFORE, replace(FENCED, contiguous_from=5)), Cause.FENCED, "there is a hole before the fence"),
         (LIVE, (AGAIN,), Cause.UNKNOWN, "nothing reaches back"),
-        (LIVE, (BEFORE, replace(ONGOING_Q, whole_from=2)), Cause.UNKNOWN, "there may be a transaction in the hole"),
+        (
+            LIVE,
+            (BEFORE, replace(ONGOING_Q, contiguous_from=2)),
+            Cause.UNKNOWN,
+            "there may be a transaction in the hole",
+        ),
         (ORPHAN, (), Cause.UNKNOWN, "no log"),
         (ORPHAN, (AGAIN, replace(AGAIN, transactional_id="Y")), Cause.UNKNOWN, "two ids had the producer id"),
     ],

@@ -169,8 +169,8 @@ COMPLAINTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--batch-size", {"batch_size": 0}),
     ("--batch-size", {"batch_size": -1}),
     ("--batch-size", {"batch_size": 10_001}),
-    ("--in-flight", {"lanes_per_leader": 0}),
-    ("--in-flight", {"lanes_per_leader": 10**9}),
+    ("--in-flight", {"in_flight_max": 0}),
+    ("--in-flight", {"in_flight_max": 10**9}),
     ("--engine", {"engine": "flink"}),
     ("--tables", {"tables": " "}),
 )
@@ -188,7 +188,12 @@ def test_every_complaint_starts_with_the_option_and_is_one_line(wording: Snapsho
 
 
 def test_the_limits_themselves_are_allowed() -> None:
-    for options in ({"batch_size": 1}, {"batch_size": 10_000}, {"lanes_per_leader": 1}, {"lanes_per_leader": 64}):
+    for options in (
+        {"batch_size": 1},
+        {"batch_size": 10_000},
+        {"in_flight_max": 1},
+        {"in_flight_max": 64},
+    ):
         assert config(**options)
     assert config(topic_names=(LONGEST, "...", "__consumer_offsets", "A-z.0_9"), partitions=(0,))
 

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from tests.offline import data, end, partition_directory, plain, snapshot_of
 from tests.sim.wire.batches import marker
-from txnscan.cli import app
+from txnscan.cli.app import app
+from txnscan.kafka.answers import State
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
-from txnscan.kafka.transaction_state import State
 from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.txnlog.decode import transactional_id_key
 

@@ -18,9 +18,9 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from tests.builders import said
 from tests.fakes import MetadataTopic, ProducersPartition, ProducersTopic, as_bytes, producer, producer_state
 from tests.sim import encode
+from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.errors import RequestFailed, error_name
 from txnscan.kafka.protocol import describe_producers, metadata
-from txnscan.kafka.protocol.describe_producers import OpenProducer
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
 from txnscan.kafka.topology import Partition
 

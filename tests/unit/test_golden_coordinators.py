@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.cases import Cases
 from tests.golden.coordinators import COUNTS, IDS, computed, recorded, text_of, units
 from tests.process import ROOT
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.config import ConfigError, utf8_text
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition, java_hash_code
 

@@ -112,7 +112,7 @@ def requests_of_txnscan() -> dict[str, int]:
     """The requests that modules of `txnscan/kafka` import from kafka-python: their names and API keys."""
     by_name = {request.__name__: key for key, (request, _) in CLASSES.items()}
     found: dict[str, int] = {}
-    for module in sorted(Path(txnscan.kafka.__path__[0]).glob("*.py")):
+    for module in sorted((Path(txnscan.kafka.__path__[0]) / "protocol").glob("*.py")):
         for node in ast.walk(ast.parse(module.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kafka.protocol"):
                 names = [alias.name for alias in node.names if alias.name.endswith("Request")]

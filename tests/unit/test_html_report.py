@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.kafka.failure import ScanError
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import timestamp
@@ -180,7 +180,7 @@ def test_a_place_that_cannot_be_written_is_said_before_tables_are_read(tmp_path:
 def test_without_what_it_needs_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
-    monkeypatch.setattr("txnscan.cli.base.find_spec", lambda name: None)
+    monkeypatch.setattr("txnscan.cli.app.find_spec", lambda name: None)
     ran = CliRunner().invoke(app, ["report", "--tables", "./absent", "--out", str(tmp_path / "report.html")])
     assert ran.exit_code == 2
     assert ran.stderr == wording

@@ -19,7 +19,7 @@ from tests.sim.records import Marker
 from txnscan.impact import pending_offsets as consumer_offsets
 from txnscan.impact import who_waits as under_test
 from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, KnownImpact, Standing
+from txnscan.impact.impact import BlockedGroup, BlockReason, KnownImpact
 from txnscan.impact.owner import Framework
 from txnscan.impact.pending_offsets import offset_key, pending_offsets
 from txnscan.impact.who_waits import Blockage, impact_of, read_blockage
@@ -194,7 +194,7 @@ def test_a_group_stands_before_it_where_its_committed_offset_is_the_last_stable_
     assert (found.count, found.asked, error_of(found)) == (int(stands), 1, None), why
     if stands:
         lag = 105 - (committed or 0)
-        assert found.groups == (BlockedGroup("billing", Standing.AT_LSO, "Stable", committed, lag),)
+        assert found.groups == (BlockedGroup("billing", BlockReason.AT_LSO, "Stable", committed, lag),)
 
 
 def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about() -> None:
@@ -282,7 +282,7 @@ def test_a_group_further_back_waits_where_markers_alone_are_left_to_read() -> No
         kept.write(marker(offset, Marker(8, 0, 0, True)))
     kept.write(batch(100, 5 * [(None, b"value")], producer_id=7, producer_epoch=3))
     found = blocked(cluster)
-    assert found.groups == (BlockedGroup("far", Standing.AT_LSO, "Stable", 97, 8),)
+    assert found.groups == (BlockedGroup("far", BlockReason.AT_LSO, "Stable", 97, 8),)
     assert (found.count, error_of(found)) == (1, None)
 
 
@@ -336,7 +336,7 @@ def test_a_group_is_unstable_where_the_transaction_names_it_and_its_coordinator_
     )
     with_log(cluster, (100, key_of("held", "p", 0)), (101, key_of("given-out", "p", 0)), (102, b"\x00\x02"))
     found = blocked(cluster, on_offsets())
-    assert found.groups == (BlockedGroup("held", Standing.UNSTABLE, "Stable", partitions=("p-0",)),)
+    assert found.groups == (BlockedGroup("held", BlockReason.UNSTABLE, "Stable", partitions=("p-0",)),)
     assert (found.count, found.asked, error_of(found)) == (1, 2, None)
     assert [broker for broker, name in cluster.asked if name == "ListGroups"] == [1]
 
@@ -360,7 +360,7 @@ def test_where_the_transaction_cannot_be_read_the_groups_of_its_partition_are_as
     cluster = with_log(FakeGroups({1: {"b": held, "a": held}}))
     cluster.partitions[OFFSETS, 3].errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     found = blocked(cluster, on_offsets())
-    assert found.groups == (BlockedGroup("b", Standing.MAYBE_UNSTABLE, "Stable", partitions=("p-0",)),)
+    assert found.groups == (BlockedGroup("b", BlockReason.MAYBE_UNSTABLE, "Stable", partitions=("p-0",)),)
     assert "could not be read: TOPIC_AUTHORIZATION_FAILED" in str(error_of(found))
 
 
@@ -408,7 +408,7 @@ def test_a_group_that_the_transaction_names_and_that_may_not_be_described_may_be
     cluster = with_log(FakeGroups({1: {"held": FakeGroup()}}), (100, key_of("held", "p", 0)))
     cluster.refuses = True
     (group,) = blocked(cluster, on_offsets()).groups
-    assert (group.group, group.standing, group.partitions) == ("held", Standing.MAYBE_UNSTABLE, ("p-0",))
+    assert (group.group, group.reason, group.partitions) == ("held", BlockReason.MAYBE_UNSTABLE, ("p-0",))
 
 
 def test_an_old_broker_is_named_in_one_sentence(wording: SnapshotAssertion) -> None:
@@ -517,7 +517,7 @@ def test_json_has_the_impact_of_what_hangs_and_nulls_for_all_else() -> None:
     other = judged(view("Ongoing", 3, ("p-1",)), partition=1)
     hanging, ongoing = scan_object(scan(ORPHAN, other, impacts={key: found}))["transactions"]
     (group,) = hanging["blocked_groups"]
-    assert (group["group"], group["standing"], group["committed_offset"], group["lag"]) == ("billing", "at_lso", 99, 6)
+    assert (group["group"], group["reason"], group["committed_offset"], group["lag"]) == ("billing", "at_lso", 99, 6)
     assert (hanging["holds_lso"], hanging["cause"], hanging["groups_blocked"]) == (True, "unknown", 1)
     assert {ongoing[name] for name in ("holds_lso", "blocked_groups", "cause", "advice", "groups_asked")} == {None}
 
@@ -542,7 +542,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def at_lso(name: str, lag: int) -> dict[str, Any]:
-    return {"group": name, "standing": "at_lso", "lag": lag, "partitions": (), "state": None}
+    return {"group": name, "reason": "at_lso", "lag": lag, "partitions": (), "state": None}
 
 
 @pytest.mark.parametrize(
@@ -572,7 +572,7 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
         ),
         (
             {
-                "blocked_groups": ({"group": "g", "standing": "unstable", "partitions": ["p-0"], "lag": None},),
+                "blocked_groups": ({"group": "g", "reason": "unstable", "partitions": ["p-0"], "lag": None},),
                 "groups_blocked": 1,
                 "compaction_blocked": True,
             },

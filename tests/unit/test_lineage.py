@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import Cases
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
+from txnscan.kafka.answers import EpochEnd
 from txnscan.txnlog.facts import LogRead, RawRecord
 from txnscan.txnlog.lineage import RECORDS_STORED_MAX, adds, bounded, joined, newest_of, not_shown
 
 LOG, OLD_LOG = "log-1", "log-0"
 
 
-def rec(offset: int, epoch: int = 0, whole_from: int = 0, value: bytes = b"") -> RawRecord:
-    return RawRecord(offset, whole_from, "X", value or f"{epoch}/{offset}".encode(), epoch)
+def rec(offset: int, epoch: int = 0, contiguous_from: int = 0, value: bytes = b"") -> RawRecord:
+    return RawRecord(offset, contiguous_from, "X", value or f"{epoch}/{offset}".encode(), epoch)
 
 
 def read(
@@ -218,7 +218,7 @@ def test_each_case_is_joined_as_specified_in_whatever_order_reads_come() -> None
             for earlier in permutations(case.earlier):
                 with cases.case(case.why):
                     found = joined(case.newest, earlier)
-                    assert tuple((one.offset, one.whole_from) for one in found.current) == case.current
+                    assert tuple((one.offset, one.contiguous_from) for one in found.current) == case.current
                     assert tuple((one.offset, one.leader_epoch) for one in found.others) == case.others
                     assert (found.lost is not None) is bool(case.lost)
                     assert all(part in str(found.lost) for part in case.lost), found.lost
@@ -296,7 +296,7 @@ def test_of_very_many_records_the_first_and_the_last_are_stored_and_not_called_w
     assert len(stored.records) == RECORDS_STORED_MAX
     half = RECORDS_STORED_MAX // 2
     assert [one.offset for one in stored.records[half - 1 : half + 1]] == [half - 1, half + 10]
-    assert stored.records[half].whole_from == stored.records[half].offset
+    assert stored.records[half].contiguous_from == stored.records[half].offset
     just = read(*(rec(offset) for offset in range(RECORDS_STORED_MAX)))
     assert bounded(just) == just
 
@@ -319,12 +319,12 @@ def logs(draw: st.DrawFn) -> tuple[list[list[tuple[int, int]]], list[LogRead]]:
         for _ in range(draw(st.integers(0, 2))):
             left = [at for at in range(len(log)) if draw(st.booleans()) or at == len(log) - 1]
             wanted = [at for at in left if draw(st.booleans())]
-            records, whole_from, expected = [], 0, 0
+            records, contiguous_from, expected = [], 0, 0
             for at in left:
-                whole_from = at if at != expected else whole_from
+                contiguous_from = at if at != expected else contiguous_from
                 expected = at + 1
                 if at in wanted:
-                    records.append(rec(at, log[at][1], whole_from))
+                    records.append(rec(at, log[at][1], contiguous_from))
             ends = {log[at][1]: at + 1 for at in left}
             reads.append(read(*records, epoch=epoch, end=len(log), ends=tuple(ends.items())))
     return lineages, reads

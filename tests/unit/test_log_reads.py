@@ -17,15 +17,14 @@ from tests.sim.records import TransactionMetadata
 from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.frames import api_name
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.kafka.topology import Broker, Key
-from txnscan.kafka.transaction_state import State
 from txnscan.resolve.abort import ReadAnyway
 from txnscan.sweeps.history import FactsAlone, History
 from txnscan.sweeps.log_reads import read_outcomes
@@ -326,7 +325,12 @@ def test_each_record_says_from_where_on_no_offset_is_missing_before_it(cluster: 
     cluster.log(1).write(compacted(batch(20, [three]), 5))
     cluster.write(1, four, offset=26)
     cluster.fetch_max_bytes = bytes_max
-    assert [(one.offset, one.whole_from) for one in read(cluster).logged] == [(10, 10), (12, 10), (20, 20), (26, 26)]
+    assert [(one.offset, one.contiguous_from) for one in read(cluster).logged] == [
+        (10, 10),
+        (12, 10),
+        (20, 20),
+        (26, 26),
+    ]
 
 
 # --- what the log says of the coordinators ----------------------------------------------------------------------------
@@ -610,7 +614,7 @@ def test_what_is_appended_after_the_first_pass_is_read_once_when_the_log_is_read
     after_the_read(cluster, lambda: cluster.write(1, last), reads=3 if bytes_max == 1 else 1)
     found = read(cluster)
     assert (states(found), found.log_error, found.contradiction) == (numbered(0, 1, 2, 3), None, None)
-    assert {one.whole_from for one in found.logged} == {0}
+    assert {one.contiguous_from for one in found.logged} == {0}
 
 
 def lose_the_topic(fake: FakeLogs) -> None:
@@ -728,7 +732,7 @@ def test_what_was_read_of_an_id_is_a_fact(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)), *history("other", producer_id=8))
     (fact,) = read(cluster).news.reads
     assert (fact.transactional_id, fact.partition, fact.end_offset) == (id_for(1), 1, 8)
-    assert [(one.offset, one.value is not None, one.whole_from) for one in fact.records] == [
+    assert [(one.offset, one.value is not None, one.contiguous_from) for one in fact.records] == [
         (offset, True, 0) for offset in range(4)
     ]
     assert fact.leader_epoch == cluster.log(1).epoch
@@ -840,7 +844,7 @@ def test_what_was_compacted_away_since_is_still_known(cluster: FakeLogs) -> None
     assert states(read(cluster)) == [(3, State.COMPLETE_COMMIT)]
     found = read(cluster, None, *facts)
     assert (states(found), found.vetoes, found.contradiction) == (numbered(0, 1, 2, 3), (), None)
-    assert [one.whole_from for one in found.logged] == [0, 0, 0, 0]
+    assert [one.contiguous_from for one in found.logged] == [0, 0, 0, 0]
 
 
 def test_a_log_that_lost_what_an_earlier_sweep_read_contradicts(cluster: FakeLogs) -> None:

@@ -27,11 +27,11 @@ from tests.fakes import FakeCluster, FakePartition, partition
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
 from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
+from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol import records as decoding
 from txnscan.kafka.protocol import search
 from txnscan.kafka.protocol.fetch import fetch, fetch_undecoded
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.search import searched, undecoded
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
@@ -165,7 +165,7 @@ def test_a_number_that_stands_elsewhere_is_no_producer_id(name: str, data: list[
     cluster = log_of(batch(0, data))
     row = row_of(cluster)
     assert kept(row) == [], name
-    assert (row.whole_from, row.expected) == (-1, -1), "there is no id to look through it once more for"
+    assert (row.contiguous_from, row.expected) == (-1, -1), "there is no id to look through it once more for"
 
 
 def test_compressed_batches_are_decoded_whatever_their_bytes_hold(decoded: list[int]) -> None:
@@ -198,7 +198,7 @@ def test_a_log_is_read_in_as_many_pieces_as_it_takes(bytes_max: int) -> None:
     cluster = log_of(*numbered([record("X", OTHER)], [record("Y", OTHER)], [record("X")], [record("Z", OTHER)]))
     cluster.fetch_max_bytes = bytes_max
     row = row_of(cluster)
-    assert (kept(row), row.reached, {one.whole_from for one in row.records}) == ([(0, "X"), (2, "X")], 4, {0})
+    assert (kept(row), row.reached, {one.contiguous_from for one in row.records}) == ([(0, "X"), (2, "X")], 4, {0})
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_records_from_before_the_logs_start_are_left_out_though_their_batch_is_g
     assert (kept(row_of(cluster)), offsets_asked(cluster)) == ([], [2])
     row = row_of(log_of(batch(0, [record("X"), record("X", OTHER), record("X")]), log_start=1))
     assert kept(row) == [(1, "X"), (2, "X")]
-    assert [one.whole_from for one in row.records] == [1, 1]
+    assert [one.contiguous_from for one in row.records] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,10 @@ def test_what_is_appended_between_the_two_passes_is_not_in_the_row(name: str) ->
     further = Records.following(row, frozenset({WANTED}))
     for piece in pieces(cluster.send, LOG, row.reached, None, everything):
         further.take_all(piece.batches, piece.offset, None)
-    assert [(one.offset, one.transactional_id, one.whole_from) for one in further.kept] == [(2, name, 0), (3, name, 0)]
+    assert [(one.offset, one.transactional_id, one.contiguous_from) for one in further.kept] == [
+        (2, name, 0),
+        (3, name, 0),
+    ]
 
 
 def test_a_log_that_grows_while_it_is_read_is_read_again_to_where_it_ended_at_first() -> None:
@@ -427,7 +430,7 @@ def test_reading_on_keeps_the_ids_of_the_row_and_those_that_get_a_wanted_produce
     further.take_all([held], 5, None)
     further.take_all([replace(held, base_offset=8, records=_records(8, [record("Y")]))], 8, None)
     assert [(one.offset, one.transactional_id) for one in further.kept] == [(5, "X"), (6, "Y"), (8, "Y")]
-    assert {one.whole_from for one in further.kept} == {0}
+    assert {one.contiguous_from for one in further.kept} == {0}
 
 
 def _records(offset: int, records: list[Record]) -> tuple[tuple[int, bytes | None, bytes | None], ...]:
@@ -473,7 +476,7 @@ def test_what_was_appended_is_looked_through_for_the_producer_id_and_the_ids_tha
                 row = appended_row(cluster, 1, *names)
                 end = len(batches)
                 assert kept(row) == expected
-                assert (row.reached, row.whole_from, row.expected) == (end, end, end)
+                assert (row.reached, row.contiguous_from, row.expected) == (end, end, end)
                 assert row.read_bytes == sum(map(len, batches[1:]))
 
 
@@ -585,7 +588,7 @@ def test_a_chain_is_whole_only_where_no_offset_is_missing_in_what_was_passed_ove
         at += len(producers)
     one, two = row_of(log_of(*batches, batch(at, [record("X")]))).records
     assert {0, at} <= set(decoded) and not passed_over & set(decoded)
-    assert (two.whole_from <= one.offset) is whole
+    assert (two.contiguous_from <= one.offset) is whole
 
 
 LOGS = st.lists(
@@ -619,7 +622,7 @@ def chains(records: Iterable[RawRecord]) -> dict[str, list[tuple[int, bytes | No
         by_name.setdefault(one.transactional_id, []).append(one)
     return {
         name: [(first.offset, first.value, True) for first in of_it[:1]]
-        + [(b.offset, b.value, b.whole_from <= a.offset) for a, b in pairwise(of_it)]
+        + [(b.offset, b.value, b.contiguous_from <= a.offset) for a, b in pairwise(of_it)]
         for name, of_it in by_name.items()
     }
 
@@ -652,7 +655,7 @@ def test_what_is_passed_over_counts_exactly_as_if_it_were_decoded(
 
 def _next_whole_from(records: Records | LogRow, offset: int) -> int:
     """From where on no offset is missing before a record that comes at this offset."""
-    return records.whole_from if offset == records.expected else offset
+    return records.contiguous_from if offset == records.expected else offset
 
 
 @given(LOGS, st.sampled_from([[WANTED], [OTHER], [WANTED, OTHER + 1]]), st.integers(0, 40))

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
 from tests.sim.wire import ClusterShape, WireCluster
-from txnscan.cli import app, base
+from txnscan.cli import app as base
+from txnscan.cli.app import app
 from txnscan.impact.cause import Cause
 from txnscan.impact.impact import Impact
 from txnscan.impact.owner import Owner

@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from tests.cases import Cases
-from txnscan.cli import app
+from txnscan.cli.app import app
 from txnscan.report.offline import commands
 from txnscan.verdict.evidence import Outcome, Reason, Verdict
 

@@ -19,10 +19,10 @@ from tests.offline import MS, changed, data, end, partition_directory
 from tests.sim.encode import transaction_log_value
 from tests.sim.records import TransactionMetadata
 from tests.sim.wire.batches import batch
-from txnscan.cli import app
+from txnscan.cli.app import app
+from txnscan.kafka.answers import State
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import MAGIC_AT
-from txnscan.kafka.transaction_state import State
 from txnscan.offline.reading import read_paths
 from txnscan.offline.state_log import StateLog, read_state_log
 from txnscan.txnlog.decode import transactional_id_key

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW_MS, judged, observation, view
 from tests.cases import Cases
+from txnscan.kafka.answers import State
 from txnscan.kafka.topology import Key
-from txnscan.kafka.transaction_state import State
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.decode import tombstone
 from txnscan.txnlog.facts import LoggedTransaction, ProducerFacts, SeenCommit, SeenMarker
 from txnscan.txnlog.transitions import follows, whole
-from txnscan.verdict.evidence import KnownOutcome, Outcome, OutcomeEvidence, Siblings
+from txnscan.verdict.evidence import KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions
 from txnscan.verdict.outcome import decisions, outcome, with_outcome
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ def v2(committed: bool, *partitions: Key, epoch: int = 3, **changes: Any) -> Rec
 def numbered(logged: Iterable[LoggedTransaction | None]) -> tuple[LoggedTransaction, ...]:
     """These records with nothing missing between them, but where there is a None."""
     found: Records = []
-    whole_from = 0
+    contiguous_from = 0
     for offset, one in enumerate(logged):
         if one is None:
-            whole_from = offset + 1
+            contiguous_from = offset + 1
         else:
-            found.append(replace(one, offset=offset, whole_from=whole_from))
+            found.append(replace(one, offset=offset, contiguous_from=contiguous_from))
     return tuple(found)
 
 
@@ -1137,7 +1137,7 @@ def compared(a: LoggedTransaction, b: LoggedTransaction) -> str:
 
 
 def takes(transition: Transition, a: LoggedTransaction, b: LoggedTransaction) -> bool:
-    holes = transition.with_a_hole if b.whole_from > a.offset else ()
+    holes = transition.with_a_hole if b.contiguous_from > a.offset else ()
     return (
         (a.state, b.state) in transition.steps
         and b.producer_epoch - a.producer_epoch in transition.raised[b.client_version]
@@ -1161,8 +1161,10 @@ def next_to_each_other() -> Iterator[tuple[LoggedTransaction, LoggedTransaction]
     """Every two records of one producer id, with nothing missing between them and with a hole."""
     later = [
         one
-        for start_time_ms, whole_from in product((NOW_MS, NOW_MS + 1), (0, 1))
-        for one in every_record([5 + raised for raised in RAISED], start_time_ms=start_time_ms, whole_from=whole_from)
+        for start_time_ms, contiguous_from in product((NOW_MS, NOW_MS + 1), (0, 1))
+        for one in every_record(
+            [5 + raised for raised in RAISED], start_time_ms=start_time_ms, contiguous_from=contiguous_from
+        )
     ]
     return product(every_record([5]), later)
 
@@ -1255,7 +1257,7 @@ def test_a_hole_leaves_a_chain_whole_where_what_is_missing_would_show() -> None:
         v2 = a.client_version == b.client_version == V2
         # More may have been added after a commit that timed out, and a second one may have named it.
         this_commit = a.state is not State.PREPARE_COMMIT or P in a.partitions
-        assert whole(a, b, o) == (b.whole_from <= a.offset or (shows and v2 and this_commit)), (a, b)
+        assert whole(a, b, o) == (b.contiguous_from <= a.offset or (shows and v2 and this_commit)), (a, b)
 
 
 @pytest.mark.parametrize(
@@ -1272,7 +1274,7 @@ def test_a_hole_leaves_a_chain_whole_where_what_is_missing_would_show() -> None:
 def test_a_hole_where_a_producer_id_ends_leaves_a_chain_whole_likewise(
     a: LoggedTransaction, b: LoggedTransaction, is_whole: bool
 ) -> None:
-    later = replace(b, producer_id=8, whole_from=1)
+    later = replace(b, producer_id=8, contiguous_from=1)
     assert follows(a, later)
     assert whole(a, later, observation()) is is_whole
 
@@ -1550,19 +1552,19 @@ KEYS = [("k", n) for n in range(9)]
 @pytest.mark.parametrize(
     ("logged", "siblings"),
     [
-        (v2(COMMIT, P, Q), Siblings(("q-0",), (4,), NOW_MS)),
-        ([ongoing(3, P, Q, client=V2)], Siblings(("q-0",), (4,), NOW_MS)),
-        (v2(ABORT, P, Q)[1:], Siblings(("q-0",), (4,), NOW_MS)),
-        (v2(ABORT, P, Q), Siblings(("q-0",), (4,), NOW_MS)),
-        (v1(COMMIT, P, Q, ("a", 1)), Siblings(("a-1", "q-0"), (3, 4), NOW_MS)),
+        (v2(COMMIT, P, Q), PeerPartitions(("q-0",), (4,), NOW_MS)),
+        ([ongoing(3, P, Q, client=V2)], PeerPartitions(("q-0",), (4,), NOW_MS)),
+        (v2(ABORT, P, Q)[1:], PeerPartitions(("q-0",), (4,), NOW_MS)),
+        (v2(ABORT, P, Q), PeerPartitions(("q-0",), (4,), NOW_MS)),
+        (v1(COMMIT, P, Q, ("a", 1)), PeerPartitions(("a-1", "q-0"), (3, 4), NOW_MS)),
         (
             [*v1(COMMIT, Q), *v1(ABORT, ("a", 1), start_time_ms=NOW_MS - 9)],
-            Siblings(("a-1", "q-0"), (3, 4), NOW_MS - 9),
+            PeerPartitions(("a-1", "q-0"), (3, 4), NOW_MS - 9),
         ),
-        ([*v1(ABORT, Q), *v2(COMMIT, P, Q)], Siblings(("q-0",), (3, 4), NOW_MS)),
-        ([ongoing(3, Q), GAP, prepare(COMMIT, 4, P, client=V2)], Siblings(("q-0",), (3, 4), NOW_MS)),
-        ([ongoing(3, P, *KEYS)], Siblings(tuple(f"k-{n}" for n in range(9)), (3, 4), NOW_MS)),
-        ([prepare(ABORT, 3, P, Q)], Siblings(("q-0",), (3, 4), NOW_MS)),
+        ([*v1(ABORT, Q), *v2(COMMIT, P, Q)], PeerPartitions(("q-0",), (3, 4), NOW_MS)),
+        ([ongoing(3, Q), GAP, prepare(COMMIT, 4, P, client=V2)], PeerPartitions(("q-0",), (3, 4), NOW_MS)),
+        ([ongoing(3, P, *KEYS)], PeerPartitions(tuple(f"k-{n}" for n in range(9)), (3, 4), NOW_MS)),
+        ([prepare(ABORT, 3, P, Q)], PeerPartitions(("q-0",), (3, 4), NOW_MS)),
         ([prepare(ABORT, 3, Q, client=V2)], None),
         ([prepare(ABORT, 2, Q), prepare(ABORT, 5, Q)], None),
         ([*v2(COMMIT, Q, epoch=2), *v2(COMMIT, Q, epoch=4)], None),
@@ -1590,7 +1592,7 @@ KEYS = [("k", n) for n in range(9)]
     ],
 )
 def test_siblings_are_the_other_partitions_of_what_may_be_the_transaction(
-    logged: Sequence[LoggedTransaction | None], siblings: Siblings | None
+    logged: Sequence[LoggedTransaction | None], siblings: PeerPartitions | None
 ) -> None:
     assert told(logged).siblings == siblings
 
@@ -1603,13 +1605,13 @@ END_MISSING = [*BEFORE, ongoing(3, P, Q, client=V2), GAP, *v2(ABORT, P, epoch=4)
 @pytest.mark.parametrize(
     ("logged", "first_epoch", "last_epoch", "siblings"),
     [
-        (BOTH_COMMITTED, 6, 7, Siblings(("a-1", "q-0"), (7, 8), NOW_MS)),
-        (BOTH_COMMITTED, 6, 8, Siblings(("a-1", "q-0"), (7, 8), NOW_MS)),
-        (BOTH_COMMITTED, 7, 7, Siblings(("a-1",), (8,), NOW_MS + 9)),
-        (BOTH_COMMITTED, None, 8, Siblings(("a-1", "q-0"), (7, 8), NOW_MS)),
-        (END_MISSING, None, 4, Siblings(("q-0",), (4,), NOW_MS)),
-        (BOTH_ABORTED, 0, 1, Siblings(("a-1", "q-0"), (1, 2), NOW_MS)),
-        (BOTH_ABORTED, None, 1, Siblings(("a-1",), (2,), NOW_MS)),
+        (BOTH_COMMITTED, 6, 7, PeerPartitions(("a-1", "q-0"), (7, 8), NOW_MS)),
+        (BOTH_COMMITTED, 6, 8, PeerPartitions(("a-1", "q-0"), (7, 8), NOW_MS)),
+        (BOTH_COMMITTED, 7, 7, PeerPartitions(("a-1",), (8,), NOW_MS + 9)),
+        (BOTH_COMMITTED, None, 8, PeerPartitions(("a-1", "q-0"), (7, 8), NOW_MS)),
+        (END_MISSING, None, 4, PeerPartitions(("q-0",), (4,), NOW_MS)),
+        (BOTH_ABORTED, 0, 1, PeerPartitions(("a-1", "q-0"), (1, 2), NOW_MS)),
+        (BOTH_ABORTED, None, 1, PeerPartitions(("a-1",), (2,), NOW_MS)),
         (BOTH_ABORTED, None, 9, None),
         ([], None, 4, None),
     ],
@@ -1626,7 +1628,7 @@ END_MISSING = [*BEFORE, ongoing(3, P, Q, client=V2), GAP, *v2(ABORT, P, epoch=4)
     ],
 )
 def test_siblings_are_those_of_every_epoch_of_the_open_data(
-    logged: Records, first_epoch: int | None, last_epoch: int, siblings: Siblings | None
+    logged: Records, first_epoch: int | None, last_epoch: int, siblings: PeerPartitions | None
 ) -> None:
     assert told(logged, {"producer_epoch": last_epoch}, first_epoch=first_epoch).siblings == siblings
 

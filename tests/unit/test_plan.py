@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import partition
 from txnscan.kafka.topology import Key, Partition, Topic
-from txnscan.reads.planner import plan_logs, plan_narrow, plan_wide
+from txnscan.reads.planner import plan_fenced, plan_logs, plan_wide
 
 PARTITIONS = st.lists(
     st.builds(
@@ -68,7 +68,7 @@ def wide(partitions: Iterable[Partition], **limits: int) -> list[Batch]:
 
 def narrow(partitions: Iterable[Partition], **limits: int) -> list[Batch]:
     led = [p for p in partitions if p.leader >= 0]
-    return [Batch(b.lane, b.leader, tuple(p.key for p in b.partitions)) for b in plan_narrow(led, **limits)]
+    return [Batch(b.lane, b.leader, tuple(p.key for p in b.partitions)) for b in plan_fenced(led, **limits)]
 
 
 both = pytest.mark.parametrize("plan", [wide, narrow])
@@ -83,43 +83,43 @@ def lanes(batches: list[Batch]) -> dict[int, list[Batch]]:
 
 
 @both
-@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES)
+@given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES)
 def test_every_partition_with_a_leader_is_in_exactly_one_batch_of_that_leader(
-    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int
+    plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int
 ) -> None:
-    batches = plan(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
+    batches = plan(partitions, batch_size=batch_size, in_flight_max=in_flight_max)
     planned = [(batch.leader, key) for batch in batches for key in batch.keys]
     assert sorted(planned) == sorted((p.leader, p.key) for p in partitions if p.leader >= 0)
 
 
 @both
-@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES)
+@given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES)
 def test_a_batch_is_bounded_and_never_empty(
-    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int
+    plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int
 ) -> None:
-    batches = plan(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
+    batches = plan(partitions, batch_size=batch_size, in_flight_max=in_flight_max)
     assert all(1 <= len(batch.keys) <= batch_size for batch in batches)
 
 
 @both
-@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES)
+@given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES)
 def test_a_leader_never_has_more_lanes_than_allowed_and_no_lane_is_shared(
-    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int
+    plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int
 ) -> None:
-    batches = plan(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
+    batches = plan(partitions, batch_size=batch_size, in_flight_max=in_flight_max)
     leaders = {lane: {batch.leader for batch in queue} for lane, queue in lanes(batches).items()}
     assert all(len(who) == 1 for who in leaders.values())
     per_leader = Counter(leader for who in leaders.values() for leader in who)
-    assert all(count <= lanes_per_leader for count in per_leader.values())
+    assert all(count <= in_flight_max for count in per_leader.values())
     assert sorted(leaders) == list(range(len(leaders))), "lane numbers have no gaps"
 
 
 @both
-@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES)
+@given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES)
 def test_the_lanes_of_a_leader_differ_by_one_batch_at_most(
-    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int
+    plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int
 ) -> None:
-    batches = plan(partitions, batch_size=batch_size, lanes_per_leader=lanes_per_leader)
+    batches = plan(partitions, batch_size=batch_size, in_flight_max=in_flight_max)
     lengths = defaultdict(list)
     for queue in lanes(batches).values():
         lengths[queue[0].leader].append(len(queue))
@@ -127,13 +127,13 @@ def test_the_lanes_of_a_leader_differ_by_one_batch_at_most(
 
 
 @both
-@given(partitions=PARTITIONS, batch_size=SIZES, lanes_per_leader=SIZES, random=st.randoms(use_true_random=False))
+@given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES, random=st.randoms(use_true_random=False))
 def test_the_order_of_the_metadata_does_not_change_the_plan(
-    plan: Plan, partitions: list[Partition], batch_size: int, lanes_per_leader: int, random: Random
+    plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int, random: Random
 ) -> None:
     shuffled = list(partitions)
     random.shuffle(shuffled)
-    limits = {"batch_size": batch_size, "lanes_per_leader": lanes_per_leader}
+    limits = {"batch_size": batch_size, "in_flight_max": in_flight_max}
     assert plan(partitions, **limits) == plan(shuffled, **limits)
 
 
@@ -151,27 +151,27 @@ def test_the_order_of_the_metadata_does_not_change_the_plan(
 def test_batches_are_filled_up_to_the_size_that_was_set(
     plan: Plan, count: int, batch_size: int, sizes: list[int], why: str
 ) -> None:
-    batches = plan(led_by(1, count), batch_size=batch_size, lanes_per_leader=1)
+    batches = plan(led_by(1, count), batch_size=batch_size, in_flight_max=1)
     assert [len(batch.keys) for batch in batches] == sizes, why
 
 
 def test_a_batch_of_the_wide_read_holds_several_topics_and_cuts_one_where_it_is_full() -> None:
     partitions = [partition(topic, index) for topic in ("a", "b") for index in range(3)]
-    batches, _ = plan_wide(topics(partitions), batch_size=4, lanes_per_leader=1)
+    batches, _ = plan_wide(topics(partitions), batch_size=4, in_flight_max=1)
     assert [batch.indexes for batch in batches] == [{"a": (0, 1, 2), "b": (0,)}, {"b": (1, 2)}]
     assert [batch.size for batch in batches] == [4, 2]
 
 
 @both
 def test_the_first_lanes_belong_to_different_leaders(plan: Plan) -> None:
-    batches = plan(led_by(1, 4) + led_by(2, 4) + led_by(3, 1), batch_size=1, lanes_per_leader=2)
+    batches = plan(led_by(1, 4) + led_by(2, 4) + led_by(3, 1), batch_size=1, in_flight_max=2)
     leader_of = {lane: queue[0].leader for lane, queue in lanes(batches).items()}
     assert [leader_of[lane] for lane in sorted(leader_of)] == [1, 2, 3, 1, 2]
 
 
 def test_a_partition_without_a_leader_is_an_error_that_names_it_and_hides_no_other() -> None:
     partitions = [partition("solo", 0, leader=-1), partition("solo", 1, leader=3)]
-    batches, errors = plan_wide(topics(partitions), batch_size=10, lanes_per_leader=2)
+    batches, errors = plan_wide(topics(partitions), batch_size=10, in_flight_max=2)
     assert [(e.stage, e.topic, e.partition, e.broker) for e in errors] == [("plan", "solo", 0, None)]
     assert errors[0].failure.error == "the partition has no leader"
     assert [batch.indexes for batch in batches] == [{"solo": (1,)}]
@@ -179,16 +179,16 @@ def test_a_partition_without_a_leader_is_an_error_that_names_it_and_hides_no_oth
 
 def test_a_partition_that_a_broker_names_twice_is_read_once() -> None:
     twice = topics([partition("a", 0), partition("a", 1)]) + topics([partition("a", 1)])
-    batches, _ = plan_wide(twice, batch_size=10, lanes_per_leader=2)
+    batches, _ = plan_wide(twice, batch_size=10, in_flight_max=2)
     assert [batch.indexes for batch in batches] == [{"a": (0, 1)}]
 
 
 @given(PARTITIONS, SIZES)
 def test_each_log_is_a_batch_of_its_own_with_the_producer_ids_to_look_for(
-    partitions: list[Partition], lanes_per_leader: int
+    partitions: list[Partition], in_flight_max: int
 ) -> None:
     wanted = {one: {one.partition + 5, one.partition} for one in partitions}
-    batches = plan_logs(wanted, lanes_per_leader=lanes_per_leader)
+    batches = plan_logs(wanted, in_flight_max=in_flight_max)
     assert {(one, batch.producer_ids) for batch in batches for one in batch.partitions} == {
         (one, (one.partition, one.partition + 5)) for one in partitions
     }
@@ -197,5 +197,5 @@ def test_each_log_is_a_batch_of_its_own_with_the_producer_ids_to_look_for(
     lanes: dict[int, set[int]] = defaultdict(set)
     for batch in batches:
         lanes[batch.leader].add(batch.lane)
-    assert all(len(of_leader) <= lanes_per_leader for of_leader in lanes.values())
+    assert all(len(of_leader) <= in_flight_max for of_leader in lanes.values())
     assert sum(map(len, lanes.values())) == len(set().union(*lanes.values())), "no lane goes to two leaders"

@@ -17,18 +17,17 @@ from hypothesis import strategies as st
 
 from tests.builders import judged, view
 from txnscan.engine.rows import arrow_schema, from_arrow, plain, spark_schema, to_arrow
+from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.protocol.describe_producers import OpenProducer
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.reads.observation import Observation
-from txnscan.reads.rows import LogBatch, NarrowRow, ReadBatch, WideRow
+from txnscan.reads.rows import FencedRow, LogBatch, ReadBatch, WideRow
 from txnscan.txnlog.rows import LogRow
 from txnscan.verdict.evidence import Evidence, Judged, Judgement, Reason, Verdict
 
 if TYPE_CHECKING:
     pass
 
-TRAVELLERS = (ReadBatch, WideRow, NarrowRow, LogBatch, LogRow, Observation, CoordinatorView, Evidence, Judged)
+TRAVELLERS = (ReadBatch, WideRow, FencedRow, LogBatch, LogRow, Observation, CoordinatorView, Evidence, Judged)
 # Spark's BIGINT and Arrow's int64; text is UTF-8, so it has no lone surrogates.
 SCALARS = {
     int: st.integers(-(2**63), 2**63 - 1),

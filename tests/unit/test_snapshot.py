@@ -16,10 +16,11 @@ from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.coordinators.visibility import Classes, Visibility
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, Permission, ScanError
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition, probe_ids
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView, DescribedTransaction
+from txnscan.kafka.protocol.describe_transactions import DescribedTransaction
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.protocol.list_transactions import ListedTransaction
 from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, lacks

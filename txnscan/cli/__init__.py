@@ -15,13 +15,15 @@ import os
 import sys
 
 # In this order the help shows their commands.
-from txnscan.cli.base import app
-from txnscan.cli.ending import complain
+from txnscan.cli import sweep, find_hanging, check, watch, admin, tables, resolve, abort, offline, transaction_log
+from txnscan.cli import prepare, capacity, demo
+from txnscan.cli.app import app as commands
+from txnscan.cli.errors import complain
 from txnscan.cli.logs import silence
 from txnscan.errors import ExitStatus
 from txnscan.report.output import discard_stdout
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 # The errors of a write where there is no room.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -35,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(arguments, prog_name="txnscan")
+        commands(arguments, prog_name="txnscan")
     except OSError as error:
         if error.errno not in _FULL:
             raise

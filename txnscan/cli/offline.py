@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from txnscan.cli.base import app, progress_bar, started_spark, write_json
-from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings
+from txnscan.cli.app import app, progress_bar, started_spark, write_json
+from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings
 from txnscan.cli.options import CheckCrc, FailOnOption, Format, LateAfterInFiles, OutputFormat, Stopped
 from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
 from txnscan.report.help import OneCommand, examples

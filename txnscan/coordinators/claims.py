@@ -28,18 +28,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.kafka.protocol.describe_producers import OpenProducer
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView, DescribedTransaction, describe_transactions
+from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.reads.rows import WideRow
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ClaimedTransaction:
     """An open transaction as the wide read saw it, and the view of the coordinator that holds it (`claims.py`)."""
 
     row: WideRow
@@ -57,7 +57,7 @@ _HOLDING = ("Ongoing", *PREPARED)
 
 
 @dataclass(frozen=True, slots=True)
-class HolderAnswers:
+class ClaimAnswers:
     """What one broker reports about the ids in a transaction: those listed, and those described where that was asked
     for. Empty where a request failed.
     """
@@ -68,7 +68,7 @@ class HolderAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class Holders:
+class CountedClaims:
     """The claims that count, by producer id, each with the partitions that it lists.
 
     prepared: the ids in Prepare*, as the leaders of their `__transaction_state` partitions describe them; no verdict
@@ -89,31 +89,31 @@ class Holders:
 
 
 @dataclass(frozen=True, slots=True)
-class Sieve:
+class ClaimSplit:
     """What is held, and the partitions that are left to be read with proof, as the wide read saw them.
 
     agreed: what all brokers agree on about `__transaction_state` and the topics of what is left. prepared,
-    transactional_ids: see Holders.
+    transactional_ids: see CountedClaims.
     """
 
-    held: tuple[Held, ...]
-    left: Mapping[Key, WideRow]
+    claimed: tuple[ClaimedTransaction, ...]
+    unclaimed: Mapping[Key, WideRow]
     agreed: Agreement
     prepared: tuple[CoordinatorView, ...]
     transactional_ids: int
 
 
-def ask_holders(send: Send, broker_id: int, open_producer_ids: Collection[int]) -> HolderAnswers:
+def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -> ClaimAnswers:
     """Asks one broker. Never raises: what fails is left to the proof."""
     try:
         listed = list_transactions(send, broker_id, states=_HOLDING)
         wanted = [n for n, one in listed.items() if one.producer_id in open_producer_ids or one.state in PREPARED]
-        return HolderAnswers(broker_id, listed, describe_transactions(send, broker_id, sorted(wanted)))
+        return ClaimAnswers(broker_id, listed, describe_transactions(send, broker_id, sorted(wanted)))
     except RequestFailed:
-        return HolderAnswers(broker_id)
+        return ClaimAnswers(broker_id)
 
 
-def holders(answers: Iterable[HolderAnswers], latest: Agreement | None) -> Holders:
+def counted_claims(answers: Iterable[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
     """The claims that count. Pure. latest: who leads `__transaction_state`, as far as brokers know; where it is None,
     claims of any broker count.
     """
@@ -136,7 +136,7 @@ def holders(answers: Iterable[HolderAnswers], latest: Agreement | None) -> Holde
         for producer_id, (view, *others) in by_producer_id.items()
         if not others and view is not None and view.producer_id == producer_id and view.state in _HOLDING
     }
-    return Holders(claims, tuple(sorted(prepared, key=lambda view: view.transactional_id)), len(names))
+    return CountedClaims(claims, tuple(sorted(prepared, key=lambda view: view.transactional_id)), len(names))
 
 
 def _leaders(latest: Agreement) -> list[int | None]:
@@ -150,22 +150,22 @@ def _leads(leaders: Sequence[int | None], view: CoordinatorView) -> bool:
     return bool(leaders) and leaders[coordinator_partition(view.transactional_id, len(leaders))] == view.broker_id
 
 
-def sift(
+def split_by_claim(
     suspects: Mapping[Key, WideRow],
     always: Collection[Key],
     holder: Callable[[str, OpenProducer], CoordinatorView | None],
-) -> tuple[list[Held], dict[Key, WideRow]]:
+) -> tuple[list[ClaimedTransaction], dict[Key, WideRow]]:
     """What is held, and the partitions that are left to be read with proof. Pure.
 
     always: partitions that are read with proof even if all that is open there is held: those of incidents. holder:
-    `Holders.holder`.
+    `CountedClaims.holder`.
     """
-    held: list[Held] = []
+    held: list[ClaimedTransaction] = []
     left: dict[Key, WideRow] = {}
     for key, row in suspects.items():
         topic, index = key
         found = [(producer, holder(f"{topic}-{index}", producer)) for producer in row.open_producers]
-        claimed = [Held(row, producer, view) for producer, view in found if view is not None]
+        claimed = [ClaimedTransaction(row, producer, view) for producer, view in found if view is not None]
         if key in always or len(claimed) < len(found):
             left[key] = row
         else:

@@ -14,7 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
+from txnscan.coordinators.claims import (
+    ClaimAnswers,
+    ClaimSplit,
+    CountedClaims,
+    ask_claims,
+    counted_claims,
+    split_by_claim,
+)
 from txnscan.coordinators.metadata_image import Latest, catch_up, read_latest
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
@@ -81,7 +88,7 @@ class Cluster:
         """The principal that brokers see, for the commands that grant it permissions."""
         return self._clients.settings.principal
 
-    def say(self, failure: Failure) -> str:
+    def format_failure(self, failure: Failure) -> str:
         """A failure in words, with what to grant this principal."""
         return explained(failure, self.principal)
 
@@ -157,7 +164,7 @@ class Cluster:
         nowhere = f"txnscan-{self.random_token()}"
         if dict(self.view([nowhere]).topic_errors).get(nowhere) != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
             return None
-        return self.say(Failure("topics may be invisible", needs=Permission("Describe", "Topic")))
+        return self.format_failure(Failure("topics may be invisible", needs=Permission("Describe", "Topic")))
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
         """What all brokers agree on about these topics, now."""
@@ -182,39 +189,41 @@ class Cluster:
             try:
                 return transaction_max_timeout_ms(self.send, broker_id)
             except RequestFailed as failed:
-                error = self.say(needing(failed.failure, DESCRIBE_CONFIGS))
+                error = self.format_failure(needing(failed.failure, DESCRIBE_CONFIGS))
                 return ScanError("configs", f"{error}; {duration(_DEFAULT_MAX_TIMEOUT_MS)} is assumed", broker_id)
 
         answers = self.in_parallel(ask, sorted(self._brokers))
         timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, ScanError) else answer for answer in answers]
         return max(timeouts), tuple(answer for answer in answers if isinstance(answer, ScanError))
 
-    def sieve(self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress) -> Sieve:
+    def split_by_claim(
+        self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
+    ) -> ClaimSplit:
         """Which open transactions coordinators report as theirs, and what is left to be proven.
 
         suspects: what the wide read saw open. always: partitions that are read with proof, even if all that is open
         there is held.
         """
         producer_ids = {producer.producer_id for row in suspects.values() for producer in row.open_producers}
-        answers = self.ask_holders(producer_ids, on_progress)
+        answers = self.ask_claims(producer_ids, on_progress)
         # What is left is worked out before it is known who leads `__transaction_state`, so that one round asks for all
         # leaders. Knowing that rarely changes what is left.
-        likely = self.holders(answers, None)
-        held, left = sift(suspects, always, likely.holder)
+        likely = self.counted_claims(answers, None)
+        held, left = split_by_claim(suspects, always, likely.holder)
         agreed = self.agreement({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
-        found = self.holders(answers, agreed)
+        found = self.counted_claims(answers, agreed)
         if found.claims != likely.claims:
-            held, left = sift(suspects, always, found.holder)
-        return Sieve(tuple(held), left, agreed, found.prepared, found.transactional_ids)
+            held, left = split_by_claim(suspects, always, found.holder)
+        return ClaimSplit(tuple(held), left, agreed, found.prepared, found.transactional_ids)
 
-    def ask_holders(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[HolderAnswers]:
+    def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
         """What every broker reports about the ids in a transaction."""
-        ask = self._counted(lambda broker_id: ask_holders(self.send, broker_id, producer_ids), on_progress)
+        ask = self._counted(lambda broker_id: ask_claims(self.send, broker_id, producer_ids), on_progress)
         return self.in_parallel(ask, sorted(self._brokers))
 
-    def holders(self, answers: Sequence[HolderAnswers], latest: Agreement | None) -> Holders:
-        """The claims that count (`claims.holders`)."""
-        return holders(answers, latest)
+    def counted_claims(self, answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
+        """The claims that count (`claims.counted_claims`)."""
+        return counted_claims(answers, latest)
 
     def snapshot(
         self,

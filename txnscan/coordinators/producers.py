@@ -11,15 +11,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from txnscan.coordinators.claims import HolderAnswers
+from txnscan.coordinators.claims import ClaimAnswers
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import NO_LEADER, offsets_of
+from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Unobserved
-from txnscan.kafka.protocol.describe_producers import OpenProducer, describe_all_producers
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.protocol.describe_producers import describe_all_producers
 from txnscan.kafka.topology import ClusterView, Partition, Topic
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.rows import OffsetsRow
@@ -121,12 +121,12 @@ def read_producers(
     if sum(len(share.partitions) for share in shared) <= _READ_FIRST_MAX:
         read = list(read)
         wanted = {p.producer_id for one in read if isinstance(one, PartitionProducers) for p in one.open}
-    known = owners(cluster.ask_holders(wanted, lambda done, total: None)) if wanted else {}
+    known = owners(cluster.ask_claims(wanted, lambda done, total: None)) if wanted else {}
     for one in read:
         yield one if isinstance(one, Unobserved) else replace(one, owners=_owners_of(one, known))
 
 
-def owners(answers: Iterable[HolderAnswers]) -> Mapping[int, Sequence[CoordinatorView]]:
+def owners(answers: Iterable[ClaimAnswers]) -> Mapping[int, Sequence[CoordinatorView]]:
     """The ids in a transaction, by their producer ids, as brokers describe them. No proof: a coordinator that moves may
     show an id twice, or not at all. Pure.
     """

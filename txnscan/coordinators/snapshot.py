@@ -29,11 +29,12 @@ from functools import partial
 
 from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagreed
 from txnscan.coordinators.visibility import Probed, Visibility, changes, hidden, probe, read_classes
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.failure import Failure, Permission, Say, ScanError, Unobserved
+from txnscan.kafka.failure import Failure, FormatFailure, Permission, ScanError, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView, DescribedTransaction, describe_transactions
+from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
 from txnscan.kafka.security.acls import explained, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
@@ -148,13 +149,13 @@ def conclude(
     before, after: what all brokers agreed on before and after the answers. open_topics: the topics of what is open and
     not held. principal: who asked, which decides which ACLs hide ids, and what there is to grant.
     """
-    say = partial(explained, principal=principal)
+    format_failure = partial(explained, principal=principal)
     by_broker = {answer.broker_id: answer for answer in answers}
     why_hidden = {b: hidden(b, answer.visibility, principal) for b, answer in by_broker.items()}
     visibility_error = _visibility_error(by_broker, why_hidden)
     partition_count = _partition_count(before, after)
     if partition_count == 0:
-        return _without_coordinators(by_broker, before, visibility_error, say)
+        return _without_coordinators(by_broker, before, visibility_error, format_failure)
     split = {k: _claimants(by_broker, k) for k in range(partition_count)}
     split_errors = {
         k: f"brokers {', '.join(map(str, sorted(who)))} each say they coordinate {TRANSACTION_STATE_TOPIC}-{k}"
@@ -162,7 +163,7 @@ def conclude(
         if len(who) > 1
     }
     uncovered = {
-        k: error.said(say)
+        k: error.in_words(format_failure)
         for k in range(partition_count)
         if (error := _uncovered(by_broker, why_hidden, before, after, k, split[k])) is not None
     }
@@ -171,7 +172,7 @@ def conclude(
     views = [
         replace(view, coverage_error=uncovered[k].error if k in uncovered else None, split_error=split_errors.get(k))
         for b, answer in by_broker.items()
-        for view in _views(answer, why_hidden[b], _hidden_topic((before, after), b, open_topics), say)
+        for view in _views(answer, why_hidden[b], _hidden_topic((before, after), b, open_topics), format_failure)
         for k in [coordinator_partition(view.transactional_id, partition_count)]
     ]
     return Snapshot(
@@ -181,7 +182,7 @@ def conclude(
         coverage_errors=tuple(error for k, error in uncovered.items() if k not in refused),
         split_errors=tuple(split_errors.values()),
         visibility_error=visibility_error,
-        errors=_broker_errors(by_broker, say),
+        errors=_broker_errors(by_broker, format_failure),
     )
 
 
@@ -192,14 +193,17 @@ def _partition_count(before: Agreement, after: Agreement) -> int:
 
 
 def _without_coordinators(
-    by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, visibility_error: str | None, say: Say
+    by_broker: Mapping[int, CoordinatorAnswers],
+    before: Agreement,
+    visibility_error: str | None,
+    format_failure: FormatFailure,
 ) -> Snapshot:
     """The snapshot where `__transaction_state` does not exist, or is not shown. It proves no absence of an owner."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
         why, absent = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep", False
     except Unagreed as unagreed:
-        why, absent = say(unagreed.failure), isinstance(unagreed, NoSuchTopic)
+        why, absent = format_failure(unagreed.failure), isinstance(unagreed, NoSuchTopic)
     error = ScanError("snapshot", why, None, TRANSACTION_STATE_TOPIC)
     return Snapshot(
         views=(),
@@ -207,7 +211,7 @@ def _without_coordinators(
         coordinators_proven=0,
         coverage_errors=(error,),
         visibility_error=visibility_error,
-        errors=_broker_errors(by_broker, say),
+        errors=_broker_errors(by_broker, format_failure),
     )
 
 
@@ -267,7 +271,7 @@ def _error(k: int, error: str, leader: Partition) -> Unobserved:
 
 
 def _views(
-    answer: CoordinatorAnswers, why_hidden: Sequence[str], hidden_topic: Failure | None, say: Say
+    answer: CoordinatorAnswers, why_hidden: Sequence[str], hidden_topic: Failure | None, format_failure: FormatFailure
 ) -> Iterable[CoordinatorView]:
     """What this broker reports about each listed id.
 
@@ -288,7 +292,7 @@ def _views(
         else:
             yield described.view(name, answer.broker_id)
             continue
-        yield CoordinatorView(name, answer.broker_id, listing.producer_id, describe_error=say(failure))
+        yield CoordinatorView(name, answer.broker_id, listing.producer_id, describe_error=format_failure(failure))
 
 
 def _with_reason(error: str, code: int | None, why_hidden: Sequence[str]) -> str:
@@ -304,9 +308,9 @@ def _visibility_error(
     return "; ".join(dict.fromkeys(reasons)) or None
 
 
-def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers], say: Say) -> tuple[ScanError, ...]:
+def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers], format_failure: FormatFailure) -> tuple[ScanError, ...]:
     return tuple(
-        Unobserved("snapshot", answer.failure, b).said(say)
+        Unobserved("snapshot", answer.failure, b).in_words(format_failure)
         for b, answer in sorted(by_broker.items())
         if answer.failure is not None
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from txnscan.kafka.answers import State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
 from txnscan.kafka.failure import Failure, Permission, Unobserved
@@ -19,7 +20,6 @@ from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, d
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, ListingFilter, listing
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
-from txnscan.kafka.transaction_state import State
 from txnscan.reads.fenced_read import read_offsets
 from txnscan.reads.rows import OffsetsRow, ReadBatch
 

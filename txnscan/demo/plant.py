@@ -19,7 +19,8 @@ from txnscan.demo.reader import read_values
 from txnscan.demo.requests import Wire
 from txnscan.demo.traffic import HealthyTraffic, TrafficCount
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.protocol.describe_producers import OpenProducer, describe_producers
+from txnscan.kafka.answers import OpenProducer
+from txnscan.kafka.protocol.describe_producers import describe_producers
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import OnProgress
 from txnscan.verdict.evidence import Context, Judged

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from txnscan.engine import Batch, Engine, Row, by_producer_id
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import OnProgress
 from txnscan.verdict.evidence import Context, Judged

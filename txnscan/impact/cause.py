@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from itertools import pairwise
 
-from txnscan.kafka.transaction_state import State
+from txnscan.kafka.answers import State
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.transitions import chain_of, whole

@@ -22,7 +22,7 @@ class KnownImpact:
     owner_id: str | None
 
 
-class Standing(StrEnum):
+class BlockReason(StrEnum):
     """How a hanging transaction blocks a group, or may. UNSTABLE: the transaction holds offsets of the group, which
     brokers do not return until it ends (UNSTABLE_OFFSET_COMMIT). MAYBE_UNSTABLE: brokers do not return offsets of the
     group, and whether they are in this transaction could not be read. AT_LSO: a read_committed consumer gets
@@ -44,7 +44,7 @@ class BlockedGroup:
     """
 
     group: str
-    standing: Standing
+    reason: BlockReason
     state: str | None = None
     committed_offset: int | None = None
     lag: int | None = None

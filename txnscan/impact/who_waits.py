@@ -23,12 +23,12 @@ from typing import Protocol, TypeVar
 
 from txnscan.impact.cause import cause_of
 from txnscan.impact.delivered import Starved, starved
-from txnscan.impact.impact import BlockedGroup, Impact, KnownImpact, Standing
+from txnscan.impact.impact import BlockedGroup, BlockReason, Impact, KnownImpact
 from txnscan.impact.owner import owner_of
 from txnscan.impact.pending_offsets import PendingOffsets, pending_offsets
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, Permission, Say
+from txnscan.kafka.failure import Failure, FormatFailure, Permission
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED, Cleaning, share_isolation_levels, topic_cleaning
 from txnscan.kafka.protocol.list_groups import ListedGroup, list_groups
@@ -93,12 +93,12 @@ class Blockage:
     unknown: tuple[tuple[Failure, ...], ...] = ()
     cleaning_failure: Failure | None = None
 
-    def warnings(self, say: Say) -> tuple[str, ...]:
-        """What could not be read, in sentences. say: puts a failure into words."""
-        reasons = _reasons(_said(failures, say) for failures in self.unknown)
+    def warnings(self, format_failure: FormatFailure) -> tuple[str, ...]:
+        """What could not be read, in sentences. format_failure: puts a failure into words."""
+        reasons = _reasons(_said(failures, format_failure) for failures in self.unknown)
         warnings = [f"not every group that waits behind what hangs is known: {reasons}"] if reasons else []
         if self.cleaning_failure is not None:
-            said = say(self.cleaning_failure)
+            said = format_failure(self.cleaning_failure)
             warnings.append(f"whether compaction or retention is concerned is not known of every topic: {said}")
         return tuple(warnings)
 
@@ -179,14 +179,14 @@ def impact_of(
     logged: Sequence[LoggedTransaction],
     known: KnownImpact | None,
     topics: Collection[str],
-    say: Say,
+    format_failure: FormatFailure,
     patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
 ) -> Impact:
     """The impact of one hanging transaction.
 
     logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
     known: what earlier sweeps found of its impact. topics: the names of the cluster's topics.
-    say: puts a failure into words. patterns: the user's own, for owners.
+    format_failure: puts a failure into words. patterns: the user's own, for owners.
     """
     o = judged.observation
     cause, reason = cause_of(judged, logged, (known.cause, known.cause_reason) if known is not None else None)
@@ -209,7 +209,7 @@ def impact_of(
         groups=blocked.groups,
         groups_blocked=blocked.count if not blocked.unknown else None,
         groups_asked=blocked.asked,
-        groups_error=_said(blocked.unknown, say) or None,
+        groups_error=_said(blocked.unknown, format_failure) or None,
         cleanup_policy=cleaning.cleanup_policy,
         retention_ms=cleaning.retention_ms if deleted else None,
     )
@@ -317,13 +317,13 @@ def _ask_unstable(
     for name, keys in named.items():
         answer = confirmed.get(name)
         if answer is None or answer.failure is not None:
-            blocked.append(_unstable(name, Standing.MAYBE_UNSTABLE, states, keys))
+            blocked.append(_unstable(name, BlockReason.MAYBE_UNSTABLE, states, keys))
         elif held := answer.unstable.intersection(keys):
-            blocked.append(_unstable(name, Standing.UNSTABLE, states, held))
+            blocked.append(_unstable(name, BlockReason.UNSTABLE, states, held))
     others = _others(pending, consumers, offsets_partitions, o.partition)
     maybe, why_others = _fetched(send, broker_id, dict.fromkeys(others), require_stable=True)
     blocked += [
-        _unstable(name, Standing.MAYBE_UNSTABLE, states, one.unstable) for name, one in maybe.items() if one.unstable
+        _unstable(name, BlockReason.MAYBE_UNSTABLE, states, one.unstable) for name, one in maybe.items() if one.unstable
     ]
     unread = [Failure(pending.error).within(o.topic_partition)] if pending.error is not None else []
     return _kept(blocked, len(named) + len(others), dict.fromkeys([*unread, *why, *why_others]))
@@ -338,9 +338,9 @@ def _others(
     return [name for name in here if name not in pending.groups][:GROUPS_MAX]
 
 
-def _unstable(name: str, standing: Standing, states: Mapping[str, str | None], keys: Iterable[Key]) -> BlockedGroup:
+def _unstable(name: str, reason: BlockReason, states: Mapping[str, str | None], keys: Iterable[Key]) -> BlockedGroup:
     partitions = tuple(f"{topic}-{index}" for topic, index in sorted(keys)[:_PARTITIONS_NAMED_MAX])
-    return BlockedGroup(name, standing, states.get(name), partitions=partitions)
+    return BlockedGroup(name, reason, states.get(name), partitions=partitions)
 
 
 def _cleaning(
@@ -385,7 +385,7 @@ def _of_partition(
     if lso is None or high_watermark is None:
         return Blocked(unknown=(_NO_LSO,))
     blocked = [
-        BlockedGroup(group.group, Standing.AT_LSO, group.state, offset, max(high_watermark - offset, 0))
+        BlockedGroup(group.group, BlockReason.AT_LSO, group.state, offset, max(high_watermark - offset, 0))
         for group, offset in committed
         if lso - _MARKER <= offset <= lso or offset in behind.offsets
     ]
@@ -414,8 +414,8 @@ def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[Failure]) -> Bl
     return Blocked(tuple(blocked[:GROUPS_KEPT_MAX]), len(blocked), asked, tuple(why))
 
 
-def _said(failures: Iterable[Failure], say: Say) -> str:
-    return _reasons(map(say, failures))
+def _said(failures: Iterable[Failure], format_failure: FormatFailure) -> str:
+    return _reasons(map(format_failure, failures))
 
 
 def _reasons(why: Iterable[str]) -> str:

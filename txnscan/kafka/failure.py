@@ -41,7 +41,7 @@ class Failure:
 
 
 # Puts a failure into words, with what to grant to the principal that asked.
-Say = Callable[[Failure], str]
+FormatFailure = Callable[[Failure], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class Unobserved:
     topic: str | None = None
     partition: int | None = None
 
-    def said(self, say: Say) -> ScanError:
+    def in_words(self, format_failure: FormatFailure) -> ScanError:
         """The same in words."""
         lacks_api = self.failure.lacks_api
-        return ScanError(self.stage, say(self.failure), self.broker, self.topic, self.partition, lacks_api)
+        return ScanError(self.stage, format_failure(self.failure), self.broker, self.topic, self.partition, lacks_api)
 
 
 @dataclass(frozen=True, slots=True)

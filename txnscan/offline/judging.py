@@ -22,9 +22,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.answers import CoordinatorView, State
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
-from txnscan.kafka.transaction_state import State
 from txnscan.kafka.units import duration
 from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.producer_snapshots import ProducerState
@@ -341,9 +340,9 @@ def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransa
         for raw in log.raw:
             try:
                 records.append(
-                    tombstone(raw.offset, raw.whole_from, raw.transactional_id)
+                    tombstone(raw.offset, raw.contiguous_from, raw.transactional_id)
                     if raw.value is None
-                    else decode(raw.offset, raw.whole_from, raw.transactional_id, raw.value)
+                    else decode(raw.offset, raw.contiguous_from, raw.transactional_id, raw.value)
                 )
             except UnknownRecord:
                 continue

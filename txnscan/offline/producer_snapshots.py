@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from txnscan.kafka.protocol.describe_producers import OpenProducer
+from txnscan.kafka.answers import OpenProducer
 
 NONE = -1
 

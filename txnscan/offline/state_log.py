@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
+from txnscan.kafka.answers import State
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.records import decoded
-from txnscan.kafka.transaction_state import State
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone, transactional_id
 from txnscan.txnlog.facts import LoggedTransaction, RawRecord
 from txnscan.txnlog.scan import Records
@@ -80,13 +80,13 @@ def read_state_log(
     """
     log = StateLog(partition)
     kept = Records(frozenset(producer_ids))
-    expected, whole_from = -1, -1
+    expected, contiguous_from = -1, -1
     for data in batches:
         try:
             found = decoded(data, records=True)
             kept.take_all(map(_known, found), 0, None)
             for batch in found:
-                expected, whole_from = _take(log, batch, expected, whole_from, names)
+                expected, contiguous_from = _take(log, batch, expected, contiguous_from, names)
         except (RequestFailed, UnknownRecord) as failed:
             log.error = str(failed)
             break
@@ -104,11 +104,11 @@ def _is_later(value: bytes | None) -> bool:
     return value is not None and len(value) >= _VERSION_BYTES and int.from_bytes(value[:_VERSION_BYTES]) > _VERSION_MAX
 
 
-def _take(log: StateLog, batch: Batch, expected: int, whole_from: int, names: Collection[str]) -> tuple[int, int]:
+def _take(log: StateLog, batch: Batch, expected: int, contiguous_from: int, names: Collection[str]) -> tuple[int, int]:
     """Takes the records of a batch: gives the offset that comes next, and from where on none is missing."""
     for offset, key, value in batch.records or ():
         if offset != expected:
-            whole_from = offset
+            contiguous_from = offset
         expected = offset + 1
         if batch.is_control:
             continue
@@ -123,16 +123,18 @@ def _take(log: StateLog, batch: Batch, expected: int, whole_from: int, names: Co
             _count(log, f"a value of version {int.from_bytes(value[:_VERSION_BYTES])}")
             continue
         record = (
-            tombstone(offset, whole_from, name) if value is None else _checked(decode(offset, whole_from, name, value))
+            tombstone(offset, contiguous_from, name)
+            if value is None
+            else _checked(decode(offset, contiguous_from, name, value))
         )
         before = log.last.get(name)
-        if before is not None and whole_from <= before.offset and not follows(before, record):
+        if before is not None and contiguous_from <= before.offset and not follows(before, record):
             log.impossible.append(Impossible(before, record))
         log.last[name] = record
         log.newest_ms = max(log.newest_ms, record.updated_ms)
         if name in names and len(log.steps) < STEPS_MAX:
             log.steps.append(record)
-    return max(expected, batch.last_offset + 1), whole_from
+    return max(expected, batch.last_offset + 1), contiguous_from
 
 
 def _checked(record: LoggedTransaction) -> LoggedTransaction:

@@ -25,7 +25,7 @@ from txnscan.kafka.protocol.frames import Counted
 from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offsets
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Key, Partition
-from txnscan.reads.rows import NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
+from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, WideRow
 
 
 def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
@@ -52,7 +52,7 @@ def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
             yield WideRow(batch.leader, topic, index, open_producers=answer.open_producers)
 
 
-def read_narrow(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[NarrowRow]:
+def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
     """One row per partition: proven to come from the leader at the batch's leader epochs, or with the failure."""
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
@@ -63,12 +63,12 @@ def read_narrow(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
         log_start = list_offsets(send, batch.leader, passed, Offset.LOG_START) if passed else {}
     except RequestFailed as failed:
         for partition in batch.partitions:
-            yield narrow_failed(partition, failed.failure, now_ms())
+            yield fenced_failed(partition, failed.failure, now_ms())
         return
     for partition in batch.partitions:
         key = partition.key
         start = log_start.get(key)
-        yield NarrowRow(
+        yield FencedRow(
             topic=partition.topic,
             topic_id=partition.topic_id,
             partition=partition.partition,
@@ -95,9 +95,9 @@ def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
             yield OffsetsRow(*key, high_watermark=high[key].offset, last_stable_offset=stable[key].offset)
 
 
-def narrow_failed(partition: Partition, failure: Failure, read_at_ms: int) -> NarrowRow:
+def fenced_failed(partition: Partition, failure: Failure, read_at_ms: int) -> FencedRow:
     """The row of a partition that could not be read."""
-    return NarrowRow(
+    return FencedRow(
         topic=partition.topic,
         topic_id=partition.topic_id,
         partition=partition.partition,
@@ -144,6 +144,6 @@ def of_topic(failure: Failure, operation: str, topic: str) -> Failure:
     return needing(failure, Permission(operation, "Topic", topic))
 
 
-def failed_partitions(rows: Iterable[NarrowRow]) -> frozenset[Key]:
+def failed_partitions(rows: Iterable[FencedRow]) -> frozenset[Key]:
     """The partitions that a narrow read did not prove, which are worth another try."""
     return frozenset(row.key for row in rows if row.failure is not None)

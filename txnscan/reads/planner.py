@@ -1,6 +1,6 @@
 """Plans the reads of partitions in bounded batches per leader, from Metadata. Pure.
 
-A **lane** is a queue of batches for one leader that are read one after another; a leader has at most `lanes_per_leader`
+A **lane** is a queue of batches for one leader that are read one after another; a leader has at most `in_flight_max`
 of them, which caps what is in flight per broker whatever the number of executors or threads. Engines run lanes in
 parallel and keep the order within a lane.
 """
@@ -22,7 +22,7 @@ NO_LEADER = Failure("the partition has no leader")
 
 
 def plan_wide(
-    topics: Iterable[Topic], *, batch_size: int, lanes_per_leader: int
+    topics: Iterable[Topic], *, batch_size: int, in_flight_max: int
 ) -> tuple[tuple[WideBatch, ...], tuple[Unobserved, ...]]:
     """The requests of a wide read, and a failure for each partition without a leader.
 
@@ -38,11 +38,11 @@ def plan_wide(
             else:
                 led[leader].setdefault(topic.name, []).append(index)
     chunks = {leader: list(_filled(indexes, batch_size)) for leader, indexes in led.items()}
-    batches = tuple(WideBatch(lane, leader, chunk) for lane, leader, chunk in _lanes(chunks, lanes_per_leader))
+    batches = tuple(WideBatch(lane, leader, chunk) for lane, leader, chunk in _lanes(chunks, in_flight_max))
     return batches, tuple(errors)
 
 
-def plan_narrow(partitions: Iterable[Partition], *, batch_size: int, lanes_per_leader: int) -> tuple[ReadBatch, ...]:
+def plan_fenced(partitions: Iterable[Partition], *, batch_size: int, in_flight_max: int) -> tuple[ReadBatch, ...]:
     """The batches of a proven read, spread in the same way. Every partition given has a leader."""
     led: dict[int, list[Partition]] = defaultdict(list)
     for partition in sorted(partitions, key=lambda p: p.key):
@@ -51,13 +51,13 @@ def plan_narrow(partitions: Iterable[Partition], *, batch_size: int, lanes_per_l
         leader: [tuple(owned[start : start + batch_size]) for start in range(0, len(owned), batch_size)]
         for leader, owned in led.items()
     }
-    return tuple(ReadBatch(lane, leader, chunk) for lane, leader, chunk in _lanes(chunks, lanes_per_leader))
+    return tuple(ReadBatch(lane, leader, chunk) for lane, leader, chunk in _lanes(chunks, in_flight_max))
 
 
 def plan_logs(
     partitions: Mapping[Partition, Iterable[int]],
     *,
-    lanes_per_leader: int,
+    in_flight_max: int,
     known: Mapping[Partition, tuple[int, tuple[str, ...]]] = MappingProxyType({}),
 ) -> tuple[LogBatch, ...]:
     """A batch for each partition of `__transaction_state`, with the producer ids to look for in it. known: of those of
@@ -68,7 +68,7 @@ def plan_logs(
         led[partition.leader].append(partition)
     return tuple(
         LogBatch(lane, leader, (partition,), tuple(sorted(partitions[partition])), *known.get(partition, ()))
-        for lane, leader, partition in _lanes(led, lanes_per_leader)
+        for lane, leader, partition in _lanes(led, in_flight_max)
     )
 
 
@@ -89,10 +89,10 @@ def _filled(indexes: Mapping[str, list[int]], size: int) -> Iterator[dict[str, t
         yield group
 
 
-def _lanes(chunks: Mapping[int, Sequence[Piece]], lanes_per_leader: int) -> Iterator[tuple[int, int, Piece]]:
+def _lanes(chunks: Mapping[int, Sequence[Piece]], in_flight_max: int) -> Iterator[tuple[int, int, Piece]]:
     """(lane, leader, chunk), with lanes numbered from 0: the first of every leader, then the second of every leader."""
-    used = ((turn, leader) for leader, owned in chunks.items() for turn in range(min(len(owned), lanes_per_leader)))
+    used = ((turn, leader) for leader, owned in chunks.items() for turn in range(min(len(owned), in_flight_max)))
     lanes = {lane: number for number, lane in enumerate(sorted(used))}
     for leader, owned in sorted(chunks.items()):
         for number, chunk in enumerate(owned):
-            yield lanes[number % lanes_per_leader, leader], leader, chunk
+            yield lanes[number % in_flight_max, leader], leader, chunk

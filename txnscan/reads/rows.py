@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.protocol.describe_producers import OpenProducer
 from txnscan.kafka.topology import Key, Partition
 
 # Called with how many are done, of how many.
@@ -60,7 +60,7 @@ class WideRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NarrowRow:
+class FencedRow:
     """One partition read between two ListOffsets at a leader epoch (proof obligation L).
 
     `failure` is None exactly when the answers prove that they came from the leader at `leader_epoch`.

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from txnscan.kafka.client.factory import ClientFactory
-from txnscan.reads.fenced_read import read_narrow, read_offsets, read_wide
-from txnscan.reads.rows import NarrowRow, OffsetsRow, ReadBatch, WideBatch, WideRow
+from txnscan.reads.fenced_read import read_fenced, read_offsets, read_wide
+from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, WideRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class ReadWide:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadNarrow:
+class ReadFenced:
     """Picklable: the narrow read of one batch. now_ms: the clock where the batch is read."""
 
     clients: ClientFactory
     now_ms: Callable[[], int]
 
-    def __call__(self, batch: ReadBatch) -> Iterable[NarrowRow]:
-        return read_narrow(batch, self.clients.client().send, self.now_ms)
+    def __call__(self, batch: ReadBatch) -> Iterable[FencedRow]:
+        return read_fenced(batch, self.clients.client().send, self.now_ms)
 
 
 @dataclass(frozen=True, slots=True)

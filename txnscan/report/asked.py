@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from txnscan.config import printable
 from txnscan.coordinators.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
-from txnscan.kafka.protocol.describe_producers import OpenProducer
+from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.units import duration, plural
 from txnscan.report.plain import iso_utc
 from txnscan.report.rows import Column, Row, headers, table_line

@@ -7,7 +7,7 @@ from typing import Any
 
 from txnscan.config import printable
 from txnscan.impact.cause import Cause
-from txnscan.impact.impact import Standing
+from txnscan.impact.impact import BlockReason
 from txnscan.kafka.units import duration, plural
 
 Row = Mapping[str, Any]
@@ -56,11 +56,11 @@ def _groups(row: Row) -> list[str]:
     groups: Sequence[Row] = row["blocked_groups"] or ()
     count = row["groups_blocked"]
     said = []
-    for standing, what in _STANDING.items():
-        of = [group for group in groups if group["standing"] == standing]
+    for reason, what in _BLOCK_REASONS.items():
+        of = [group for group in groups if group["reason"] == reason]
         if of:
             said.append(f"{plural(len(of), 'group')} {what[len(of) > 1]}: {_named(of)}.")
-    if any(group["standing"] == Standing.AT_LSO for group in groups):
+    if any(group["reason"] == BlockReason.AT_LSO for group in groups):
         said.append("Isolation levels are not visible, so that not all of these need be waiting.")
     if count is not None and count > len(groups):
         said.append(f"{plural(count - len(groups), 'more group')} wait there, which are not named.")
@@ -72,13 +72,13 @@ def _groups(row: Row) -> list[str]:
 
 
 # One group, and several.
-_STANDING: Mapping[str, tuple[str, str]] = {
-    Standing.UNSTABLE: (
+_BLOCK_REASONS: Mapping[str, tuple[str, str]] = {
+    BlockReason.UNSTABLE: (
         "does not get its committed offsets, which are in this transaction",
         "do not get their committed offsets, which are in this transaction",
     ),
-    Standing.MAYBE_UNSTABLE: ("may not get its committed offsets", "may not get their committed offsets"),
-    Standing.AT_LSO: (
+    BlockReason.MAYBE_UNSTABLE: ("may not get its committed offsets", "may not get their committed offsets"),
+    BlockReason.AT_LSO: (
         "has nothing to read before the last stable offset, with this lag up to the high watermark",
         "have nothing to read before the last stable offset, with this lag up to the high watermark",
     ),
@@ -92,7 +92,7 @@ def _named(groups: Sequence[Row]) -> str:
 
 
 def _how(group: Row) -> str:
-    if group["standing"] == Standing.AT_LSO:
+    if group["reason"] == BlockReason.AT_LSO:
         return f"{group['lag']:,}"
     names = [printable(one) for one in group["partitions"]]
     return f"({', '.join(names[:_PARTITIONS_SHOWN])}{' and more' if len(names) > _PARTITIONS_SHOWN else ''})"

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
+from txnscan.kafka.answers import State
 from txnscan.kafka.failure import ScanError
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
-from txnscan.kafka.transaction_state import State
 from txnscan.kafka.units import duration, plural
 from txnscan.offline.producer_snapshots import Figures, Spread
 from txnscan.report.json import scan_object

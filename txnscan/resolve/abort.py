@@ -30,7 +30,7 @@ from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import Partition
 from txnscan.kafka.units import duration
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.resolve.apply import Attempt, Look, Status
+from txnscan.resolve.apply import Attempt, PartitionState, Status
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
 from txnscan.resolve.plan import Action, Plan
@@ -305,21 +305,23 @@ class Unread(LiveBrokers):
         """See Brokers."""
         return self.prove(action)
 
-    def look(self, action: Action) -> Look:
+    def look(self, action: Action) -> PartitionState:
         """See Brokers."""
         try:
             partition = self._led(action)
             last_stable = self._offset(partition, Offset.LAST_STABLE)
             high_watermark = self._offset(partition, Offset.HIGH_WATERMARK)
         except RequestFailed as failed:
-            return Look(error=failed.error)
+            return PartitionState(error=failed.error)
         moved = self._before is not None and last_stable > self._before
         if not moved:
-            return Look(error="these brokers do not say what is open, and the last stable offset has not moved")
+            return PartitionState(
+                error="these brokers do not say what is open, and the last stable offset has not moved"
+            )
         if not self._stood_there:
             why = "the last stable offset moved, but was not seen to stand at this transaction"
-            return Look(error=f"these brokers do not say what is open, and {why}")
-        return Look(is_open=False, last_stable_offset=last_stable, high_watermark=high_watermark)
+            return PartitionState(error=f"these brokers do not say what is open, and {why}")
+        return PartitionState(is_open=False, last_stable_offset=last_stable, high_watermark=high_watermark)
 
     def _begins_at(self, partition: Partition, offset: int, action: Action) -> bool:
         """Whether the record at this last stable offset is of the named transaction; False if it cannot be read. At the

@@ -39,7 +39,7 @@ from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.security.acls import explained, needing
 from txnscan.resolve.plan import Action, Plan
 from txnscan.txnlog.facts import SeenMarker
-from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, Siblings, Verdict
+from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, PeerPartitions, Verdict
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")
 # Answers that mean that the marker was appended, but may not be replicated.
@@ -96,7 +96,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PartitionState:
     """A proven read of the partition: whether the transaction is open, and where its last stable offset is.
 
     error: why nothing is proven, or None.
@@ -138,7 +138,7 @@ class Brokers(Protocol):
         """The same without the transaction log, which is quick. Raises RequestFailed."""
         ...
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
         """A COMMIT marker that a sibling partition has; None where none has. Raises RequestFailed."""
         ...
 
@@ -148,7 +148,7 @@ class Brokers(Protocol):
         """
         ...
 
-    def look(self, action: Action) -> Look:
+    def look(self, action: Action) -> PartitionState:
         """A proven read of the partition. Never raises."""
         ...
 
@@ -228,7 +228,7 @@ def settle_interrupted(
     return results
 
 
-def _interrupted(action: Action, look: Look) -> Result:
+def _interrupted(action: Action, look: PartitionState) -> Result:
     """What an intent without an outcome can mean, by what its partition shows now."""
     if not look.is_open:
         return Result(
@@ -536,7 +536,7 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
     return Result(action, Status.FAILED, f"the broker wrote no marker: {needs}", forbidden=forbidden)
 
 
-def _after(action: Action, judged: Judged, look: Look, what: str, otherwise: Status) -> Result:
+def _after(action: Action, judged: Judged, look: PartitionState, what: str, otherwise: Status) -> Result:
     """What the partition shows after a marker was sent."""
     if look.error is not None:
         return Result(action, Status.UNKNOWN, f"{what}, and the partition cannot be read: {look.error}")

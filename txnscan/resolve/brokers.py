@@ -27,15 +27,15 @@ from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker
-from txnscan.resolve.apply import Look
+from txnscan.resolve.apply import PartitionState
+from txnscan.resolve.peer_partitions import commit_seen
 from txnscan.resolve.plan import Action
-from txnscan.resolve.siblings import commit_seen
 from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.reader import Reader
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.facts import SeenMarker
-from txnscan.verdict.evidence import Judged, Siblings
+from txnscan.verdict.evidence import Judged, PeerPartitions
 
 
 class LiveBrokers:
@@ -127,7 +127,7 @@ class LiveBrokers:
             with self._cluster() as cluster:
                 found, failed = describe(cluster.send, [transactional_id], cluster.view, self._now_ms, time.sleep)
                 if failed:
-                    raise RequestFailed(cluster.say(failed[0].failure), sent=False)
+                    raise RequestFailed(cluster.format_failure(failed[0].failure), sent=False)
                 (one,) = with_offsets(cluster.send, found, cluster.view)
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
                 return one
@@ -156,7 +156,7 @@ class LiveBrokers:
         except (ClusterUnreachable, Unagreed):
             return -1
 
-    def commit_seen(self, siblings: Siblings, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
         """See Brokers."""
         topics = {name.rpartition("-")[0] for name in siblings.partitions}
         try:
@@ -179,7 +179,7 @@ class LiveBrokers:
             read_metadata(client.send, leader, [])
             yield lambda marker: marker.answered(client.send(leader, marker.request()))
 
-    def look(self, action: Action) -> Look:
+    def look(self, action: Action) -> PartitionState:
         """See Brokers."""
         try:
             with self._cluster() as cluster:
@@ -189,10 +189,10 @@ class LiveBrokers:
                 rows, _ = reader.narrow([key], cluster.agreement([action.topic]), lambda done, total: None)
                 row = rows[key]
         except ClusterUnreachable as error:
-            return Look(error=str(error))
+            return PartitionState(error=str(error))
         if row.failure is not None:
-            return Look(error=explained(row.failure, self.principal))
-        return Look(
+            return PartitionState(error=explained(row.failure, self.principal))
+        return PartitionState(
             is_open=any(
                 (p.producer_id, p.start_offset) == (action.producer_id, action.start_offset) for p in row.open_producers
             ),

@@ -22,12 +22,12 @@ from typing import Protocol
 from txnscan.config import ConfigError
 from txnscan.coordinators.transactions import Transaction
 from txnscan.errors import ExitStatus, TxnscanError
+from txnscan.kafka.answers import State
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
 from txnscan.kafka.failure import Permission
 from txnscan.kafka.protocol.init_producer_id import Fenced
 from txnscan.kafka.security.acls import explained, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
-from txnscan.kafka.transaction_state import State
 from txnscan.kafka.units import duration, plural
 from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
 from txnscan.resolve.plan import Action, Plan

@@ -8,17 +8,15 @@ the network takes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import DRIVER_THREADS
 from txnscan.engine.threads import THREADS
-from txnscan.sweeps.reader import NARROW_BATCH_SIZE
+from txnscan.sweeps.reader import FENCED_BATCH_SIZE
 
-_SIZE = re.compile(r"(?P<brokers>\d{1,9})x(?P<partitions>\d{1,12})")
 _MOST = 10**9
 _PRODUCER_BYTES = 37
 _DESCRIBED_PARTITION_BYTES = 9
@@ -58,11 +56,11 @@ class Planned:
     replication_factor: int = 1
     transaction_state_partitions: int = 50
     batch_size: int = _DEFAULTS.batch_size
-    lanes_per_leader: int = _DEFAULTS.lanes_per_leader
+    in_flight_max: int = _DEFAULTS.in_flight_max
 
     def __post_init__(self) -> None:
         if min(self.brokers, self.partitions) < 1:
-            raise ConfigError("--cluster", "a cluster has brokers and partitions")
+            raise ConfigError("--brokers", "a cluster has brokers and partitions")
         for option, value in (
             ("--producers", self.producers_per_partition),
             ("--open", self.open_partitions),
@@ -163,7 +161,7 @@ def requests(planned: Planned) -> dict[str, int]:
     """
     p = planned
     brokers_hanging = min(p.brokers, p.hanging)
-    narrow_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / NARROW_BATCH_SIZE))
+    narrow_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / FENCED_BATCH_SIZE))
     logs = p.transaction_state_partitions if p.hanging else 0
     return {
         # Each connection begins with one, and one is to a bootstrap server.
@@ -212,7 +210,7 @@ def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
         waiting_s=_trips(p) * p.latency_ms / 1e3,
         memory_bytes=costs.process_bytes + p.partitions * costs.partition_bytes,
         # As it is received, and as bytes of its own.
-        worker_bytes=2 * batch_bytes * min(THREADS, p.brokers * p.lanes_per_leader),
+        worker_bytes=2 * batch_bytes * min(THREADS, p.brokers * p.in_flight_max),
         margin=margin(p.partitions),
     )
 
@@ -231,19 +229,18 @@ def _trips(p: Planned) -> int:
     return trips + rounds * ceil(p.brokers / DRIVER_THREADS)
 
 
-def predicted_lines(size: str, producers_per_partition: int, open_partitions: int, latency_ms: float) -> Iterator[str]:
-    """The prediction for people. size: such as "50x100000", brokers and partitions. Raises ConfigError."""
-    found = _SIZE.fullmatch(size)
-    if found is None:
-        raise ConfigError("--cluster", f"'{printable(size)}' is no size; use BROKERSxPARTITIONS, such as 50x100000")
+def predicted_lines(
+    brokers: int, partitions: int, producers_per_partition: int, open_partitions: int, latency_ms: float
+) -> Iterator[str]:
+    """The prediction for people."""
     planned = Planned(
-        brokers=int(found["brokers"]),
-        partitions=int(found["partitions"]),
+        brokers=brokers,
+        partitions=partitions,
         producers_per_partition=producers_per_partition,
         open_partitions=open_partitions,
         hanging=open_partitions,
         latency_ms=latency_ms,
-        replication_factor=min(3, int(found["brokers"])),
+        replication_factor=min(3, brokers),
     )
     said = predict(planned, MEASURED)
     total = sum(said.requests.values())

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine
+from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, Say
+from txnscan.kafka.failure import Failure, FormatFailure
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.fetch import fetch
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd, epoch_ends
+from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
-from txnscan.kafka.transaction_state import State
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.planner import plan_logs
 from txnscan.reads.rows import OnProgress
@@ -64,14 +64,14 @@ _DESCRIBE_TRIES = 3
 def read_outcomes(
     cluster: Cluster,
     engine: Engine,
-    lanes_per_leader: int,
+    in_flight_max: int,
     hanging: Sequence[Judged],
     stored: Facts,
     on_progress: OnProgress,
 ) -> list[OutcomeEvidence]:
     """The evidence for each of these transactions, in order. What could not be read is in it, in words.
 
-    lanes_per_leader: how many logs are read from one broker at once. stored: what earlier sweeps and applies have seen.
+    in_flight_max: how many logs are read from one broker at once. stored: what earlier sweeps and applies have seen.
     """
     if not hanging:
         return []
@@ -81,7 +81,7 @@ def read_outcomes(
     count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)
     first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged), hanging)
-    logs = _read_logs(cluster, engine, lanes_per_leader, before, wanted, stored, on_progress)
+    logs = _read_logs(cluster, engine, in_flight_max, before, wanted, stored, on_progress)
     of_each = [[logs[k] for k in _logs_of(judged, count)] for judged in hanging]
     said = _contradictions(cluster, list(zip(hanging, of_each, strict=True)))
     known = [stored.get(judged.observation.producer_id, NO_FACTS) for judged in hanging]
@@ -91,7 +91,7 @@ def read_outcomes(
     for log in logs.values():
         log.confirm(after)
     return [
-        _evidence(judged, batch, logs_of_it, facts, contradiction, cluster.say)
+        _evidence(judged, batch, logs_of_it, facts, contradiction, cluster.format_failure)
         for judged, batch, logs_of_it, facts, contradiction in zip(hanging, first, of_each, known, said, strict=True)
     ]
 
@@ -99,7 +99,7 @@ def read_outcomes(
 def _read_logs(
     cluster: Cluster,
     engine: Engine,
-    lanes_per_leader: int,
+    in_flight_max: int,
     before: Agreement,
     wanted: Mapping[int, frozenset[int]],
     stored: Facts,
@@ -126,7 +126,7 @@ def _read_logs(
     known = {log: (scanned[log], tuple(sorted(reads))) for log, reads in kept.items()}
 
     def read(which: Mapping[Partition, frozenset[int]], known: Mapping[Partition, tuple[int, tuple[str, ...]]]) -> None:
-        batches = plan_logs(which, lanes_per_leader=lanes_per_leader, known=known)
+        batches = plan_logs(which, in_flight_max=in_flight_max, known=known)
         if not batches:
             return
         # A large log takes long, and progress is reported only after a whole one.
@@ -218,11 +218,11 @@ def _evidence(
     logs: Sequence[Log],
     stored: ProducerFacts,
     contradiction: str | None,
-    say: Say,
+    format_failure: FormatFailure,
 ) -> OutcomeEvidence:
     o = judged.observation
     # A broker that loads this log may find there what the coordinators did not report.
-    unserved = next((say(log.failure) for log in logs if log.unserved and log.failure is not None), None)
+    unserved = next((format_failure(log.failure) for log in logs if log.unserved and log.failure is not None), None)
     live = [read for log in logs for read in log.reads(o.producer_id, stored.reads)]
     facts = facts_of(o.producer_id, live, stored.reads)
     commits = tuple(
@@ -238,9 +238,9 @@ def _evidence(
         owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
         first_epoch=first.producer_epoch if isinstance(first, Batch) else None,
         first_sequence=first.base_sequence if isinstance(first, Batch) else None,
-        batch_error=say(first) if isinstance(first, Failure) else None,
+        batch_error=format_failure(first) if isinstance(first, Failure) else None,
         logged=facts.logged,
-        log_error=next((say(log.failure) for log in logs if log.failure is not None), facts.error),
+        log_error=next((format_failure(log.failure) for log in logs if log.failure is not None), facts.error),
         contradiction=contradiction or unserved or facts.lost,
         vetoes=facts.vetoes,
         seen=stored + ProducerFacts(commits=commits),
@@ -468,5 +468,5 @@ class Log:
 def decoded(raw: RawRecord) -> LoggedTransaction:
     """The record of an id. Raises UnknownRecord."""
     if raw.value is None:
-        return tombstone(raw.offset, raw.whole_from, raw.transactional_id)
-    return decode(raw.offset, raw.whole_from, raw.transactional_id, raw.value)
+        return tombstone(raw.offset, raw.contiguous_from, raw.transactional_id)
+    return decode(raw.offset, raw.contiguous_from, raw.transactional_id, raw.value)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from txnscan.coordinators.claims import Held
-from txnscan.kafka.failure import Failure, Say
-from txnscan.kafka.protocol.describe_producers import OpenProducer
+from txnscan.coordinators.claims import ClaimedTransaction
+from txnscan.kafka.answers import OpenProducer
+from txnscan.kafka.failure import Failure, FormatFailure
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import Observation
-from txnscan.reads.rows import NarrowRow, OffsetsRow, WideRow
+from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
 from txnscan.verdict.evidence import Judged
 
 RECREATED = Failure("the topic was deleted and created again")
@@ -25,16 +25,16 @@ def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:
 def observe(
     topic_ids: Mapping[Key, str],
     wide: Mapping[Key, WideRow],
-    first: Mapping[Key, NarrowRow],
-    second: Mapping[Key, NarrowRow],
-    say: Say,
+    first: Mapping[Key, FencedRow],
+    second: Mapping[Key, FencedRow],
+    format_failure: FormatFailure,
 ) -> list[Observation]:
     """Every transaction that was open at the first read, with what the second read shows of it.
 
     Where the first read failed, the transactions that the wide read and the second read show take its place: they must
     become indeterminate. If they were left out, they would count as over, because the second read is proven. A topic
-    that was deleted and created again since the plan, whose topic ids are given, is a failure of both reads. say: puts
-    a failure into words.
+    that was deleted and created again since the plan, whose topic ids are given, is a failure of both reads.
+    format_failure: puts a failure into words.
     """
     observations = []
     for key, one in sorted(first.items()):
@@ -45,11 +45,11 @@ def observe(
         if recreated:
             one, two = replace(one, failure=RECREATED), replace(two, failure=RECREATED)
         seen = _seen(wide.get(key), one, two)
-        observations += [_observation(topic_ids[key], one, two, producer, say) for producer in seen]
+        observations += [_observation(topic_ids[key], one, two, producer, format_failure) for producer in seen]
     return observations
 
 
-def _seen(row: WideRow | None, one: NarrowRow, two: NarrowRow) -> Iterable[OpenProducer]:
+def _seen(row: WideRow | None, one: FencedRow, two: FencedRow) -> Iterable[OpenProducer]:
     if one.failure is None:
         return one.open_producers
     unproven = row.open_producers if row is not None else ()
@@ -57,7 +57,9 @@ def _seen(row: WideRow | None, one: NarrowRow, two: NarrowRow) -> Iterable[OpenP
     return tuple(seen[producer_id] for producer_id in sorted(seen))
 
 
-def _observation(topic_id: str, one: NarrowRow, two: NarrowRow, producer: OpenProducer, say: Say) -> Observation:
+def _observation(
+    topic_id: str, one: FencedRow, two: FencedRow, producer: OpenProducer, format_failure: FormatFailure
+) -> Observation:
     now_open = {other.producer_id: other for other in two.open_producers}
     still = now_open.get(producer.producer_id)
     return Observation(
@@ -74,14 +76,14 @@ def _observation(topic_id: str, one: NarrowRow, two: NarrowRow, producer: OpenPr
         leader_epoch=two.leader_epoch if two.failure is None else one.leader_epoch,
         first_read_at_ms=one.read_at_ms,
         first_high_watermark=one.high_watermark,
-        first_error=say(one.failure) if one.failure is not None else None,
+        first_error=format_failure(one.failure) if one.failure is not None else None,
         second_read_at_ms=two.read_at_ms,
         second_high_watermark=two.high_watermark,
         second_last_stable_offset=two.last_stable_offset,
         second_start_offset=still.start_offset if still is not None else None,
         second_producer_epoch=still.producer_epoch if still is not None else None,
         second_last_sequence=still.last_sequence if still is not None else None,
-        second_error=say(two.failure) if two.failure is not None else None,
+        second_error=format_failure(two.failure) if two.failure is not None else None,
         first_seen_ms=one.read_at_ms,
     )
 
@@ -90,10 +92,10 @@ def _observation(topic_id: str, one: NarrowRow, two: NarrowRow, producer: OpenPr
 HELD = "its coordinator holds the transaction, so it was not read again"
 
 
-def held_observation(topic_id: str, held: Held, now_ms: int) -> Observation:
+def claimed_observation(topic_id: str, held: ClaimedTransaction, now_ms: int) -> Observation:
     """A transaction that the sieve took out, as the wide read saw it at about this time, without proof."""
     (topic, index), leader = held.key, held.row.leader
-    unread = NarrowRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=Failure(HELD))
+    unread = FencedRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=Failure(HELD))
     return _observation(topic_id, unread, unread, held.producer, lambda failure: failure.error)
 
 

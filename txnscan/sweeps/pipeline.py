@@ -25,14 +25,14 @@ from txnscan.kafka.failure import ScanError, Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Topic
 from txnscan.kafka.units import duration
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import NarrowRow
+from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import continued, first_records_are_gone
 from txnscan.sweeps.log_reads import read_outcomes, signed
-from txnscan.sweeps.observations import held_observation, observe, suspects, with_history, with_offsets
+from txnscan.sweeps.observations import claimed_observation, observe, suspects, with_history, with_offsets
 from txnscan.sweeps.reader import Reader, in_scope
 from txnscan.sweeps.result import Progress, Scan
-from txnscan.sweeps.stuck_markers import undelivered_warning
+from txnscan.sweeps.stuck_markers import stuck_marker_warning
 from txnscan.verdict.evidence import Context, Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge, judge_observation
@@ -83,21 +83,25 @@ def scan(
     # Partitions with incidents are read with proof, even if a coordinator holds all that is open there: only a proven
     # read shows that an incident is over.
     of_incidents = _topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
-    sieve = cluster.sieve(open_wide, of_incidents, lambda done, total: progress("ask who holds them", done, total))
+    split = cluster.split_by_claim(
+        open_wide, of_incidents, lambda done, total: progress("ask who holds them", done, total)
+    )
     topic_ids = _topic_ids(topics, open_wide) | of_incidents
-    say = cluster.say
-    unproven = [held_observation(topic_ids[h.key], h, read_at_ms) for h in sieve.held]
+    format_failure = cluster.format_failure
+    unproven = [claimed_observation(topic_ids[h.key], h, read_at_ms) for h in split.claimed]
     # Earlier sightings are read only where something is open that has no incident yet.
     last_seen = history.last_seen(view.cluster_id) if _has_news(unproven, incidents) else None
 
     first, agreed = reader.narrow(
-        sieve.left.keys() | of_incidents.keys(), sieve.agreed, lambda done, total: progress("first read", done, total)
+        split.unclaimed.keys() | of_incidents.keys(),
+        split.agreed,
+        lambda done, total: progress("first read", done, total),
     )
-    if last_seen is None and _has_news(observe(topic_ids, sieve.left, first, first, say), incidents):
+    if last_seen is None and _has_news(observe(topic_ids, split.unclaimed, first, first, format_failure), incidents):
         last_seen = history.last_seen(view.cluster_id)
 
     snapshot, agreed = cluster.snapshot(
-        _producer_ids(first) | {p.producer_id for row in sieve.left.values() for p in row.open_producers},
+        _producer_ids(first) | {p.producer_id for row in split.unclaimed.values() for p in row.open_producers},
         frozenset(topic for topic, _ in first),
         agreed,
         lambda done, total: progress("ask coordinators", done, total),
@@ -111,10 +115,10 @@ def scan(
     progress("judge", 0, 1)
     seen = _earliest(incidents, last_seen() if last_seen is not None else {})
     same = partial(first_records_are_gone, cluster.send, agreed, incidents)
-    observed = continued(observe(topic_ids, sieve.left, first, second, say), incidents, same)
+    observed = continued(observe(topic_ids, split.unclaimed, first, second, format_failure), incidents, same)
     observations = with_history(observed, seen)
     context = _context(snapshot, now_ms(), late_after_ms)
-    of_held = zip(with_history(unproven, seen), sieve.held, strict=True)
+    of_held = zip(with_history(unproven, seen), split.claimed, strict=True)
     held = [judge_observation(o, (h.holder,), context) for o, h in of_held]
     # A held transaction that is overdue may block consumers: how much, its partition's offsets show, without proof.
     offsets = reader.offsets({_key(one) for one in held if not one.healthy}, view)
@@ -130,7 +134,7 @@ def scan(
         earlier = stored.of({one.observation.producer_id for one in accused})
         decided = [
             signed(evidence, sweep_id, started_at_ms)
-            for evidence in read_outcomes(cluster, engine, config.lanes_per_leader, accused, earlier, in_logs)
+            for evidence in read_outcomes(cluster, engine, config.in_flight_max, accused, earlier, in_logs)
         ]
         judged = with_outcomes(judged, decided)
     hanging = [one for one in judged if one.judgement.verdict is Verdict.HANGING]
@@ -142,7 +146,7 @@ def scan(
     errors = (
         *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
         *config_errors,
-        *(one.said(say) for one in (*wide.errors, *_narrow_errors(first, second))),
+        *(one.in_words(format_failure) for one in (*wide.errors, *_narrow_errors(first, second))),
         *_snapshot_errors(snapshot, judged),
     )
     return Scan(
@@ -159,7 +163,7 @@ def scan(
         producers=wide.producers,
         coordinators_planned=snapshot.coordinators_planned,
         coordinators_proven=snapshot.coordinators_proven,
-        transactional_ids=sieve.transactional_ids,
+        transactional_ids=split.transactional_ids,
         visibility_error=snapshot.visibility_error or hidden_topics,
         proven={key: row.topic_id for key, row in last.items()},
         ends={key: (row.leader_epoch, row.high_watermark) for key, row in last.items()},
@@ -169,7 +173,7 @@ def scan(
             *_idle_patterns(config, view),
             *_early_threshold(late_after_ms, max_timeout_ms),
             *_old_brokers(errors),
-            *undelivered_warning(sieve.prepared, judged, now_ms(), late_after_ms),
+            *stuck_marker_warning(split.prepared, judged, now_ms(), late_after_ms),
             *impact_warnings,
         ),
         settings=config.settings,
@@ -212,9 +216,11 @@ def _impacts(
         which = one.observation.transaction_key
         incident = incidents.get(which)
         known = incident.impact if incident is not None else None
-        found[which] = impact_of(*(one, blockage, logged.get(which, ()), known, topics, cluster.say, patterns))
+        found[which] = impact_of(
+            *(one, blockage, logged.get(which, ()), known, topics, cluster.format_failure, patterns)
+        )
     progress("ask who waits", 1, 1)
-    return found, blockage.warnings(cluster.say)
+    return found, blockage.warnings(cluster.format_failure)
 
 
 def with_outcomes(judged: Sequence[Judged], decided: Iterable[OutcomeEvidence]) -> list[Judged]:
@@ -269,7 +275,7 @@ def _order(o: Observation) -> tuple[str, int, int, int]:
     return (o.topic, o.partition, o.start_offset, o.producer_id)
 
 
-def _producer_ids(rows: Mapping[Key, NarrowRow]) -> frozenset[int]:
+def _producer_ids(rows: Mapping[Key, FencedRow]) -> frozenset[int]:
     return frozenset(producer.producer_id for row in rows.values() for producer in row.open_producers)
 
 
@@ -322,7 +328,7 @@ def _idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
     return tuple(f"--topic '{printable(pattern)}' matches no topic" for pattern in idle)
 
 
-def _narrow_errors(first: Mapping[Key, NarrowRow], second: Mapping[Key, NarrowRow]) -> list[Unobserved]:
+def _narrow_errors(first: Mapping[Key, FencedRow], second: Mapping[Key, FencedRow]) -> list[Unobserved]:
     return [
         Unobserved(stage, row.failure, row.leader if row.leader >= 0 else None, row.topic, row.partition)
         for stage, rows in (("first read", first), ("second read", second))

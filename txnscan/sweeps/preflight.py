@@ -162,7 +162,7 @@ def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
     """How new each broker's metadata is. Brokers that do not answer are a finding about connections."""
     missing = latest.unreachable()
     late = [one for one in cluster.lagging(latest, latest.offset) if one not in missing]
-    yield from (Finding("metadata", Level.INCOMPLETE, cluster.say(one.failure)) for one in late)
+    yield from (Finding("metadata", Level.INCOMPLETE, cluster.format_failure(one.failure)) for one in late)
     if latest.disputed:
         names = [f"{topic}-{index}" for topic, index in sorted(latest.disputed)]
         yield Finding("metadata", Level.INCOMPLETE, f"brokers disagree on who leads {named(names)}; run it again")
@@ -195,7 +195,7 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
     missing += _unreadable(cluster, view.topics)
     unseen = hidden_groups(cluster.send, brokers, cluster.random_token())
     if unseen is not None:
-        said = f"which groups wait behind what hangs is not known: {cluster.say(unseen)}"
+        said = f"which groups wait behind what hangs is not known: {cluster.format_failure(unseen)}"
         missing.append(Finding("acls", Level.NOTE, said))
     _, config_errors = cluster.max_timeout_ms()
     missing += [Finding("acls", Level.INCOMPLETE, error.error) for error in config_errors[:1]]
@@ -232,18 +232,18 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
     findings = []
     for failure, names in sorted(refused.items(), key=lambda item: (item[0].error, item[1])):
         name = names[0] if len(names) == 1 else "*"
-        why = cluster.say(needing(failure, Permission("Read", "Topic", name)))
+        why = cluster.format_failure(needing(failure, Permission("Read", "Topic", name)))
         findings.append(Finding("acls", Level.INCOMPLETE, f"{named(names)} cannot be read: {why}"))
     return findings
 
 
 def _coordinators(cluster: Cluster) -> Iterator[Finding]:
-    sieve = cluster.sieve({}, (), lambda done, total: None)
-    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), sieve.agreed, lambda done, total: None)
+    split = cluster.split_by_claim({}, (), lambda done, total: None)
+    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), split.agreed, lambda done, total: None)
     if snapshot.visibility_error is not None:
         yield Finding("acls", Level.INCOMPLETE, snapshot.visibility_error)
-    if not snapshot.coordinators_planned and sieve.transactional_ids:
-        ids = plural(sieve.transactional_ids, "transactional id")
+    if not snapshot.coordinators_planned and split.transactional_ids:
+        ids = plural(split.transactional_ids, "transactional id")
         yield Finding(
             "coordinators",
             Level.INCOMPLETE,
@@ -256,7 +256,7 @@ def _coordinators(cluster: Cluster) -> Iterator[Finding]:
         proven = f"{snapshot.coordinators_proven} of {snapshot.coordinators_planned} coordinator partitions proven"
         yield Finding("coordinators", Level.INCOMPLETE, f"{proven}: {snapshot.coverage_error}")
     else:
-        ids = plural(sieve.transactional_ids, "transactional id")
+        ids = plural(split.transactional_ids, "transactional id")
         count = snapshot.coordinators_planned
         yield Finding(
             "coordinators", Level.OK, f"all {count} coordinator partitions proven, with {ids} in a transaction"

@@ -21,17 +21,17 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition, Topic
-from txnscan.reads.fenced_read import failed_partitions, narrow_failed
-from txnscan.reads.planner import plan_narrow, plan_wide
-from txnscan.reads.rows import NarrowRow, OffsetsRow, OnProgress, WideRow
-from txnscan.reads.tasks import ReadNarrow, ReadOffsets, ReadWide
+from txnscan.reads.fenced_read import failed_partitions, fenced_failed
+from txnscan.reads.planner import plan_fenced, plan_wide
+from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, WideRow
+from txnscan.reads.tasks import ReadFenced, ReadOffsets, ReadWide
 from txnscan.sweeps.observations import RECREATED
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 MOVED = Failure("the leader moved during the read")
-NARROW_TRIES = 3
+FENCED_TRIES = 3
 _RETRY_WAIT_S = 0.25
-NARROW_BATCH_SIZE = 100
+FENCED_BATCH_SIZE = 100
 # Up to so many partitions are read in the driver: that took 0.14 s, where a job on executors took 0.25 s. The sieve
 # usually leaves a handful.
 DRIVER_READS_MAX = 1_000
@@ -133,7 +133,7 @@ class Reader:
 
     def _wide(self, topics: Iterable[Topic], on_progress: OnProgress) -> tuple[list[WideRow], list[Unobserved]]:
         config = self._config
-        batches, unled = plan_wide(topics, batch_size=config.batch_size, lanes_per_leader=config.lanes_per_leader)
+        batches, unled = plan_wide(topics, batch_size=config.batch_size, in_flight_max=config.in_flight_max)
         count = sum(batch.size for batch in batches)
         rows = self._engine.read(
             ReadWide(self._cluster.clients),
@@ -147,16 +147,16 @@ class Reader:
 
     def narrow(
         self, keys: Iterable[Key], agreed: Agreement, on_progress: OnProgress
-    ) -> tuple[dict[Key, NarrowRow], Agreement]:
+    ) -> tuple[dict[Key, FencedRow], Agreement]:
         """One row per partition, proven to come from the leader that all brokers name before and after, or a failure;
         and the last round of what all brokers agree on, about these topics and `__transaction_state`.
 
         agreed: the last round before it.
         """
-        rows: dict[Key, NarrowRow] = {}
+        rows: dict[Key, FencedRow] = {}
         missing = sorted(set(keys))
         topics = {TRANSACTION_STATE_TOPIC, *(topic for topic, _ in missing)}
-        for attempt in range(1, NARROW_TRIES + 1):
+        for attempt in range(1, FENCED_TRIES + 1):
             if not missing:
                 break
             if attempt > 1:
@@ -167,18 +167,18 @@ class Reader:
             missing = sorted(failed_partitions(rows.values()))
         return rows, agreed
 
-    def _narrow(self, keys: Sequence[Key], agreed: Agreement, on_progress: OnProgress) -> list[NarrowRow]:
+    def _narrow(self, keys: Sequence[Key], agreed: Agreement, on_progress: OnProgress) -> list[FencedRow]:
         known: list[Partition] = []
-        unknown: list[NarrowRow] = []
+        unknown: list[FencedRow] = []
         for topic, index in keys:
             try:
                 known.append(agreed.partition(topic, index))
             except Unagreed as unagreed:
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
-                unknown.append(narrow_failed(nobody, unagreed.failure, wall_clock_ms()))
-        batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
-        read = ReadNarrow(self._cluster.clients, wall_clock_ms)
-        return [*unknown, *self._engine_for(known).read(read, batches, NarrowRow, on_progress)]
+                unknown.append(fenced_failed(nobody, unagreed.failure, wall_clock_ms()))
+        batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
+        read = ReadFenced(self._cluster.clients, wall_clock_ms)
+        return [*unknown, *self._engine_for(known).read(read, batches, FencedRow, on_progress)]
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
         """Offsets of these partitions, by the leaders that one broker names. No verdict depends on them."""
@@ -187,7 +187,7 @@ class Reader:
         for key in keys:
             with suppress(Unagreed):
                 known.append(believed.partition(*key))
-        batches = plan_narrow(known, batch_size=NARROW_BATCH_SIZE, lanes_per_leader=self._config.lanes_per_leader)
+        batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
         read = self._engine_for(known).read
         rows = read(ReadOffsets(self._cluster.clients), batches, OffsetsRow, lambda done, total: None)
         return {(row.topic, row.partition): row for row in rows}
@@ -213,7 +213,7 @@ def _is_among(name: str, keys: Collection[tuple[str | None, int | None]], index:
     return (name, index) in keys
 
 
-def confirmed(row: NarrowRow, after: Agreement) -> NarrowRow:
+def confirmed(row: FencedRow, after: Agreement) -> FencedRow:
     """The row, with a failure where brokers no longer agree that it came from the leader. Pure."""
     if row.failure is not None:
         return row

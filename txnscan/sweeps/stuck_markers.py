@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.verdict.rules import SENDS_AGAIN, held_by
 
@@ -22,7 +22,7 @@ _PARTITIONS_NAMED_MAX = 3
 _MINUTE_MS = 60_000
 
 
-def undelivered_warning(
+def stuck_marker_warning(
     prepared: Iterable[CoordinatorView], judged: Iterable[Judged], now_ms: int, late_after_ms: int
 ) -> tuple[str, ...]:
     """One warning on the ids in Prepare* whose transaction is older than the threshold and that wait for partitions

@@ -19,14 +19,13 @@ from typing import Any
 
 from txnscan.engine.clock import StageTime
 from txnscan.impact.impact import BlockedGroup
+from txnscan.kafka.answers import CoordinatorView, EpochEnd
 from txnscan.kafka.failure import ScanError
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
 from txnscan.sweeps.result import HealthyCount, Scan
 from txnscan.txnlog.facts import LogRead, RawRecord, ScannedLog, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +312,7 @@ IMPACT = (
     Column(
         "blocked_groups",
         tuple[BlockedGroup, ...],
-        "Groups that it blocks or may block, those with the greatest lag first, at most 100. standing is unstable "
+        "Groups that it blocks or may block, those with the greatest lag first, at most 100. reason is unstable "
         "where the transaction holds offsets of the group, maybe_unstable where that could not be seen, and at_lso "
         "where a read_committed consumer has nothing to read from the group's committed offset up to the last stable "
         "offset, whatever the group's isolation level, which is not visible. lag is up to the high watermark",
@@ -606,8 +605,8 @@ LOG_READS = Table(
         Column(
             "records",
             tuple[RawRecord, ...],
-            "The records of the id, as they stand in the log. leader_epoch: of the record's batch. whole_from: from "
-            "there to the record this read missed no offset. value: null for a tombstone",
+            "The records of the id, as they stand in the log. leader_epoch: of the record's batch. "
+            "contiguous_from: from there to the record this read missed no offset. value: null for a tombstone",
             _of_read("records"),
             True,
         ),

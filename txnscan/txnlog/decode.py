@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection
 
+from txnscan.kafka.answers import State
 from txnscan.kafka.protocol.primitives import Reader
 from txnscan.kafka.topology import Key
-from txnscan.kafka.transaction_state import State
 from txnscan.txnlog.facts import LoggedTransaction
 
 _KEY_VERSION = 0
@@ -99,12 +99,12 @@ def producer_id(value: bytes) -> int:
     return int(found)
 
 
-def tombstone(offset: int, whole_from: int, name: str) -> LoggedTransaction:
+def tombstone(offset: int, contiguous_from: int, name: str) -> LoggedTransaction:
     """The record that an id expired, which has no value."""
-    return LoggedTransaction(offset, whole_from, name, -1, -1, State.DEAD, frozenset(), 0, -1, -1)
+    return LoggedTransaction(offset, contiguous_from, name, -1, -1, State.DEAD, frozenset(), 0, -1, -1)
 
 
-def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTransaction:
+def decode(offset: int, contiguous_from: int, name: str, value: bytes) -> LoggedTransaction:
     """The record of an id. Raises UnknownRecord for what is damaged, or of a later version than this one knows."""
     record = _Record(value)
     version = record.int16()
@@ -119,7 +119,7 @@ def decode(offset: int, whole_from: int, name: str, value: bytes) -> LoggedTrans
     client_version = _Record(tags[_CLIENT_VERSION_TAG]).int16() if _CLIENT_VERSION_TAG in tags else 0
     return LoggedTransaction(
         offset=offset,
-        whole_from=whole_from,
+        contiguous_from=contiguous_from,
         transactional_id=name,
         producer_id=pid,
         producer_epoch=epoch,

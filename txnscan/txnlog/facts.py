@@ -8,27 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
+from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.topology import Key, Partition
-from txnscan.kafka.transaction_state import State
 
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """A record of `__transaction_state`, not decoded. value: None for a tombstone. whole_from: from there up to this
-    record no offset of the log is missing in what was read. leader_epoch: of its batch. Two logs that have a record at
-    the same offset with the same leader epoch are the same up to there (KIP-101).
+    """A record of `__transaction_state`, not decoded. value: None for a tombstone. contiguous_from: from there up to
+    this record no offset of the log is missing in what was read. leader_epoch: of its batch. Two logs that have a
+    record at the same offset with the same leader epoch are the same up to there (KIP-101).
     """
 
     offset: int
-    whole_from: int
+    contiguous_from: int
     transactional_id: str
     value: bytes | None
     leader_epoch: int = -1
 
     def is_same(self, other: RawRecord | None) -> bool:
         """Whether the other one is this record, in whatever read it stands."""
-        return other is not None and replace(other, whole_from=self.whole_from) == self
+        return other is not None and replace(other, contiguous_from=self.contiguous_from) == self
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ NO_FACTS = ProducerFacts()
 class LoggedTransaction:
     """A record of `__transaction_state`: what was written about an id at an offset.
 
-    whole_from: from there up to this record no offset of the log is missing in what was read. client_version: the
+    contiguous_from: from there up to this record no offset of the log is missing in what was read. client_version: the
     transactions version of the client that wrote to the transaction or ended it, 2 where an end raised the epoch; 0
     where it is not given. timeout_ms: of the id's transactions. unknown_fields: fields that a later Kafka wrote and
     that this version does not know. stored_by: the sweep that stored the record, where the log does not have it any
@@ -159,7 +158,7 @@ class LoggedTransaction:
     """
 
     offset: int
-    whole_from: int
+    contiguous_from: int
     transactional_id: str
     producer_id: int
     producer_epoch: int

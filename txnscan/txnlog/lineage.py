@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
+from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.txnlog.facts import LogRead, RawRecord
 
@@ -88,7 +88,7 @@ def _epochs(ends: Iterable[EpochEnd]) -> frozenset[int]:
 
 
 def _shows(one: RawRecord, record: RawRecord) -> bool:
-    return record.is_same(one) and one.whole_from <= record.whole_from
+    return record.is_same(one) and one.contiguous_from <= record.contiguous_from
 
 
 def bounded(read: LogRead) -> LogRead:
@@ -97,7 +97,7 @@ def bounded(read: LogRead) -> LogRead:
         return read
     half = RECORDS_STORED_MAX // 2
     behind, *last = read.records[-half:]
-    return replace(read, records=(*read.records[:half], replace(behind, whole_from=behind.offset), *last))
+    return replace(read, records=(*read.records[:half], replace(behind, contiguous_from=behind.offset), *last))
 
 
 def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
@@ -155,13 +155,13 @@ def _confirmed(newest: LogRead, same: Iterable[LogRead]) -> tuple[dict[int, RawR
 
 def _with_contiguity(current: Mapping[int, RawRecord], bounds: Mapping[LogRead, int]) -> tuple[RawRecord, ...]:
     """The records in order, each with the offset from which on nothing is missing by a read that has the one before."""
-    whole_from: dict[tuple[int, int], int] = {}
+    contiguous_from: dict[tuple[int, int], int] = {}
     for read, bound in bounds.items():
         for before, record in _after(record for record in read.records if record.offset <= bound):
             which = (before, record.offset)
-            whole_from[which] = min(record.whole_from, whole_from.get(which, record.whole_from))
+            contiguous_from[which] = min(record.contiguous_from, contiguous_from.get(which, record.contiguous_from))
     return tuple(
-        replace(record, whole_from=whole_from.get((before, record.offset), record.offset))
+        replace(record, contiguous_from=contiguous_from.get((before, record.offset), record.offset))
         for before, record in _after(current[offset] for offset in sorted(current))
     )
 
@@ -187,5 +187,5 @@ def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord])
 
 def _distinct(records: Iterable[RawRecord]) -> tuple[RawRecord, ...]:
     """Each record once, in the order of offsets."""
-    found = {replace(record, whole_from=record.offset) for record in records}
+    found = {replace(record, contiguous_from=record.offset) for record in records}
     return tuple(sorted(found, key=lambda record: (record.offset, record.leader_epoch, record.value or b"")))

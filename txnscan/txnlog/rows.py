@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
 from txnscan.txnlog.facts import RawRecord
 
 
@@ -13,16 +13,16 @@ from txnscan.txnlog.facts import RawRecord
 class LogRow:
     """What a partition of `__transaction_state` holds of some ids, up to the offset that was reached, or the failure.
 
-    unserved: the failure is that the broker which all brokers name as its leader did not serve it. whole_from: from
-    there to the end of what was read no offset is missing. expected: the offset that comes next. read_bytes: bytes of
-    the log, as brokers sent them. epoch_ends: of all leader epochs that batches have.
+    unserved: the failure is that the broker which all brokers name as its leader did not serve it. contiguous_from:
+    from there to the end of what was read no offset is missing. expected: the offset that comes next. read_bytes: bytes
+    of the log, as brokers sent them. epoch_ends: of all leader epochs that batches have.
     """
 
     partition: int
     failure: Failure | None
     reached: int = -1
     records: tuple[RawRecord, ...] = ()
-    whole_from: int = -1
+    contiguous_from: int = -1
     expected: int = -1
     unserved: bool = False
     read_bytes: int = 0

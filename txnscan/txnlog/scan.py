@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from txnscan.coordinators.metadata_quorum import Unagreed
+from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.fetch import Reading, fetch_undecoded
 from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, list_offsets
-from txnscan.kafka.protocol.offset_for_leader_epoch import EpochEnd
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.search import Undecoded, Wanted, are_many, searched
 from txnscan.kafka.security.acls import needing
@@ -77,7 +77,7 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
         None,
         reached,
         tuple(records.kept),
-        records.whole_from,
+        records.contiguous_from,
         records.expected,
         read_bytes=read_bytes,
         epoch_ends=tuple(EpochEnd(*end) for end in ends.items()),
@@ -229,11 +229,11 @@ def names_in(batches: Iterable[Batch], offset: int, wanted: Collection[int]) -> 
 class Records:
     """The records that are kept of a log, which is read in order.
 
-    whole_from: from there on no offset was missing in what was read so far. expected: the offset that comes next.
+    contiguous_from: from there on no offset was missing in what was read so far. expected: the offset that comes next.
     """
 
     producer_ids: frozenset[int]
-    whole_from: int = -1
+    contiguous_from: int = -1
     expected: int = -1
     kept: list[RawRecord] = field(default_factory=list)
     _last: dict[str, RawRecord] = field(default_factory=dict)
@@ -257,23 +257,23 @@ class Records:
     def _pass_over(self, batch: Batch) -> None:
         """A batch without anything to keep: its header shows whether it is whole."""
         if batch.base_offset != self.expected:
-            self.whole_from = batch.base_offset
+            self.contiguous_from = batch.base_offset
         self.expected = batch.last_offset + 1
         if batch.records_count != batch.last_offset - batch.base_offset + 1:
-            self.whole_from = self.expected
+            self.contiguous_from = self.expected
 
     def _take(
         self, record: tuple[int, bytes | None, bytes | None], names: Collection[str] | None, leader_epoch: int
     ) -> None:
         offset, key, value = record
         if offset != self.expected:
-            self.whole_from = offset
+            self.contiguous_from = offset
         self.expected = offset + 1
         name = transactional_id(key) if key is not None else None
         # Brokers skip keys of another kind.
         if name is None or (names is not None and name not in names):
             return
-        raw = RawRecord(offset, self.whole_from, name, value, leader_epoch)
+        raw = RawRecord(offset, self.contiguous_from, name, value, leader_epoch)
         if value is not None and producer_id(value) in self.producer_ids and name not in self._names:
             self._names.add(name)
             if name in self._last:
@@ -300,4 +300,4 @@ class Records:
     def following(cls, row: LogRow, producer_ids: frozenset[int]) -> Records:
         """Goes on where a row ends, and keeps further records of the row's ids."""
         names = {record.transactional_id for record in row.records}
-        return cls(producer_ids, row.whole_from, row.expected, _names=names)
+        return cls(producer_ids, row.contiguous_from, row.expected, _names=names)

@@ -59,7 +59,7 @@ class Checker:
     def _checked(self, before: list[LoggedTransaction], record: LoggedTransaction) -> Step:
         if not before or follows(before[-1], record):
             return Step(self.partition, record)
-        if record.whole_from > before[-1].offset:
+        if record.contiguous_from > before[-1].offset:
             return Step(self.partition, record, _MISSING)
         if any(follows(earlier, record) for earlier in before[:-1]):
             return Step(self.partition, record, _UNDONE)
@@ -100,7 +100,7 @@ def timeline(
 def steps(records: Iterable[RawRecord], checker: Checker) -> Iterator[Step]:
     """The records decoded and checked. Raises UnknownRecord."""
     for raw in records:
-        where = (raw.offset, raw.whole_from, raw.transactional_id)
+        where = (raw.offset, raw.contiguous_from, raw.transactional_id)
         yield checker.step(tombstone(*where) if raw.value is None else decode(*where, raw.value))
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txnscan.kafka.transaction_state import State
+from txnscan.kafka.answers import State
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
 
@@ -112,7 +112,7 @@ def is_v2(record: LoggedTransaction) -> bool:
 
 def whole(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:
     """Whether b follows from a, and nothing that matters to the open data can be missing between them."""
-    return follows(a, b) and (b.whole_from <= a.offset or _would_show(a, b, o))
+    return follows(a, b) and (b.contiguous_from <= a.offset or _would_show(a, b, o))
 
 
 def follows(a: LoggedTransaction, b: LoggedTransaction) -> bool:
@@ -131,7 +131,7 @@ def follows(a: LoggedTransaction, b: LoggedTransaction) -> bool:
         return False
     if a.state is State.ONGOING and b.state in PREPARED:
         # Partitions are added by Ongoing records alone, of which one may be missing.
-        hole = b.whole_from > a.offset
+        hole = b.contiguous_from > a.offset
         same = a.partitions <= b.partitions if hole else a.partitions == b.partitions
         return raised in _raised_by(b) and same
     if a.state is State.ONGOING:

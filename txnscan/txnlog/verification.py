@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
-from txnscan.kafka.transaction_state import State
+from txnscan.kafka.answers import CoordinatorView, State
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.transitions import PREPARED, completes, follows
@@ -80,7 +79,7 @@ def dropped_decision(o: Observation, logged: Iterable[LoggedTransaction]) -> str
             goes_on = before is not None and follows(before, record)
             if not goes_on and not any(completes(decision, record) for decision in undone):
                 for decision in undone:
-                    if _holds(decision, o) and record.whole_from <= decision.offset:
+                    if _holds(decision, o) and record.contiguous_from <= decision.offset:
                         shown = f"the {decision.state} of '{name}' with this partition at offset {decision.offset}"
                         return f"{shown} is not completed, and the record at offset {record.offset} does not follow"
             before, undone = record, []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import NO_FACTS, LoggedTransaction, ProducerFacts
 
@@ -96,7 +96,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Siblings:
+class PeerPartitions:
     """The other partitions, as "topic-partition", of transactions that may be the one that hangs.
 
     marker_epochs: the producer epochs that a marker of such a transaction can have. since_ms: when the first of them
@@ -145,7 +145,7 @@ class KnownOutcome:
     outcome: Outcome
     why: str
     log_error: str | None = None
-    siblings: Siblings | None = None
+    siblings: PeerPartitions | None = None
     evidence: tuple[str, ...] = ()
 
 

@@ -40,12 +40,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from txnscan.kafka.transaction_state import State
+from txnscan.kafka.answers import State
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction, SeenCommit, SeenMarker
 from txnscan.txnlog.transitions import PREPARED, chain_of, follows, is_over, is_v2, whole
-from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvidence, Siblings
+from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions
 
 _NO_MARKER_YET = -1
 # Clocks that are kept by NTP differ by less.
@@ -216,7 +216,7 @@ def _doubt(evidence: OutcomeEvidence, names: Sequence[str], o: Observation) -> s
     broken = next(((a, b) for a, b in pairwise(chain) if not whole(a, b, o)), None)
     if broken is not None:
         a, b = broken
-        if b.whole_from <= a.offset:
+        if b.contiguous_from <= a.offset:
             return f"the records of '{names[0]}' at offsets {a.offset} and {b.offset} contradict each other"
         return f"the transaction log of '{names[0]}' may lack records between offsets {a.offset} and {b.offset}"
     if chain[-1].state in PREPARED:
@@ -436,7 +436,7 @@ def _later_commit(logged: Sequence[LoggedTransaction], o: Observation) -> Logged
 # --- what else the log shows ------------------------------------------------------------------------------------------
 
 
-def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> Siblings | None:
+def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> PeerPartitions | None:
     """The other partitions that may show how the transaction ended: a COMMIT marker there is evidence of a commit.
     The caller sorts them.
     """
@@ -448,18 +448,18 @@ def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> Siblings | 
         return None
     raised = all(is_v2(record) for record in (*begun, *ended))
     epoch = o.producer_epoch
-    return Siblings(
+    return PeerPartitions(
         partitions=tuple(f"{topic}-{partition}" for topic, partition in keys),
         marker_epochs=(epoch + 1,) if raised else (epoch, epoch + 1),
         since_ms=min(record.start_time_ms for record in (*begun, *ended)),
     )
 
 
-def _of_all(found: Iterable[Siblings | None]) -> Siblings | None:
+def _of_all(found: Iterable[PeerPartitions | None]) -> PeerPartitions | None:
     each = [one for one in found if one is not None]
     if not each:
         return None
-    return Siblings(
+    return PeerPartitions(
         partitions=tuple(sorted({name for one in each for name in one.partitions})),
         marker_epochs=tuple(sorted({epoch for one in each for epoch in one.marker_epochs})),
         since_ms=min(one.since_ms for one in each),

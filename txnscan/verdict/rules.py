@@ -47,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration
 from txnscan.reads.observation import Observation

@@ -41,7 +41,7 @@ _CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
         "topic": ("topic", list),
         "late-after": ("late_after", str),
         "batch-size": ("batch_size", int),
-        "in-flight": ("lanes_per_leader", int),
+        "in-flight": ("in_flight_max", int),
         "owner-pattern": ("owner_pattern", list),
     }
 )

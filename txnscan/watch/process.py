@@ -12,7 +12,7 @@ from txnscan.config import ScanConfig
 from txnscan.report.metrics import SweepCollector
 from txnscan.watch.endpoint import Access, Endpoint
 from txnscan.watch.notifier import Notifier, Target
-from txnscan.watch.sweeping import Claims, ClusterWatch, Store, Sweep
+from txnscan.watch.sweeping import ClusterWatch, Store, Sweep, SweptClusters
 
 # Counted from the order to end. A sweep that takes longer is abandoned: it only reads, and a store has it whole or not
 # at all.
@@ -34,13 +34,13 @@ class Watch:
         targets: Sequence[Target] = (),
         store: Store | None = None,
     ) -> None:
-        claims = Claims()
+        swept = SweptClusters()
         self._stop = threading.Event()
         registry = CollectorRegistry(auto_describe=False)
         self.endpoint = Endpoint(access, registry, alive=self._is_alive, ready=self._is_ready)
         self._notifier = Notifier(targets, say)
         self.clusters = [
-            ClusterWatch(name, config, sweep=sweep, claims=claims, tell=self._notifier.tell, say=say, store=store)
+            ClusterWatch(name, config, sweep=sweep, swept=swept, tell=self._notifier.tell, say=say, store=store)
             for name, config in clusters.items()
         ]
         self._threads = [

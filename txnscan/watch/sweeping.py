@@ -19,7 +19,7 @@ from txnscan.sweeps.history import History, Incidents, Sightings, together_facts
 from txnscan.sweeps.news import News
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.facts import Facts
-from txnscan.watch.memory import INCIDENTS_MAX, Memory, MemoryHistory, remember, together
+from txnscan.watch.incident_tracker import INCIDENTS_MAX, IncidentTracker, TrackedHistory, remember, together
 
 Answer = TypeVar("Answer")
 
@@ -39,7 +39,7 @@ class Store:
     write: Callable[[Scan], None]
 
 
-class Claims:
+class SweptClusters:
     """Which name each cluster is swept by, so that one with two names is not swept twice at once."""
 
     def __init__(self) -> None:
@@ -61,12 +61,17 @@ class _Given:
     """The history that a sweep takes: what this process remembers, and what the store has where it can be read."""
 
     def __init__(
-        self, name: str, memory: Memory, claims: Claims, store: Store | None, complain: Callable[[str], None]
+        self,
+        name: str,
+        memory: IncidentTracker,
+        swept: SweptClusters,
+        store: Store | None,
+        complain: Callable[[str], None],
     ) -> None:
         self._name = name
         self._memory = memory
-        self._own = MemoryHistory(memory)
-        self._claims = claims
+        self._own = TrackedHistory(memory)
+        self._claims = swept
         self._store = store
         self._complain = complain
         # What the store had when the sweep began; None where it was not read.
@@ -123,7 +128,7 @@ class ClusterWatch:
         config: ScanConfig,
         *,
         sweep: Sweep,
-        claims: Claims,
+        swept: SweptClusters,
         tell: Callable[[Sequence[News]], None],
         say: Callable[[str], None],
         store: Store | None = None,
@@ -131,11 +136,11 @@ class ClusterWatch:
         self.name = name
         self._config = config
         self._sweep = sweep
-        self._claims = claims
+        self._claims = swept
         self._store = store
         self._tell = tell
         self._to_say = say
-        self._memory = Memory()
+        self._memory = IncidentTracker()
         self._stuck: Stuck = {}
         self._seeded = False
         # A counter that begins at 0 shows its first failure as an increase.

@@ -444,7 +444,7 @@ def _name(prefix: str, number: int) -> str:
 def _spread(number: int, count: int, places: int) -> int:
     """The place of one of so many things: the places are cut into as many runs, and it stands anywhere in its own.
 
-    Standing at the same place of each run, all might share a leader.
+    BlockReason at the same place of each run, all might share a leader.
     """
     first, end = number * places // count, (number + 1) * places // count
     return first + (number * _SCATTER >> 7) % (end - first)

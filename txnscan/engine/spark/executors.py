@@ -26,7 +26,7 @@ from txnscan.engine import Batch, Engine, Row, by_producer_id
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.spark.nodes import remedy
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import OnProgress, WideBatch, WideRow
 from txnscan.verdict.evidence import Context, Judged

@@ -60,7 +60,7 @@ class SparkUnavailable(TxnscanError):
 
 def conf_directory() -> Path:
     """`conf/` of the installed package, or of a checkout."""
-    here = Path(__file__).parents[1]
+    here = Path(__file__).parents[2]
     return here / "conf" if (here / "conf").is_dir() else here.parent / "conf"
 
 

@@ -19,25 +19,13 @@ from dataclasses import dataclass
 
 from kafka.protocol.admin import DescribeProducersRequest
 
+from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, answered
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor, undecodable
 from txnscan.kafka.protocol.primitives import NO_TAGS, items, numbers, string
 from txnscan.kafka.topology import Key
-
-
-@dataclass(frozen=True, slots=True)
-class OpenProducer:
-    """A producer with an open transaction, as DescribeProducers shows it."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
-    last_timestamp_ms: int
-    last_sequence: int
-
 
 # A partition's number and error, and the two lengths behind it when it has no error message.
 _PARTITION = struct.Struct(">ih")

@@ -15,30 +15,9 @@ from typing import Any
 
 from kafka.protocol.admin import DescribeTransactionsRequest
 
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, error_name, present
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorView:
-    """A transactional id as one broker describes it, with why that broker may not be its proven coordinator.
-
-    `partitions` are "topic-partition" names. `coverage_error` is None when obligation V holds for the id's
-    `__transaction_state` partition; `split_error` says how brokers disagree about that partition.
-    """
-
-    transactional_id: str
-    broker_id: int
-    producer_id: int
-    producer_epoch: int = -1
-    state: str = ""
-    timeout_ms: int = -1
-    start_time_ms: int = -1
-    partitions: tuple[str, ...] = ()
-    describe_error: str | None = None
-    coverage_error: str | None = None
-    split_error: str | None = None
-
 
 # Kafka's own admin client sends all ids of a coordinator at once; this only bounds the size of one answer.
 _IDS_PER_REQUEST = 1_000

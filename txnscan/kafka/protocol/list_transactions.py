@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from kafka.protocol.admin import ListTransactionsRequest
 
+from txnscan.kafka.answers import State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 from txnscan.kafka.protocol.frames import AsBytes, Cursor
-from txnscan.kafka.transaction_state import State
 
 # A producer id that no transactional id has.
 _NOBODY = -1

@@ -20,22 +20,13 @@ without any is not known. So the epoch before may seem to end later than it did.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
+from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFailed, answered, present
 from txnscan.kafka.topology import Partition
-
-
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
-    """Where a leader epoch ends in a log: the offset behind its last batch."""
-
-    leader_epoch: int
-    end_offset: int
-
 
 _CONSUMER = -1
 # The replica id in requests.

@@ -2,8 +2,8 @@
 
 Of a batch that is passed over only its offsets are known, and that it is undamaged. Such batches that follow one
 another without a gap are given as one. Of several such runs between two batches that are decoded only the last is
-given: there is a gap before it, so that no log can be whole from further back (`LogRow.whole_from`). The headers of
-many batches are read as columns, with numpy where that is installed.
+given: there is a gap before it, so that no log can be whole from further back (`LogRow.contiguous_from`). The headers
+of many batches are read as columns, with numpy where that is installed.
 """
 
 from __future__ import annotations

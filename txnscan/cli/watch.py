@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.base import app, need_watch, opened_tables, progress_bar
-from txnscan.cli.ending import complain, errors_in_one_line, note
+from txnscan.cli.app import app, need_watch, opened_tables, progress_bar
+from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.options import CommandConfig, LateAfter, OwnerPattern, SparkMaster, TopicPattern
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location
 from txnscan.errors import ExitStatus

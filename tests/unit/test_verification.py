@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import NOW_MS, observation, view
+from txnscan.kafka.answers import State
 from txnscan.kafka.topology import Key
-from txnscan.kafka.transaction_state import State
 from txnscan.txnlog.decode import tombstone
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.verification import (
@@ -157,13 +157,13 @@ def test_a_described_transaction_without_its_record_in_the_log_is_undecided(
 
 # --- a decision that its id went on without ---------------------------------------------------------------------------
 
-ONGOING_P = record(State.ONGOING, 3, P, offset=5, whole_from=0)
-ABORTING_P = record(State.PREPARE_ABORT, 3, P, offset=6, whole_from=0)
-COMMITTING_P = record(State.PREPARE_COMMIT, 3, P, offset=6, whole_from=0)
+ONGOING_P = record(State.ONGOING, 3, P, offset=5, contiguous_from=0)
+ABORTING_P = record(State.PREPARE_ABORT, 3, P, offset=6, contiguous_from=0)
+COMMITTING_P = record(State.PREPARE_COMMIT, 3, P, offset=6, contiguous_from=0)
 
 
 def after(state: State, epoch: int = 3, offset: int = 7, **changes: Any) -> LoggedTransaction:
-    return record(state, epoch, offset=offset, **{"whole_from": 0, **changes})
+    return record(state, epoch, offset=offset, **{"contiguous_from": 0, **changes})
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,12 @@ def after(state: State, epoch: int = 3, offset: int = 7, **changes: Any) -> Logg
         ([ONGOING_P, COMMITTING_P, ABORTING_P, after(State.COMPLETE_ABORT)], False, "the first of two timed out"),
         ([ONGOING_P, COMMITTING_P, ABORTING_P, after(State.EMPTY, 2)], True, "neither of two is complete"),
         ([ONGOING_P, ABORTING_P, after(State.ONGOING, partitions=frozenset({P, Q}))], False, "it timed out"),
-        ([ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8, whole_from=7)], False, "offsets are missing"),
-        ([ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8, whole_from=6)], True, "none behind it is"),
+        (
+            [ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8, contiguous_from=7)],
+            False,
+            "offsets are missing",
+        ),
+        ([ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8, contiguous_from=6)], True, "none behind it is"),
         ([ONGOING_P, ABORTING_P, after(State.EMPTY, 0, producer_id=8, transactional_id="Y")], False, "another id's"),
         ([ONGOING_P, replace(ABORTING_P, partitions=frozenset({Q})), after(State.EMPTY, 2)], False, "elsewhere"),
         ([replace(ABORTING_P, producer_id=8), after(State.EMPTY, 2)], False, "it is of another producer id"),

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from txnscan.cli.base import app, warn
-from txnscan.cli.ending import complain, errors_in_one_line, note
+from txnscan.cli.app import app, warn
+from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable, utf8_text
 from txnscan.errors import ExitStatus
@@ -124,7 +124,7 @@ def list_transactions(
             brokers = _brokers(cluster.view([]), config.broker_ids)
             for some in streamed(lambda asked: list_on(cluster.send, asked, wanted, wall_clock_ms), brokers):
                 if isinstance(some, Unobserved):
-                    errors.append(some.said(cluster.say))
+                    errors.append(some.in_words(cluster.format_failure))
                 else:
                     rows.write([listed_row(one) for one in some])
             answered = len(brokers) - len(errors)
@@ -189,7 +189,7 @@ def describe(
         warn(config)
         with opened_cluster(config) as cluster:
             found, failed = described_by(cluster.send, transactional_id, cluster.view, wall_clock_ms, time.sleep)
-            errors = [one.said(cluster.say) for one in failed]
+            errors = [one.in_words(cluster.format_failure) for one in failed]
             found = with_offsets(cluster.send, found, cluster.view)
         shown = [described_row(one) for one in found]
         rows = rows_in(format, "transactions", DESCRIBED, LineRows(described_lines))
@@ -265,7 +265,7 @@ def _show_producers(
     answered = 0
     for one in read_producers(cluster, topics, view, broker_id):
         if isinstance(one, Unobserved):
-            errors.append(one.said(cluster.say))
+            errors.append(one.in_words(cluster.format_failure))
             continue
         answered += 1
         made = producer_rows(one, wall_clock_ms(), only_open=only_open)
@@ -332,7 +332,9 @@ def coordinator(
                 cluster.view(topics)
                 agreed = cluster.agreement(topics)
             found = [coordinator_of(kind, name, agreed) for kind, name in names]
-            shown = [coordinator_row(one, cluster.say(one.failure) if one.failure else None) for one in found]
+            shown = [
+                coordinator_row(one, cluster.format_failure(one.failure) if one.failure else None) for one in found
+            ]
         rows = rows_in(format, "coordinators", COORDINATORS, LineRows(coordinator_lines))
         rows.write(shown)
         rows.end(())

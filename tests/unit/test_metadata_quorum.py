@@ -18,7 +18,7 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
-from txnscan.reads.rows import NarrowRow
+from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.reader import confirmed
 
 if TYPE_CHECKING:
@@ -307,9 +307,9 @@ def test_a_broker_that_names_two_leaders_for_one_partition_is_a_disagreement_wit
 # --- a narrow row, held against the agreement after it ---------------------------------------------------------------
 
 
-def row(**changes: object) -> NarrowRow:
+def row(**changes: object) -> FencedRow:
     values = {"topic": "t", "topic_id": "", "partition": 0, "leader": 1, "leader_epoch": 5, "read_at_ms": 0}
-    return NarrowRow(**(values | changes))  # type: ignore[arg-type]
+    return FencedRow(**(values | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -99,22 +99,22 @@ def test_the_unit_costs_of_the_command_are_all_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "says"),
+    ("brokers", "partitions", "says"),
     [
-        ("50x100000", "1.23 times as long"),
-        ("100x100001", "1.32 times as long"),
-        ("200x1000000", "2.25 times as long"),
-        ("200x2000000", "were never measured: it may be longer"),
+        (50, 100_000, "1.23 times as long"),
+        (100, 100_001, "1.32 times as long"),
+        (200, 1_000_000, "2.25 times as long"),
+        (200, 2_000_000, "were never measured: it may be longer"),
     ],
 )
-def test_a_prediction_says_by_how_much_measured_sweeps_exceeded_it(size: str, says: str) -> None:
-    lines = list(predicted_lines(size, 10, 10, 1.0))
+def test_a_prediction_says_by_how_much_measured_sweeps_exceeded_it(brokers: int, partitions: int, says: str) -> None:
+    lines = list(predicted_lines(brokers, partitions, 10, 10, 1.0))
     assert any(says in line for line in lines)
 
 
 def test_a_predicted_span_holds_the_sweep_that_was_measured() -> None:
     """README's largest: 13.3 s for 200 brokers and a million partitions."""
-    line = next(line for line in predicted_lines("200x1000000", 10, 100, 1.0) if line.startswith("time"))
+    line = next(line for line in predicted_lines(200, 1_000_000, 10, 100, 1.0) if line.startswith("time"))
     least, most = map(float, re.findall(r"[\d.]+", line)[:2])
     assert least < 13.3 <= most
 

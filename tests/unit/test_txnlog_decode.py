@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.cases import Cases
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
+from txnscan.kafka.answers import State
 from txnscan.kafka.topology import Key
-from txnscan.kafka.transaction_state import State
 from txnscan.txnlog.decode import (
     UnknownRecord,
     decode,
@@ -349,7 +349,7 @@ def test_a_value_that_the_simulator_writes_is_read_back(
     holds_none = state is State.EMPTY or state.startswith("Complete")
     assert decode(9, 4, "tx-0", written) == LoggedTransaction(
         offset=9,
-        whole_from=4,
+        contiguous_from=4,
         transactional_id="tx-0",
         producer_id=pid,
         producer_epoch=epoch,

@@ -16,8 +16,8 @@ from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import incident_id as stored_id
 from txnscan.txnlog.facts import LogRead, ProducerFacts
 from txnscan.verdict.evidence import Judged
-from txnscan.watch import memory as module
-from txnscan.watch.memory import Memory, MemoryHistory, remember, together
+from txnscan.watch import incident_tracker as module
+from txnscan.watch.incident_tracker import IncidentTracker, TrackedHistory, remember, together
 
 STALE = view("Empty", epoch=9)
 LATE = judged(STALE)
@@ -28,10 +28,10 @@ UNPROVEN = judged(STALE, second_error="broker 1 cannot be reached")
 WHERE = LATE.observation.transaction_key
 
 
-def told(*sweeps: Scan, memory: Memory | None = None) -> list[News]:
+def told(*sweeps: Scan, memory: IncidentTracker | None = None) -> list[News]:
     """The news of these sweeps, one after the other."""
     found: list[News] = []
-    remembered = memory or Memory()
+    remembered = memory or IncidentTracker()
     for sweep in sweeps:
         remembered, news = remember(remembered, "c", sweep)
         found += news
@@ -100,8 +100,8 @@ def test_an_incident_has_the_id_that_the_tables_have_for_it() -> None:
 
 
 def test_the_next_sweep_gets_ages_and_incidents_of_this_cluster_and_no_other() -> None:
-    memory, _ = remember(Memory(), "c", scan(EARLY, judged(partition=1)))
-    history = MemoryHistory(memory)
+    memory, _ = remember(IncidentTracker(), "c", scan(EARLY, judged(partition=1)))
+    history = TrackedHistory(memory)
     assert history.last_seen("cluster-1")()[WHERE] == Sighting(NOW_MS, 3)
     assert history.unresolved("cluster-1")()[WHERE] == Incident(NOW_MS, None, 3, 4)
     assert history.last_seen("another")() == {}
@@ -114,14 +114,14 @@ def read_by(number: int, producer_id: int = 7, read: LogRead = COMMIT) -> Scan:
     return swept(one, sweep_id=f"sweep-{number}", **read_for(one, read))
 
 
-def facts(memory: Memory, cluster_id: str = "cluster-1", producer_id: int = 7) -> list[LogRead]:
-    known_of = MemoryHistory(memory).facts(cluster_id, {producer_id})()
+def facts(memory: IncidentTracker, cluster_id: str = "cluster-1", producer_id: int = 7) -> list[LogRead]:
+    known_of = TrackedHistory(memory).facts(cluster_id, {producer_id})()
     return list(known_of.get(producer_id, ProducerFacts()).reads)
 
 
 def test_what_sweeps_read_of_the_log_is_kept_as_long_as_something_of_its_producer_id_hangs() -> None:
     first, second = read_by(1), read_by(2, read=replace(COMMIT, leader_epoch=3))
-    memory, _ = remember(Memory(), "c", first)
+    memory, _ = remember(IncidentTracker(), "c", first)
     memory, _ = remember(memory, "c", second)
     assert facts(memory) == reads_of(first, second)
     assert facts(memory, "another") == facts(memory, producer_id=8) == []
@@ -136,13 +136,13 @@ def test_what_sweeps_read_of_the_log_is_kept_as_long_as_something_of_its_produce
 def test_a_commit_that_a_sweep_saw_is_kept_once_though_a_later_one_cannot_tell() -> None:
     """As long as something of its producer id hangs."""
     saw = scan(LATE, **read_for(LATE, commits=[SEEN_COMMIT]))
-    memory, _ = remember(Memory(), "c", scan(LATE, **read_for(LATE)))
-    assert MemoryHistory(memory).facts("cluster-1", {7})()[7].commits == ()
+    memory, _ = remember(IncidentTracker(), "c", scan(LATE, **read_for(LATE)))
+    assert TrackedHistory(memory).facts("cluster-1", {7})()[7].commits == ()
     for sweep in (saw, scan(LATE, **read_for(LATE)), scan(LATE), saw, scan(proven={})):
         memory, _ = remember(memory, "c", sweep)
-        assert MemoryHistory(memory).facts("cluster-1", {7})()[7].commits == (SEEN_COMMIT,)
+        assert TrackedHistory(memory).facts("cluster-1", {7})()[7].commits == (SEEN_COMMIT,)
     memory, _ = remember(memory, "c", scan())
-    assert MemoryHistory(memory).facts("cluster-1", {7})() == {}
+    assert TrackedHistory(memory).facts("cluster-1", {7})() == {}
 
 
 @pytest.mark.parametrize(
@@ -155,22 +155,22 @@ def test_a_commit_that_a_sweep_saw_is_kept_once_though_a_later_one_cannot_tell()
     ids=["it is gone", "its partition was not read", "another partition was not read"],
 )
 def test_an_age_is_kept_where_a_sweep_could_not_look_and_nowhere_else(second: Scan, kept: bool) -> None:
-    memory, _ = remember(Memory(), "c", scan(EARLY))
+    memory, _ = remember(IncidentTracker(), "c", scan(EARLY))
     memory, _ = remember(memory, "c", second)
     assert (WHERE in memory.sightings) == kept
 
 
 def test_another_cluster_at_the_same_address_begins_anew() -> None:
-    memory, _ = remember(Memory(), "c", scan(LATE))
+    memory, _ = remember(IncidentTracker(), "c", scan(LATE))
     memory, news = remember(memory, "c", scan(cluster_id="cluster-2"))
     assert (memory.cluster_id, dict(memory.incidents), news) == ("cluster-2", {}, ())
 
 
 def test_of_what_an_earlier_process_left_the_end_is_told_and_the_opening_again() -> None:
     left = {WHERE: Incident(NOW_MS - 90 * MINUTE_MS)}
-    memory, news = remember(Memory(), "c", scan(), left)
+    memory, news = remember(IncidentTracker(), "c", scan(), left)
     assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.CLOSED, NOW_MS - 90 * MINUTE_MS)]
-    memory, news = remember(Memory(), "c", scan(LATE), left)
+    memory, news = remember(IncidentTracker(), "c", scan(LATE), left)
     assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.OPENED, NOW_MS - 90 * MINUTE_MS)]
     _, news = remember(memory, "c", scan())
     assert [one.kind for one in news] == [Kind.CLOSED]
@@ -192,14 +192,14 @@ def many(count: int, **changes: Any) -> list[Judged]:
 def test_what_is_remembered_is_bounded_and_the_oldest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "INCIDENTS_MAX", 3)
     monkeypatch.setattr(module, "SIGHTINGS_MAX", 2)
-    memory, _ = remember(Memory(), "c", scan(*many(10)))
+    memory, _ = remember(IncidentTracker(), "c", scan(*many(10)))
     assert sorted(which.topic for which in memory.incidents) == ["t7", "t8", "t9"]
     assert sorted(which.topic for which in memory.sightings) == ["t8", "t9"]
 
 
 def test_if_too_many_hang_each_is_notified_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "INCIDENTS_MAX", 3)
-    memory, counts = Memory(), []
+    memory, counts = IncidentTracker(), []
     # The fourth is older than the others, but comes later. At last the first three are over.
     sweeps = [
         scan(*many(3)),

@@ -19,12 +19,18 @@ from hypothesis import strategies as st
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, no_progress, one_by_one, producer
 from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
-from txnscan.coordinators.claims import HolderAnswers, Holders, Sieve, ask_holders, holders, sift
+from txnscan.coordinators.claims import (
+    ClaimAnswers,
+    ClaimSplit,
+    CountedClaims,
+    ask_claims,
+    counted_claims,
+    split_by_claim,
+)
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.kafka.protocol.describe_producers import OpenProducer
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.kafka.topology import Key
@@ -63,19 +69,19 @@ def shared_by_three() -> FakeCluster:
     return fake
 
 
-def ask(cluster: FakeCluster, producer_ids: Collection[int] = (7,)) -> list[HolderAnswers]:
-    return [ask_holders(cluster.send, broker_id, producer_ids) for broker_id in cluster.brokers]
+def ask(cluster: FakeCluster, producer_ids: Collection[int] = (7,)) -> list[ClaimAnswers]:
+    return [ask_claims(cluster.send, broker_id, producer_ids) for broker_id in cluster.brokers]
 
 
 def latest(cluster: FakeCluster) -> Agreement:
     return read_agreement(cluster.send, cluster.brokers, [STATE], one_by_one, lambda brokers: None)
 
 
-def found_by(cluster: FakeCluster) -> Holders:
-    return holders(ask(cluster), latest(cluster))
+def found_by(cluster: FakeCluster) -> CountedClaims:
+    return counted_claims(ask(cluster), latest(cluster))
 
 
-def held_on(found: Holders, one: OpenProducer = OPEN) -> set[str]:
+def held_on(found: CountedClaims, one: OpenProducer = OPEN) -> set[str]:
     return {name for name in ("p-0", "q-0") if found.holder(name, one) is not None}
 
 
@@ -278,7 +284,7 @@ def test_whoever_is_held_is_listed_by_one_leading_broker_alone_at_no_lower_epoch
 
 def test_before_it_is_known_who_leads_a_claim_of_any_broker_counts(cluster: FakeCluster) -> None:
     hold(2)(cluster)
-    assert held_on(holders(ask(cluster), None)) == {"p-0"}
+    assert held_on(counted_claims(ask(cluster), None)) == {"p-0"}
 
 
 def test_the_claim_is_what_the_coordinator_described(cluster: FakeCluster) -> None:
@@ -302,7 +308,7 @@ def test_a_broker_is_asked_for_the_states_that_hold_and_for_the_ids_that_may_be_
     cluster.ids[1] = {"waits": FakeId(9, 3, "PrepareAbort", (Q,))}
     hold()(cluster)
     hold(1, 3, producer_id=8)(cluster)
-    ask_holders(cluster.send, 1, {7})
+    ask_claims(cluster.send, 1, {7})
     assert cluster.asked == [(1, "ListTransactions"), (1, "DescribeTransactions")]
     listing, described = cluster.requests
     assert set(listing.state_filters) == {"Ongoing", "PrepareCommit", "PrepareAbort"}
@@ -312,7 +318,7 @@ def test_a_broker_is_asked_for_the_states_that_hold_and_for_the_ids_that_may_be_
 
 def test_where_nobody_is_to_be_described_nobody_is_asked_for(cluster: FakeCluster) -> None:
     hold(producer_id=8)(cluster)
-    assert set(ask_holders(cluster.send, 1, {7}).listed) == {id_for(0)}
+    assert set(ask_claims(cluster.send, 1, {7}).listed) == {id_for(0)}
     assert cluster.asked == [(1, "ListTransactions")]
 
 
@@ -418,7 +424,7 @@ def test_what_is_left_is_every_partition_that_is_not_held_whole(
     suspects: dict[Key, list[OpenProducer]], always: list[Key], held: list[Key], left: list[Key], why: str
 ) -> None:
     rows = {key: row(key, *producers) for key, producers in suspects.items()}
-    kept, rest = sift(rows, always, claimed)
+    kept, rest = split_by_claim(rows, always, claimed)
     assert [one.key for one in kept] == held, why
     assert list(rest) == left, why
     assert all(one.holder is CLAIM and one.row is rows[one.key] for one in kept)
@@ -431,20 +437,20 @@ def test_holders_are_asked_for_each_producer_on_its_own_partition() -> None:
     def nobody(topic_partition: str, one: OpenProducer) -> None:
         asked.append((topic_partition, one.producer_id))
 
-    sift({P: row(P, OWNED, STRANGER), ("q-r", 12): row(("q-r", 12), OWNED)}, (), nobody)
+    split_by_claim({P: row(P, OWNED, STRANGER), ("q-r", 12): row(("q-r", 12), OWNED)}, (), nobody)
     assert asked == [("p-0", 7), ("p-0", 8), ("q-r-12", 7)]
 
 
 # --- at the cluster ---------------------------------------------------------------------------------------------------
 
 
-def sieved(fake: FakeOld, always: Collection[Key] = ()) -> Sieve:
+def split_of(fake: FakeOld, always: Collection[Key] = ()) -> ClaimSplit:
     with connected(fake) as cluster:
         cluster.view()
         fake.asked.clear()
         fake.requests.clear()
         rows = {("data", i): row(("data", i), *fake.partitions["data", i].producers) for i in PRODUCER_IDS}
-        return cluster.sieve(rows, always, no_progress)
+        return cluster.split_by_claim(rows, always, no_progress)
 
 
 def metadata_asked(fake: FakeOld) -> set[tuple[str, ...]]:
@@ -456,8 +462,8 @@ def test_brokers_are_asked_who_leads_the_log_and_what_is_left_in_one_round() -> 
     fake = FakeOld({})
     for index in PRODUCER_IDS:
         fake.own(index, coordinator=1 + index)
-    assert (len(sieved(fake).held), metadata_asked(fake)) == (3, {(STATE,)})
-    assert list(sieved(fake, always=[("data", 1)]).left) == [("data", 1)]
+    assert (len(split_of(fake).claimed), metadata_asked(fake)) == (3, {(STATE,)})
+    assert list(split_of(fake, always=[("data", 1)]).unclaimed) == [("data", 1)]
     assert metadata_asked(fake) == {(STATE, "data")}
 
 
@@ -472,15 +478,15 @@ def test_a_claim_of_before_the_round_does_not_count_after_it_where_the_log_has_m
         return answer
 
     fake.edit["ListTransactions"] = moves
-    found = sieved(fake)
-    assert (found.held, set(found.left)) == ((), {("data", index) for index in PRODUCER_IDS})
+    found = split_of(fake)
+    assert (found.claimed, set(found.unclaimed)) == ((), {("data", index) for index in PRODUCER_IDS})
 
 
 def test_progress_is_told_in_brokers() -> None:
     shown: list[tuple[int, int]] = []
     with connected(FakeOld({})) as cluster:
         cluster.view()
-        cluster.sieve({}, (), lambda *progress: shown.append(progress))
+        cluster.split_by_claim({}, (), lambda *progress: shown.append(progress))
     assert shown == [(1, 3), (2, 3), (3, 3)]
 
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from txnscan.cli.asking import end_by, opened_cluster, rows_in, say_errors
-from txnscan.cli.base import app, warn
-from txnscan.cli.ending import errors_in_one_line, fail_on_findings, note
+from txnscan.cli.admin import end_by, opened_cluster, rows_in, say_errors
+from txnscan.cli.app import app, warn
+from txnscan.cli.errors import errors_in_one_line, fail_on_findings, note
 from txnscan.cli.offline import PATHS, show_logged
 from txnscan.cli.options import (
     CheckCrc,
@@ -154,14 +154,14 @@ def _live_log(
     rows = rows_in(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
     with opened_cluster(config) as cluster:
         wanted, failed = to_read(cluster.view([TRANSACTION_STATE_TOPIC]), names, producer_ids)
-        errors = [one.said(cluster.say) for one in failed]
+        errors = [one.in_words(cluster.format_failure) for one in failed]
         found = 0
         for one in streamed(
             lambda each: timeline(cluster.send, each.partition, names=each.names, producer_ids=producer_ids),
             wanted,
         ):
             if isinstance(one, Unobserved):
-                errors.append(one.said(cluster.say))
+                errors.append(one.in_words(cluster.format_failure))
             else:
                 found += 1
                 rows.write([step_row(one)])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from txnscan.cli.base import app
-from txnscan.cli.ending import errors_in_one_line, note
+from txnscan.cli.app import app
+from txnscan.cli.errors import errors_in_one_line, note
 from txnscan.report.help import OneCommand, examples
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from txnscan.cli.ending import complain, note
+from txnscan.cli.errors import complain, note
 from txnscan.cli.logs import LEVEL_VARIABLE, LogLevel, log_to_stderr
 from txnscan.cli.options import Format
 from txnscan.config import ConfigError, ScanConfig

@@ -9,12 +9,12 @@ import pytest
 
 from tests.builders import NOW_MS, context, judged, observation, view
 from tests.fakes import producer
-from txnscan.coordinators.claims import Held
+from txnscan.coordinators.claims import ClaimedTransaction
+from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.protocol.describe_producers import OpenProducer
 from txnscan.reads.observation import Observation
-from txnscan.reads.rows import NarrowRow, OffsetsRow, WideRow
-from txnscan.sweeps.observations import HELD, held_observation, observe, suspects, with_history, with_offsets
+from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
+from txnscan.sweeps.observations import HELD, claimed_observation, observe, suspects, with_history, with_offsets
 from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.verdict.rules import judge, judge_observation
 
@@ -28,8 +28,8 @@ def wide(*producers: OpenProducer, **changes: Any) -> WideRow:
     return WideRow(**(values | changes))
 
 
-def narrow(read_at_ms: int, *producers: OpenProducer, **changes: Any) -> NarrowRow:
-    row = NarrowRow("p", "t0", 0, 1, 5, read_at_ms, 105, 100, None, producers)
+def narrow(read_at_ms: int, *producers: OpenProducer, **changes: Any) -> FencedRow:
+    row = FencedRow("p", "t0", 0, 1, 5, read_at_ms, 105, 100, None, producers)
     return replace(row, **changes)
 
 
@@ -37,7 +37,7 @@ def say(failure: Failure) -> str:
     return failure.error
 
 
-def seen(first: NarrowRow, second: NarrowRow | None, row: WideRow | None = None) -> list[Observation]:
+def seen(first: FencedRow, second: FencedRow | None, row: WideRow | None = None) -> list[Observation]:
     reads = ({KEY: first}, {} if second is None else {KEY: second})
     return observe({KEY: "t0"}, {KEY: row or wide(producer(7))}, *reads, say)
 
@@ -221,7 +221,7 @@ HOLDER = view("Ongoing", 3, ("p-0",))
 
 def held(**changes: Any) -> Observation:
     one = producer(7, **changes)
-    return held_observation("t0", Held(wide(one), one, HOLDER), NOW_MS)
+    return claimed_observation("t0", ClaimedTransaction(wide(one), one, HOLDER), NOW_MS)
 
 
 def test_a_held_transaction_is_as_the_wide_read_saw_it_and_no_read_of_it_is_proven() -> None:
@@ -268,7 +268,7 @@ def test_a_held_transaction_is_judged_from_its_claim_alone_and_can_never_be_accu
 def test_what_is_held_names_its_partition(field: str, value: object) -> None:
     assert getattr(held(), field) == value
     one = producer(7)
-    assert Held(wide(one, topic=None, partition=None), one, HOLDER).key == ("", -1)
+    assert ClaimedTransaction(wide(one, topic=None, partition=None), one, HOLDER).key == ("", -1)
 
 
 def test_what_is_held_and_overdue_says_what_it_blocks_and_keeps_its_verdict() -> None:

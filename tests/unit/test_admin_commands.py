@@ -20,13 +20,13 @@ from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.producers import PartitionProducers, Share, read_share, shares
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import Transaction, describe, list_on, located
+from txnscan.kafka.answers import State
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, ScanError, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
-from txnscan.kafka.transaction_state import State
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.txnlog.decode import transactional_id_key
 from txnscan.txnlog.facts import LoggedTransaction
@@ -256,8 +256,8 @@ def test_a_topic_that_one_broker_shows_is_not_reported_as_missing(wording: Snaps
 # --- the transaction log ----------------------------------------------------------------------------------------------
 
 
-def logged(offset: int, state: State, epoch: int = 3, whole_from: int = 0, **changes: Any) -> LoggedTransaction:
-    base = LoggedTransaction(offset, whole_from, "X", 7, epoch, state, frozenset({("p", 0)}), 0, 5, 9)
+def logged(offset: int, state: State, epoch: int = 3, contiguous_from: int = 0, **changes: Any) -> LoggedTransaction:
+    base = LoggedTransaction(offset, contiguous_from, "X", 7, epoch, state, frozenset({("p", 0)}), 0, 5, 9)
     return replace(base, **changes)
 
 
@@ -267,7 +267,7 @@ STEPS = [
     ("an epoch that falls", [logged(0, State.EMPTY), logged(1, State.EMPTY, 2)], "impossible"),
     (
         "records that are gone",
-        [logged(0, State.ONGOING), logged(9, State.COMPLETE_COMMIT, whole_from=9)],
+        [logged(0, State.ONGOING), logged(9, State.COMPLETE_COMMIT, contiguous_from=9)],
         "does not follow from the record before; records between them are missing",
     ),
     (

@@ -12,9 +12,9 @@ import pytest
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, judged, view
 from tests.fakes import FakeId
 from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, open_on, swept_fake
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.kafka.protocol.describe_transactions import CoordinatorView
-from txnscan.sweeps.stuck_markers import undelivered_warning
+from txnscan.sweeps.stuck_markers import stuck_marker_warning
 from txnscan.verdict.evidence import Judged
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ REPORTED = judged(view("PrepareCommit", 4, (P, Q), start_time_ms=OLD_MS))
 
 
 def warned(*prepared: CoordinatorView, judged: tuple[Judged, ...] = ()) -> str | None:
-    warnings = undelivered_warning(prepared, judged, NOW_MS, LATE_AFTER_MS)
+    warnings = stuck_marker_warning(prepared, judged, NOW_MS, LATE_AFTER_MS)
     assert len(warnings) <= 1
     return next(iter(warnings), None)
 

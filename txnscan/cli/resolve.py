@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from txnscan.cli.base import WATCH_APPLY, app, progress_bar, reported_so_far, spark_for, warn, write_json
-from txnscan.cli.ending import errors_in_one_line, note
+from txnscan.cli.app import WATCH_APPLY, app, progress_bar, reported_so_far, spark_for, warn, write_json
+from txnscan.cli.errors import errors_in_one_line, note
 from txnscan.cli.options import (
     BootstrapServer,
     ClusterId,

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from txnscan.cli.base import app, need_report, opened_tables, print_object, progress_bar, started_spark, write_json
-from txnscan.cli.ending import complain, errors_in_one_line, fail_on_findings, note
+from txnscan.cli.app import app, need_report, opened_tables, print_object, progress_bar, started_spark, write_json
+from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     ClusterId,
     EveryTransaction,

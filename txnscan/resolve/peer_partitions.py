@@ -14,7 +14,7 @@ from txnscan.kafka.protocol.fetch import Reading, fetch
 from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, list_offsets, offset_at
 from txnscan.kafka.topology import Partition
 from txnscan.txnlog.facts import SeenMarker
-from txnscan.verdict.evidence import Siblings
+from txnscan.verdict.evidence import PeerPartitions
 
 _PIECE_BYTES = 8_388_608
 # More than this much of one partition is not looked through.
@@ -24,7 +24,7 @@ _CLOCKS_DIFFER_MS = 60_000
 
 
 def commit_seen(
-    send: Send, siblings: Siblings, producer_id: int, partition_of: Callable[[str, int], Partition]
+    send: Send, siblings: PeerPartitions, producer_id: int, partition_of: Callable[[str, int], Partition]
 ) -> SeenMarker | None:
     """A COMMIT marker of this producer id on a sibling partition, at an epoch that the transaction's marker can have;
     None where none has one.
@@ -41,7 +41,7 @@ def commit_seen(
     return None
 
 
-def _commit_marker(send: Send, partition: Partition, producer_id: int, siblings: Siblings) -> SeenMarker | None:
+def _commit_marker(send: Send, partition: Partition, producer_id: int, siblings: PeerPartitions) -> SeenMarker | None:
     where = f"{partition.topic}-{partition.partition}"
     try:
         high_watermark(send, partition)

@@ -15,8 +15,8 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.frames import Body
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, lacks
-from txnscan.reads.fenced_read import failed_partitions, read_narrow, read_offsets, read_wide
-from txnscan.reads.rows import NarrowRow, ReadBatch, WideBatch, WideRow
+from txnscan.reads.fenced_read import failed_partitions, read_fenced, read_offsets, read_wide
+from txnscan.reads.rows import FencedRow, ReadBatch, WideBatch, WideRow
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -57,8 +57,8 @@ def wide(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[Any, WideRow]:
     return found
 
 
-def narrow(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[tuple[str, int], NarrowRow]:
-    rows = list(read_narrow(batch(cluster, *keys), cluster.send, lambda: READ_AT_MS))
+def narrow(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[tuple[str, int], FencedRow]:
+    rows = list(read_fenced(batch(cluster, *keys), cluster.send, lambda: READ_AT_MS))
     assert [row.key for row in rows] == list(keys or KEYS), "one row per partition"
     return {row.key: row for row in rows}
 
@@ -226,7 +226,7 @@ def test_the_narrow_read_puts_describe_producers_between_two_offsets_at_the_lead
 
 
 def test_a_proven_row_holds_what_the_three_answers_said(cluster: FakeCluster) -> None:
-    assert narrow(cluster)["u", 0] == NarrowRow(
+    assert narrow(cluster)["u", 0] == FencedRow(
         topic="u",
         topic_id="",
         partition=0,
@@ -260,14 +260,14 @@ def test_a_leader_at_another_epoch_than_planned_proves_nothing(
 ) -> None:
     planned = batch(cluster, ("t", 0))
     cluster.partitions["t", 0].epoch = epoch
-    (row,) = read_narrow(planned, cluster.send, lambda: READ_AT_MS)
+    (row,) = read_fenced(planned, cluster.send, lambda: READ_AT_MS)
     assert (said(row.failure), row.high_watermark, row.last_stable_offset) == (error.name, None, None)
 
 
 def test_a_follower_describes_producers_without_an_error_and_still_proves_nothing(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].leader = 2
     planned = ReadBatch(0, 3, cluster.planned(("t", 0)))
-    (row,) = read_narrow(planned, cluster.send, lambda: READ_AT_MS)
+    (row,) = read_fenced(planned, cluster.send, lambda: READ_AT_MS)
     assert row.open_producers == (producer(7),)
     assert said(row.failure) == "NOT_LEADER_OR_FOLLOWER"
 
@@ -378,7 +378,7 @@ def test_a_step_of_the_narrow_read_that_is_refused_names_the_acl_that_it_needs(
 ) -> None:
     cluster.partitions["t", 0].errors[step] = 29
     cluster.partitions["t", 0].last_stable = 160
-    (row,) = read_narrow(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS)
+    (row,) = read_fenced(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS)
     needs = Permission(operation, "Topic", "t")
     assert row.failure == Failure("TOPIC_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", needs=needs)
 

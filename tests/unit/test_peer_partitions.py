@@ -12,10 +12,10 @@ from tests.sim.encode import batch
 from tests.unit.test_fetch import control
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.topology import Partition
-from txnscan.resolve import siblings as module
-from txnscan.resolve.siblings import commit_seen
+from txnscan.resolve import peer_partitions as module
+from txnscan.resolve.peer_partitions import commit_seen
 from txnscan.txnlog.facts import SeenMarker
-from txnscan.verdict.evidence import Siblings
+from txnscan.verdict.evidence import PeerPartitions
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -51,7 +51,7 @@ class Brokers:
         return found
 
     def seen(self, epochs: tuple[int, ...] = (4,), names: tuple[str, ...] = ("q-0", "r-s-1")) -> SeenMarker | None:
-        return commit_seen(self.cluster.send, Siblings(names, epochs, NOW_MS), 7, self.partition_of)
+        return commit_seen(self.cluster.send, PeerPartitions(names, epochs, NOW_MS), 7, self.partition_of)
 
 
 @pytest.fixture
@@ -150,7 +150,9 @@ def test_a_sibling_with_more_data_than_the_bound_is_an_error(
 @pytest.mark.parametrize(("since_ms", "asked"), [(60_000, 0), (59_999, -2), (-1, -2)])
 def test_where_no_time_is_known_a_partition_is_read_from_its_start(brokers: Brokers, since_ms: int, asked: int) -> None:
     brokers.cluster.partitions["q", 0].write(control(0, 7, 4, COMMIT))
-    assert commit_seen(brokers.cluster.send, Siblings(("q-0",), (4,), since_ms), 7, brokers.partition_of) is not None
+    assert (
+        commit_seen(brokers.cluster.send, PeerPartitions(("q-0",), (4,), since_ms), 7, brokers.partition_of) is not None
+    )
     times = [p.timestamp for r in brokers.cluster.requests if hasattr(r, "isolation_level") for t in r.topics
              for p in t.partitions if hasattr(p, "timestamp")]  # fmt: skip
     assert times == [-1, asked], "the high watermark first"

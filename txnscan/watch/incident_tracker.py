@@ -45,7 +45,7 @@ class OpenIncident:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class IncidentTracker:
     """What is remembered of the cluster with this id. It says nothing about any other cluster.
 
     unwatched: how many transactions hung in the last sweep and have no incident, because there are too many. Nothing
@@ -62,14 +62,14 @@ class Memory:
 class Remembered(NamedTuple):
     """The memory after a sweep, and the news of it."""
 
-    memory: Memory
+    memory: IncidentTracker
     news: tuple[News, ...]
 
 
-class MemoryHistory:
+class TrackedHistory:
     """A memory as the `History` of a sweep."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: IncidentTracker) -> None:
         self._memory = memory
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
@@ -91,12 +91,12 @@ class MemoryHistory:
         return lambda: self._memory.facts if cluster_id == self._memory.cluster_id else {}
 
 
-def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = None) -> Remembered:
+def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents | None = None) -> Remembered:
     """What is remembered after this sweep. name: what the cluster is called. stored: incidents that an earlier process
     left in the tables, as they were when this sweep began; given with the first sweep alone.
     """
     if memory.cluster_id != scan.cluster_id:
-        memory = Memory(scan.cluster_id)
+        memory = IncidentTracker(scan.cluster_id)
     left = {
         which: OpenIncident(
             one.first_seen_ms,
@@ -131,7 +131,7 @@ def remember(memory: Memory, name: str, scan: Scan, stored: Incidents | None = N
             news.append(replace(_news(Kind.CLOSED, name, scan, which, one), how=over[which]))
     known = {which.producer_id for which in incidents}
     facts = {one: seen for one, seen in with_news(memory.facts, scan).items() if one in known}
-    after = Memory(scan.cluster_id, _sightings(memory.sightings, scan), incidents, facts, unwatched)
+    after = IncidentTracker(scan.cluster_id, _sightings(memory.sightings, scan), incidents, facts, unwatched)
     return Remembered(after, tuple(news))
 
 

@@ -1,0 +1,66 @@
+"""`check`: what a sweep needs, looked at before it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from txnscan.cli.app import app, progress_bar, started_spark, warn, write_json
+from txnscan.cli.errors import errors_in_one_line
+from txnscan.cli.options import BootstrapServer, CommandConfig, Format, OutputFormat, SparkMaster
+from txnscan.config import ScanConfig
+from txnscan.errors import ExitStatus
+from txnscan.report.help import OneCommand, examples
+from txnscan.report.output import stdout_console
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan check --bootstrap-server localhost:9092",
+        "txnscan check --bootstrap-server localhost:9092 --command-config client.properties --tables /data/txnscan",
+    ),
+)
+def check(
+    bootstrap_server: BootstrapServer,
+    command_config: CommandConfig = None,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            "--tables", metavar="LOCATION", help="Check also that tables can be kept there, and that Spark runs."
+        ),
+    ] = None,
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes nothing.
+
+    Exit status: 0 when a sweep can observe everything, 4 when not everything, 1 when it is not possible.
+    """
+    with errors_in_one_line():
+        config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
+        warn(config)
+        from txnscan.api import new_sweep_id
+        from txnscan.engine.clock import wall_clock_ms
+        from txnscan.report.check import check_object, print_check
+        from txnscan.sweeps.preflight import Level
+        from txnscan.sweeps.preflight import check as run_check
+        from txnscan.tables.preflight import check_tables
+
+        with progress_bar() as progress:
+            progress("check", 0, 1)
+
+            checked = run_check(
+                config,
+                now_ms=wall_clock_ms,
+                sweep_id=new_sweep_id(wall_clock_ms),
+                check_tables=lambda location: check_tables(location, lambda: started_spark(master, progress)),
+            )
+        if format is Format.JSON:
+            write_json(check_object(checked))
+        else:
+            print_check(stdout_console(), checked)
+    statuses = {Level.FAILED: ExitStatus.FAILED, Level.INCOMPLETE: ExitStatus.INCOMPLETE}
+    if checked.level in statuses:
+        raise typer.Exit(statuses[checked.level])

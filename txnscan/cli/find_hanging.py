@@ -1,0 +1,94 @@
+"""`find-hanging`: a sweep without Spark and tables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from txnscan.cli.app import app, check_metrics_file, print_scan, progress_bar, warn, write_metrics
+from txnscan.cli.errors import errors_in_one_line, fail_on_findings
+from txnscan.cli.options import (
+    BootstrapServer,
+    CommandConfig,
+    EveryTransaction,
+    FailOnOption,
+    Format,
+    LateAfter,
+    MetricsFile,
+    OutputFormat,
+    OwnerPattern,
+)
+from txnscan.cli.sweep import _MINUTES_MAX
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.report.help import OneCommand, examples
+
+
+@app.command(
+    "find-hanging",
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan find-hanging --bootstrap-server localhost:9092",
+        "txnscan find-hanging --bootstrap-server localhost:9092 --topic orders --partition 3 --all",
+        "txnscan find-hanging --bootstrap-server localhost:9092 --format json --fail-on hanging --fail-on incomplete",
+    ),
+)
+def find_hanging(
+    bootstrap_server: BootstrapServer,
+    command_config: CommandConfig = None,
+    broker_id: Annotated[
+        list[int] | None,
+        typer.Option("--broker-id", metavar="ID", help="Only partitions that this broker leads. May be repeated."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic. May be repeated.")
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", metavar="NUMBER", help="Only this partition of --topic. May be repeated."),
+    ] = None,
+    max_transaction_timeout: Annotated[
+        int | None,
+        typer.Option(
+            "--max-transaction-timeout",
+            metavar="MINUTES",
+            help="Age in minutes from which a transaction is late, as in Kafka's tool.",
+        ),
+    ] = None,
+    late_after: LateAfter = None,
+    format: OutputFormat = Format.TABLE,
+    every: EveryTransaction = False,
+    owner_pattern: OwnerPattern = None,
+    metrics_file: MetricsFile = None,
+    fail_on: FailOnOption = None,
+) -> None:
+    """Find hanging transactions with the same proof, without Spark, Java or tables."""
+    with errors_in_one_line():
+        if max_transaction_timeout is not None:
+            if late_after is not None:
+                raise ConfigError("--max-transaction-timeout", "is the same as --late-after; give one of them")
+            if not 1 <= max_transaction_timeout <= _MINUTES_MAX:
+                raise ConfigError(
+                    "--max-transaction-timeout",
+                    f"{max_transaction_timeout} is out of range; use 1 to {_MINUTES_MAX} minutes",
+                )
+            late_after = f"{max_transaction_timeout}m"
+        config = ScanConfig(
+            bootstrap_servers=bootstrap_server,
+            command_config=command_config,
+            late_after=late_after,
+            engine="threads",
+            broker_ids=tuple(broker_id or ()),
+            topic_names=tuple(topic or ()),
+            partitions=tuple(partition or ()),
+            owner_pattern=tuple(owner_pattern or ()),
+        )
+        warn(config)
+        check_metrics_file(metrics_file)
+        from txnscan.api import find_hanging as run_find_hanging
+
+        with progress_bar() as progress:
+            found = run_find_hanging(config, progress=progress)
+        write_metrics(metrics_file, config, found)
+        print_scan(found, format, every)
+    fail_on_findings(len(found.candidates), found.complete, fail_on)

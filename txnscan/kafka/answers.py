@@ -1,0 +1,60 @@
+"""What brokers answer, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Where a leader epoch ends in a log: the offset behind its last batch."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorView:
+    """A transactional id as one broker describes it, with why that broker may not be its proven coordinator.
+
+    `partitions` are "topic-partition" names. `coverage_error` is None when obligation V holds for the id's
+    `__transaction_state` partition; `split_error` says how brokers disagree about that partition.
+    """
+
+    transactional_id: str
+    broker_id: int
+    producer_id: int
+    producer_epoch: int = -1
+    state: str = ""
+    timeout_ms: int = -1
+    start_time_ms: int = -1
+    partitions: tuple[str, ...] = ()
+    describe_error: str | None = None
+    coverage_error: str | None = None
+    split_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """A producer with an open transaction, as DescribeProducers shows it."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+    last_sequence: int
+
+
+class State(StrEnum):
+    """`TransactionState`, in the order of the ids that the log has for them."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
