@@ -10,7 +10,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove mutants bench lock clean
+.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove mutants bench lock pins clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
@@ -26,6 +26,7 @@ help:
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
 	@echo "make bench        more than half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
 	@echo "make lock         renew conf/requirements.txt and conf/requirements-dev.txt"
+	@echo "make pins         renew the SHA-256 of every jar that is downloaded (txnscan/engine/jars.sha256)"
 
 setup: $(VENV)/.ready
 
@@ -95,6 +96,10 @@ EXTRAS := --extra spark --extra delta --extra watch --extra report --extra offli
 lock:
 	@$(COMPILE) $(EXTRAS) --output-file conf/requirements.txt pyproject.toml
 	@$(COMPILE) $(EXTRAS) --extra dev --constraint conf/requirements.txt --output-file conf/requirements-dev.txt pyproject.toml
+
+# Downloads every jar anew. The diff shows which hashes changed: a published jar never does.
+pins: setup
+	@$(BIN)/python -m tests.pins
 
 clean:
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache spark-warehouse
