@@ -25,7 +25,7 @@ help:
 	@echo "make prove        about two hours: half a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
 	@echo "make bench        more than half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
-	@echo "make lock         renew conf/requirements.txt and conf/requirements-dev.txt"
+	@echo "make lock         renew the lock files, conf/requirements*.txt"
 	@echo "make pins         renew the SHA-256 of every jar that is downloaded (txnscan/engine/jars.sha256)"
 
 setup: $(VENV)/.ready
@@ -90,12 +90,14 @@ mutants: setup
 bench: setup
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-# What users run is locked apart from what developers need beside it, at the same versions.
+# Users, developers, the container image and the build of the wheel each have a lock, all with the same versions.
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 EXTRAS := --extra spark --extra delta --extra watch --extra report --extra offline --extra pkcs12 --extra msk
 lock:
 	@$(COMPILE) $(EXTRAS) --output-file conf/requirements.txt pyproject.toml
 	@$(COMPILE) $(EXTRAS) --extra dev --constraint conf/requirements.txt --output-file conf/requirements-dev.txt pyproject.toml
+	@$(COMPILE) --extra delta --extra watch --constraint conf/requirements.txt --output-file conf/requirements-image.txt pyproject.toml
+	@$(COMPILE) --only-build-deps --build-deps-for wheel --constraint conf/requirements-dev.txt --output-file conf/requirements-build.txt pyproject.toml
 
 # Downloads every jar anew. The diff shows which hashes changed: a published jar never does.
 pins: setup

@@ -152,6 +152,9 @@ def test_locks_name_no_address_pin_with_hashes_and_give_users_the_versions_that_
     users, developers = locked("requirements.txt"), locked("requirements-dev.txt")
     assert len(users) > 40 and users.items() <= developers.items()
     assert {"pytest", "ruff", "mypy"} <= developers.keys() - users.keys()
+    image, build = locked("requirements-image.txt"), locked("requirements-build.txt")
+    assert {"deltalake", "prometheus-client"} <= image.keys() and image.items() <= users.items()
+    assert "pyspark" not in image and "hatchling" in build and build.items() <= developers.items()
 
 
 def test_notebooks_are_json_that_git_can_show() -> None:
