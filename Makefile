@@ -10,7 +10,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove mutants bench lock pins clean
+.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove mutants bench wheel lock pins clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
@@ -25,6 +25,7 @@ help:
 	@echo "make prove        about two hours: half a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
 	@echo "make bench        more than half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
+	@echo "make wheel        build the wheel into dist/, with pinned build tools"
 	@echo "make lock         renew the lock files, conf/requirements*.txt"
 	@echo "make pins         renew the SHA-256 of every jar that is downloaded (txnscan/engine/jars.sha256)"
 
@@ -89,6 +90,14 @@ mutants: setup
 
 bench: setup
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+# In an environment of its own, so that it needs neither Java nor the packages of `make setup`.
+wheel:
+	@build=$$(mktemp -d) && trap 'rm -rf "$$build"' EXIT \
+	&& $(PYTHON) -m venv "$$build" \
+	&& "$$build"/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement conf/requirements-build.txt \
+	&& "$$build"/bin/pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist . \
+	&& ls dist/*.whl
 
 # Users, developers, the container image and the build of the wheel each have a lock, all with the same versions.
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
