@@ -10,7 +10,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove simulate mutants bench lock clean
+.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove simulate mutants bench wheel lock pins clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
@@ -26,7 +26,9 @@ help:
 	@echo "make simulate     a history of a simulated cluster, step by step (ARGS=... passes options on, such as --list)"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
 	@echo "make bench        more than half an hour, on an idle machine: how fast, and what else there is (ARGS=... passes options on)"
-	@echo "make lock         renew conf/requirements.txt and conf/requirements-dev.txt"
+	@echo "make wheel        build the wheel into dist/, with pinned build tools"
+	@echo "make lock         renew the lock files, conf/requirements*.txt"
+	@echo "make pins         renew the SHA-256 of every jar that is downloaded (txnscan/engine/spark/jars.sha256)"
 
 setup: $(VENV)/.ready
 
@@ -94,12 +96,26 @@ mutants: setup
 bench: setup
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-# What users run is locked apart from what developers need beside it, at the same versions.
+# In an environment of its own, so that it needs neither Java nor the packages of `make setup`.
+wheel:
+	@build=$$(mktemp -d) && trap 'rm -rf "$$build"' EXIT \
+	&& $(PYTHON) -m venv "$$build" \
+	&& "$$build"/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement conf/requirements-build.txt \
+	&& "$$build"/bin/pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist . \
+	&& ls dist/*.whl
+
+# Users, developers, the container image and the build of the wheel each have a lock, all with the same versions.
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 EXTRAS := --extra spark --extra delta --extra watch --extra report --extra offline --extra pkcs12 --extra msk
 lock:
 	@$(COMPILE) $(EXTRAS) --output-file conf/requirements.txt pyproject.toml
 	@$(COMPILE) $(EXTRAS) --extra dev --constraint conf/requirements.txt --output-file conf/requirements-dev.txt pyproject.toml
+	@$(COMPILE) --extra delta --extra watch --constraint conf/requirements.txt --output-file conf/requirements-image.txt pyproject.toml
+	@$(COMPILE) --only-build-deps --build-deps-for wheel --constraint conf/requirements-dev.txt --output-file conf/requirements-build.txt pyproject.toml
+
+# Downloads every jar anew. The diff shows which hashes changed: a published jar never does.
+pins: setup
+	@$(BIN)/python -m tests.pins
 
 clean:
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache spark-warehouse

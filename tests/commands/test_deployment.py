@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -135,6 +136,43 @@ def test_what_is_scraped_is_what_watch_serves() -> None:
     assert selected <= objects()["Deployment txnscan-watch"]["spec"]["template"]["metadata"]["labels"].items()
     probed = {container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "liveness", "readiness")}
     assert probed == {"/healthz", "/readyz"}
+
+
+def addresses() -> Iterator[tuple[str, str, int]]:
+    """The component, the namespace and the port of each bootstrap server. A service's second label is its namespace."""
+    args = pods()["CronJob txnscan-sweep"]["containers"][0]["args"]
+    clusters = tomllib.loads((KUBERNETES / "clusters.toml").read_text("utf-8"))["clusters"].values()
+    named = [("sweep", args[args.index("--bootstrap-server") + 1])]
+    named += [("watch", cluster["bootstrap-server"]) for cluster in clusters]
+    for component, servers in named:
+        for server in servers.split(","):
+            host, _, port = server.rpartition(":")
+            yield component, host.split(".")[1], int(port)
+
+
+def test_a_pod_may_connect_to_its_brokers_and_to_nothing_that_is_not_needed() -> None:
+    policy = objects()["NetworkPolicy txnscan-brokers"]["spec"]
+    (selected,) = policy["podSelector"]["matchExpressions"]
+    dns, brokers = policy["egress"]
+    (namespaces,) = brokers["to"][0]["namespaceSelector"]["matchExpressions"]
+    (port,) = brokers["ports"]
+    needed = {*addresses()}
+    assert {server_port for _, _, server_port in needed} == {port["port"]}
+    assert {*selected["values"]} == {component for component, _, _ in needed}
+    assert {*namespaces["values"]} == {space for _, space, _ in needed}
+    assert {(one["protocol"], one["port"]) for one in dns["ports"]} == {("UDP", 53), ("TCP", 53)}
+    denied = objects()["NetworkPolicy txnscan-default-deny"]["spec"]
+    assert denied == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def test_only_the_metrics_port_takes_connections() -> None:
+    entering = {name: one["spec"]["ingress"] for name, one in objects().items() if "ingress" in one.get("spec", {})}
+    assert entering.keys() == {"NetworkPolicy txnscan-metrics"}
+    selected = objects()["NetworkPolicy txnscan-metrics"]["spec"]["podSelector"]["matchLabels"].items()
+    assert selected <= objects()["Deployment txnscan-watch"]["spec"]["template"]["metadata"]["labels"].items()
+    (container,) = pods()["Deployment txnscan-watch"]["containers"]
+    (rule,) = entering["NetworkPolicy txnscan-metrics"]
+    assert rule["from"] and [one["port"] for one in rule["ports"]] == [one["name"] for one in container["ports"]]
 
 
 def test_kustomize_takes_every_file(tmp_path: Path) -> None:
@@ -339,6 +377,25 @@ def test_the_image_is_not_root_and_starts_txnscan() -> None:
     assert [json.loads(rest) for step, rest in steps if step == "ENTRYPOINT"] == [["txnscan"]]
     copied = [rest.split()[:-1] for step, rest in steps if step == "COPY" and not rest.startswith("--from")]
     assert all((ROOT / name).exists() for names in copied for name in names)
-    (extras,) = re.findall(r"pip install --no-cache-dir '\.\[([a-z,]+)\]'", text)
-    declared = (ROOT / "pyproject.toml").read_text("utf-8")
-    assert all(re.search(rf"^{extra} = \[", declared, re.M) for extra in extras.split(","))
+
+
+def test_the_image_installs_only_packages_with_pinned_hashes() -> None:
+    text = (FOLDER / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+    commands = [shlex.split(one) for one in re.findall(r"\S+/pip (?:install|wheel) [^&\n]+", text)]
+    assert len(commands) == 4
+    with Cases() as cases:
+        for command in commands:
+            with cases.case(shlex.join(command)):
+                if "--requirement" in command:
+                    assert "--require-hashes" in command
+                    assert (ROOT / command[command.index("--requirement") + 1]).is_file()
+                else:
+                    assert {"--no-index", "--no-deps"} <= {*command}
+                    assert command[1] == "install" or "--no-build-isolation" in command
+
+
+def test_the_build_context_has_what_the_image_copies_and_no_more() -> None:
+    ignored = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if not line.startswith("#")]
+    text = (FOLDER / "Dockerfile").read_text("utf-8")
+    copied = {name for names in re.findall(r"^COPY ([^-].*) \S+$", text, re.M) for name in names.split()}
+    assert ignored[0] == "*" and {line[1:] for line in ignored if line.startswith("!")} == copied

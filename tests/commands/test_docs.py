@@ -13,6 +13,7 @@ from click import Command
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.brokers.principals import LISTED
 from tests.cases import Cases
 from tests.process import ROOT
 from tests.reference import PAGES as PAGES_MADE
@@ -21,7 +22,10 @@ from txnscan.tables.schema import TABLES
 from txnscan.verdict.evidence import Reason, Verdict
 
 README = (ROOT / "README.md").read_text("utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 DOCS = "\n".join(page.read_text("utf-8") for page in PAGES)
 # Pages that a person wrote.
 WRITTEN = "\n".join(page.read_text("utf-8") for page in PAGES if page.name != "commands.md")
@@ -152,6 +156,31 @@ def test_locks_name_no_address_pin_with_hashes_and_give_users_the_versions_that_
     users, developers = locked("requirements.txt"), locked("requirements-dev.txt")
     assert len(users) > 40 and users.items() <= developers.items()
     assert {"pytest", "ruff", "mypy"} <= developers.keys() - users.keys()
+    image, build = locked("requirements-image.txt"), locked("requirements-build.txt")
+    assert {"deltalake", "prometheus-client"} <= image.keys() and image.items() <= users.items()
+    assert "pyspark" not in image and "hatchling" in build and build.items() <= developers.items()
+
+
+def acls_under(heading: str) -> set[tuple[str, str]]:
+    """Operation and resource type of each ACL in the table below a heading of docs/acls.md."""
+    (section,) = re.findall(
+        rf"^## {heading}$(.*?)(?=^## |\Z)", (ROOT / "docs" / "acls.md").read_text("utf-8"), re.M | re.S
+    )
+    rows = re.findall(r"^\| (.+?) on (\w+)[^|]*\|", section, re.M)
+    return {(operation, resource) for operations, resource in rows for operation in operations.split(" and ")}
+
+
+def test_the_acls_of_the_reading_principal_are_those_with_which_sweeps_are_tested() -> None:
+    tested = {(acl.operation, acl.resource) for acl in LISTED}
+    # The tests' brokers have no share groups.
+    assert acls_under("Grant the reading principal") == {*tested, ("DescribeConfigs", "Group")}
+
+
+def test_only_the_applying_principal_is_granted_what_changes_a_cluster() -> None:
+    assert acls_under("Grant the applying principal") == {("Alter", "Cluster"), ("Write", "TransactionalId")}
+    assert {operation for operation, _ in acls_under("Grant the reading principal")} == {
+        *("Describe", "DescribeConfigs", "Read")
+    }
 
 
 def test_notebooks_are_json_that_git_can_show() -> None:

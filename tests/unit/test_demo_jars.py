@@ -72,10 +72,12 @@ def test_without_a_network_it_says_what_could_not_be_downloaded_and_leaves_only_
 
 
 def test_jars_in_the_cache_are_used_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = kafka_jars("4.3.1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     kept = tmp_path / "txnscan" / "kafka-4.3.1"
-    kept.mkdir(parents=True)
+    kept.parent.mkdir()
+    kept.symlink_to(fetched)
     assert kafka_jars("4.3.1") == kept
 
 

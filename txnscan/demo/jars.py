@@ -28,7 +28,7 @@ def kafka_jars(
     say: called with a sentence before a fetch, which takes about a minute. Raises DemoError.
     """
     try:
-        return jar_directory(_kafka(version), ivy_cache=ivy_cache, say=say)
+        return jar_directory(kafka_set(version), ivy_cache=ivy_cache, say=say)
     except JavaError as error:
         raise DemoError(str(error)) from None
 
@@ -46,7 +46,8 @@ def java() -> Path:
         raise DemoError(str(error)) from None
 
 
-def _kafka(version: str) -> JarSet:
+def kafka_set(version: str) -> JarSet:
+    """The jars of a Kafka broker and its tools."""
     # kafka-tools alone: what it depends on is Kafka Connect and a web server, which the transactions command does not
     # need. The log4j binding is for slf4j 1.7, which Kafka uses; PySpark's is for 2.0. Before 4.0 Kafka calls log4j 1
     # besides, and leaves it to its installation to bring that: here log4j 2 takes its place (log4j-1.2-api).

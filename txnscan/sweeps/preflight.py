@@ -330,10 +330,10 @@ def check_java(needed: bool) -> Iterator[Finding]:
         return
     try:
         executable = find_java()
+        delta = "Delta's jars are here" if is_fetched(DELTA) else "Delta's jars are downloaded at the first sweep"
     except JavaError as error:
         yield Finding("java", level, f"{error}{without}")
         return
-    delta = "Delta's jars are here" if is_fetched(DELTA) else "Delta's jars are downloaded at the first sweep"
     yield Finding("java", Level.OK, f"{executable} is Java {major_version(str(executable))}, and {delta}")
 
 

@@ -3,10 +3,14 @@
 Jars are fetched once, through the Ivy that PySpark ships, and kept in the user's cache directory. A directory there is
 complete or not there at all: jars are retrieved into a temporary directory beside it, which is then renamed. Two
 processes at once fetch twice and keep one; an interrupted fetch leaves nothing that is used.
+
+Each jar has a pinned SHA-256 (`engine/pins.py`). It is checked after the download, and again once in each process that
+uses the jar.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -17,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from txnscan.engine.spark.pins import Mismatch, differences, pins
 from txnscan.errors import TxnscanError
 
 JAVA_VERSION_MIN = 17
@@ -108,14 +113,15 @@ def jar_directory(
     """A directory with the jars of the set, fetched when it is not in the cache yet.
 
     ivy_cache: an Ivy cache to read and fill, instead of one that is thrown away.
-    say: called with a sentence before a fetch. Raises JavaError.
+    say: called with a sentence before a fetch. Raises JavaError, also where a jar is not the pinned one.
     """
     cache = cache_directory()
     kept = cache / wanted.name
     if kept.is_dir():
+        _check_kept(kept, wanted.title)
         return kept
     executable = find_java()
-    ivy = _ivy_jar()
+    ivy = ivy_jar()
     say(f"Downloading {wanted.title}")
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -124,16 +130,24 @@ def jar_directory(
         why = f"{cache} cannot be written ({error.strerror})"
         raise JavaError(f"{why}; set XDG_CACHE_HOME to a directory that can") from None
     try:
-        _retrieve(executable, ivy, wanted, work, ivy_cache or work / "ivy", cache / f"{wanted.name}-download.log")
+        retrieve(executable, ivy, wanted, work, ivy_cache or work / "ivy", cache / f"{wanted.name}-download.log")
+        _check_downloaded(work / "jars", wanted)
         _keep(work / "jars", kept)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+    _check_kept(kept, wanted.title)
     return kept
 
 
 def is_fetched(wanted: JarSet) -> bool:
-    """Whether the jars are in the cache, so that nothing need be downloaded."""
-    return (cache_directory() / wanted.name).is_dir()
+    """Whether the jars are in the cache, so that nothing need be downloaded. Raises JavaError where a jar there is not
+    the pinned one.
+    """
+    kept = cache_directory() / wanted.name
+    if not kept.is_dir():
+        return False
+    _check_kept(kept, wanted.title)
+    return True
 
 
 def cache_directory() -> Path:
@@ -149,7 +163,8 @@ def pyspark_jars() -> list[Path]:
     return [jar for location in locations for jar in sorted(Path(location, "jars").glob("*.jar"))]
 
 
-def _ivy_jar() -> Path:
+def ivy_jar() -> Path:
+    """The Ivy inside PySpark. Raises JavaError."""
     # With SPARK_HOME, PySpark may be the one in its zip file, which holds no jars.
     home = os.environ.get("SPARK_HOME")
     of_home = sorted(Path(home, "jars").glob("*.jar")) if home else []
@@ -171,8 +186,10 @@ def _ivy_module(wanted: JarSet) -> str:
     )
 
 
-def _retrieve(executable: Path, ivy: Path, wanted: JarSet, work: Path, ivy_cache: Path, log: Path) -> None:
-    """Retrieves all jars into `work`/jars. What Ivy says goes to `log`, which is removed when all went well."""
+def retrieve(executable: Path, ivy: Path, wanted: JarSet, work: Path, ivy_cache: Path, log: Path) -> None:
+    """Retrieves all jars into `work`/jars, unchecked. What Ivy says goes to `log`, which is removed when all went well.
+    Raises JavaError.
+    """
     module = work / "ivy.xml"
     module.write_text(_ivy_module(wanted), "utf-8")
     # Ivy's own directory under the home directory has no locks, so that two processes could spoil it: not used.
@@ -196,6 +213,38 @@ def _retrieve(executable: Path, ivy: Path, wanted: JarSet, work: Path, ivy_cache
             f"what Ivy said is in {log}"
         )
     log.unlink(missing_ok=True)
+
+
+_MISMATCHES = {
+    Mismatch.CHANGED: "has another SHA-256 than the published jar",
+    Mismatch.MISSING: "is missing",
+    Mismatch.UNKNOWN: "does not belong to {title}",
+    Mismatch.UNREADABLE: "cannot be read",
+}
+
+
+def _mismatch(directory: Path, name: str, title: str) -> str | None:
+    """The first file of the directory that is not as pinned, and why; None where all are."""
+    found = differences(directory, pins().get(name, {}))
+    if not found:
+        return None
+    others = f" ({len(found)} jars differ)" if len(found) > 1 else ""
+    return f"{found[0].file} {_MISMATCHES[found[0].mismatch].format(title=title.split(' (')[0])}{others}"
+
+
+# An exception is not cached: a directory that was repaired is checked again.
+@functools.cache
+def _check_kept(kept: Path, title: str) -> None:
+    if (why := _mismatch(kept, kept.name, title)) is not None:
+        raise JavaError(f"{kept}: {why}; delete this directory and run the command again, which downloads the jars")
+
+
+def _check_downloaded(jars: Path, wanted: JarSet) -> None:
+    if (why := _mismatch(jars, wanted.name, wanted.title)) is not None:
+        raise JavaError(
+            f"the download of {wanted.title.split(' (')[0]} was discarded: {why}; check the mirror or the proxy that "
+            f"served it, or name another mirror in {IVY_SETTINGS_VARIABLE}"
+        )
 
 
 def _keep(jars: Path, kept: Path) -> None:
