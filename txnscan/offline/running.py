@@ -11,11 +11,14 @@ starts at that moment would fail. The `.lock` of a copy has no lock.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -55,10 +58,28 @@ def stamp(path: str) -> Stamp | None:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+def open_regular(path: str) -> int:
+    """A descriptor of a regular file, to read from. To open a pipe or a device could wait for ever. Raises OSError."""
+    # Also between the two, the path may become another file.
+    if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no regular file")
+
+
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory. False for a broken link."""
+    with suppress(OSError):
+        return entry.is_dir()
+    return False
+
+
 def is_locked(path: str) -> bool:
     """Whether another process has locked this file. False if there is no such file. Raises OSError if unknown."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_regular(path)
     except FileNotFoundError:
         return False
     try:
@@ -93,7 +114,7 @@ def look_at_locks(seen: Seen, directories: Iterable[str]) -> None:
 
 def names_of(entries: Iterable[os.DirEntry[str]]) -> tuple[str, ...]:
     """The directories and a broker's files among the entries, in order. Users may keep reports beside these."""
-    return tuple(sorted(one.name for one in entries if _matters(one.name) or one.is_dir()))
+    return tuple(sorted(one.name for one in entries if _matters(one.name) or is_directory(one)))
 
 
 def _matters(name: str) -> bool:
