@@ -64,7 +64,7 @@ FLOORS = (
     ("engine", "files"),
     ("config",),
     ("findings", "judge", "kafka"),
-    ("clock", "errors", "model", "version"),
+    ("clock", "errors", "model", "safe_files", "version"),
 )
 # What listens, for Prometheus.
 WATCHED = "watch/endpoint.py"

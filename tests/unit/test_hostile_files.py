@@ -13,11 +13,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from tests.cases import Cases
 from tests.offline import data, end, partition_directory, plain
-from tests.process import ROOT, ended
+from tests.process import ROOT, ended, run_here
+from txnscan.kafka.properties import exposed_files
+from txnscan.safe_files import exposed
+from txnscan.watch.clusters import read_clusters
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 GB, MB = 1 << 30, 1 << 20
 # A case takes less than a second and about 40 MB. A file of 50 GB that is read would take minutes.
@@ -148,26 +156,34 @@ def run_limited(*arguments: str) -> tuple[int, str, str]:
 
 _SCRIPT = """
 import json, resource, sys
+from pathlib import Path
 from tests.process import run_here
-for path in sys.argv[1:]:
-    for command in ("segments", "transaction-log"):
-        ran = run_here(command, "--stopped", "--format", "json", path)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(json.dumps([path, command, ran.returncode, peak, ran.stdout, ran.stderr]), flush=True)
+for command in json.loads(Path(sys.argv[1]).read_text("utf-8")):
+    ran = run_here(*command)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps([command, ran.returncode, peak, ran.stdout, ran.stderr]), flush=True)
 """
+
+
+def run_all(folder: Path, commands: list[list[str]]) -> list[Any]:
+    """Command, status, peak of memory in MB, stdout and stderr of each, all in one limited process."""
+    (folder / "commands.json").write_text(json.dumps(commands), "utf-8")
+    _, stdout, stderr = run_limited("-c", _SCRIPT, str(folder / "commands.json"))
+    lines = [json.loads(line) for line in stdout.splitlines()]
+    assert [line[0] for line in lines] == commands, f"the next one did not end: {stderr[-500:]}"
+    return lines
 
 
 def test_a_hostile_file_is_a_failure_of_that_file(tmp_path: Path) -> None:
     roots = {str(hanging(tmp_path / f"case{number}")): name for number, name in enumerate(CASES)}
     for root, name in roots.items():
         CASES[name][0](Path(root))
-    _, stdout, stderr = run_limited("-c", _SCRIPT, *roots)
-    lines: list[Any] = [json.loads(line) for line in stdout.splitlines()]
-    assert [line[0] for line in lines[::2]] == list(roots), f"the next one did not end: {stderr[-500:]}"
+    commands = [["segments", "--stopped", "--format", "json", root] for root in roots]
+    commands += [["transaction-log", *command[1:]] for command in commands]
     with Cases() as cases:
-        for path, command, status, peak_mb, printed, errors in lines:
-            with cases.case(f"{command}: {roots[path]}"):
-                _, failed, hangs = CASES[roots[path]]
+        for command, status, peak_mb, printed, errors in run_all(tmp_path, commands):
+            with cases.case(f"{command[0]}: {roots[command[-1]]}"):
+                _, failed, hangs = CASES[roots[command[-1]]]
                 assert "Traceback" not in errors and status == 0 and peak_mb < MEMORY_MB_MAX
                 found = json.loads(printed)
                 of_files = [one["error"] for one in found["errors"] if one["stage"] == "read files"]
@@ -175,3 +191,111 @@ def test_a_hostile_file_is_a_failure_of_that_file(tmp_path: Path) -> None:
                 assert [
                     f"{one['topic']}-{one['partition']}" for one in found["transactions"] if one["verdict"] == "hanging"
                 ] == hangs
+
+
+# --- files of settings and of secrets
+
+SASL = (
+    "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";\n'
+)
+KEYS = "security.protocol=SSL\nssl.keystore.type=PEM\nssl.keystore.location={0}\n"
+TRUST = "security.protocol=SSL\nssl.truststore.type={1}\nssl.truststore.location={0}\n"
+
+
+def _large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 50 * MB)
+
+
+BAD: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "50 MB": _large,
+    "a device": lambda p: p.symlink_to("/dev/zero"),
+}
+
+
+def test_a_hostile_file_of_settings_is_refused_in_one_sentence(tmp_path: Path, wording: SnapshotAssertion) -> None:
+    commands: dict[str, list[str]] = {}
+    for number, (kind, make) in enumerate(BAD.items()):
+        bad = tmp_path / f"bad-{number}"
+        make(bad)
+        for name, content in (
+            ("key store", KEYS.format(bad)),
+            ("PEM trust store", TRUST.format(bad, "PEM")),
+            ("JKS trust store", TRUST.format(bad, "JKS")),
+        ):
+            settings = tmp_path / f"{name} {number}.properties"
+            settings.write_text(content, "utf-8")
+            commands[f"{name}: {kind}"] = [
+                "check",
+                "--bootstrap-server",
+                "127.0.0.1:1",
+                "--command-config",
+                str(settings),
+            ]
+        commands[f"--command-config: {kind}"] = [*commands[f"key store: {kind}"][:-1], str(bad)]
+        commands[f"clusters.toml: {kind}"] = ["watch", "--config", str(bad)]
+        notify = ["watch", "--bootstrap-server", "127.0.0.1:1", "--notify", f"@{bad}"]
+        commands[f"--notify: {kind}"] = notify
+    sentences = {}
+    with Cases() as cases:
+        for name, (_, status, peak_mb, printed, errors) in zip(
+            commands, run_all(tmp_path, list(commands.values())), strict=True
+        ):
+            with cases.case(name):
+                assert (status, printed, errors.count("\n")) == (2, "", 1) and peak_mb < MEMORY_MB_MAX
+                sentences[name] = errors.replace(str(tmp_path), "<folder>")
+    assert sentences == wording
+
+
+def _exposed_by(*modes: int) -> list[bool]:
+    return [bool(mode & 0o044) for mode in modes]
+
+
+def test_files_of_secrets_that_others_can_read_are_reported(tmp_path: Path) -> None:
+    """Each file at each mode, and a file of the same mode without a secret."""
+    clusters = '[clusters.a]\nbootstrap-server = "127.0.0.1:1"\n'
+    with_url = '[[notify]]\nurl = "https://127.0.0.1/secret"\n'
+    with Cases() as cases:
+        for mode in (0o600, 0o640, 0o604, 0o644):
+            folder = tmp_path / f"{mode:o}"
+            folder.mkdir()
+
+            def file(name: str, content: str, folder: Path = folder, mode: int = mode) -> Path:
+                (folder / name).write_text(content, "utf-8")
+                (folder / name).chmod(mode)
+                return folder / name
+
+            with cases.case(f"settings {mode:o}"):
+                said = exposed_files(file("sasl.properties", SASL))
+                assert [bool(said)] == _exposed_by(mode) and len(said) < 2
+                assert exposed_files(file("plain.properties", "client.id=x\n")) == []
+            with cases.case(f"key store {mode:o}"):
+                keys = file("keys.properties", KEYS.format(file("key.pem", "")))
+                said = exposed_files(keys)
+                assert [bool(said)] == _exposed_by(mode) and all("key.pem" in one for one in said)
+            with cases.case(f"check {mode:o}"):
+                checked = run_here(
+                    "check", "--bootstrap-server", "127.0.0.1:1", "--command-config", str(folder / "sasl.properties")
+                )
+                lines = [line for line in checked.stdout.splitlines() if "can read it" in line]
+                assert [line.split()[:2] == ["note", "security"] for line in lines] == [True] * _exposed_by(mode)[0]
+                assert checked.stderr.count("can read it") == _exposed_by(mode)[0]
+            with cases.case(f"clusters {mode:o}"):
+                assert read_clusters(file("plain.toml", clusters), {}).secrets == ()
+                named = read_clusters(file("url.toml", clusters + with_url), {}).secrets
+                assert named == (folder / "url.toml",) and [bool(exposed(named[0]))] == _exposed_by(mode)
+                file("url", "https://127.0.0.1/secret")
+                named = read_clusters(file("file.toml", clusters + '[[notify]]\nurl-file = "url"\n'), {}).secrets
+                assert named == (folder / "url",)
+
+
+def test_the_group_of_another_users_file_is_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret"
+    path.touch()
+    path.chmod(0o440)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert exposed(path) is None
+    path.chmod(0o444)
+    assert "chmod o-r" in (exposed(path) or "")

@@ -32,7 +32,8 @@ from txnscan.offline.files import (
     properties,
 )
 from txnscan.offline.model import METADATA_TOPIC, FileError, Found, LogDirectory, ReplicaFiles
-from txnscan.offline.running import is_directory, look_at_locks, names_of, open_regular, stamp
+from txnscan.offline.running import is_directory, look_at_locks, names_of, stamp
+from txnscan.safe_files import open_regular, read_limited
 
 _DEPTH_MAX = 4
 # More than a broker has in one directory.
@@ -235,14 +236,8 @@ def _age(path: Path, found: Found) -> int:
 
 
 def read(path: Path | str) -> bytes:
-    """A small file whole. Raises OSError, and BadFile where it is not small."""
-    limit = bytes_max(Path(path).name)
-    with os.fdopen(open_regular(str(path)), "rb") as file:
-        too_large = os.fstat(file.fileno()).st_size > limit
-        data = b"" if too_large else file.read(limit + 1)
-    if too_large or len(data) > limit:
-        raise BadFile(f"it is larger than {limit} bytes, which no such file is")
-    return data
+    """A small file whole. Raises OSError, also where it is not small."""
+    return read_limited(path, bytes_max(Path(path).name))
 
 
 @contextmanager

@@ -11,10 +11,8 @@ starts at that moment would fail. The `.lock` of a copy has no lock.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
-import stat
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from txnscan.offline.files import CHECKPOINTS, CLEAN_SHUTDOWN, GOING, LOCK, META, OF_PARTITION, offset_of
+from txnscan.safe_files import open_regular
 
 T = TypeVar("T")
 _KNOWN = frozenset((META, CLEAN_SHUTDOWN, LOCK, *CHECKPOINTS, *OF_PARTITION))
@@ -56,17 +55,6 @@ def stamp(path: str) -> Stamp | None:
     except OSError:
         return None
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def open_regular(path: str) -> int:
-    """A descriptor of a regular file, to read from. To open a pipe or a device could wait for ever. Raises OSError."""
-    # Also between the two, the path may become another file.
-    if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def is_directory(entry: os.DirEntry[str]) -> bool:
