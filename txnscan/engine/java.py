@@ -133,12 +133,18 @@ def jar_directory(
 
 def is_fetched(wanted: JarSet) -> bool:
     """Whether the jars are in the cache, so that nothing need be downloaded."""
-    return (cache_directory() / wanted.name).is_dir()
+    try:
+        return (cache_directory() / wanted.name).is_dir()
+    except (OSError, JavaError):
+        return False
 
 
 def cache_directory() -> Path:
-    """Where jars and archives are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnscan"
+    """Where jars and archives are kept. Raises JavaError for a user without a home directory."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnscan"
+    except RuntimeError:
+        raise JavaError("this user has no home directory for jars; set XDG_CACHE_HOME to a directory") from None
 
 
 def pyspark_jars() -> list[Path]:

@@ -230,6 +230,10 @@ def _tls(properties: Mapping[str, str]) -> TlsSettings:
     )
     try:
         tls.context()
+    except FileNotFoundError:
+        raise PropertiesError(
+            "ssl.keystore.* needs a directory for temporary files; set TMPDIR to one that this user can write"
+        ) from None
     except (OSError, ValueError):
         which = "ssl.keystore.*" if chain else "ssl.truststore.*"
         raise PropertiesError(
