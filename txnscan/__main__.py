@@ -21,15 +21,15 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Opens nothing in place of a closed stdin, stdout or stderr. Else the next file or connection would be opened as
-    it, and get what a library prints. Python has seen that they are closed.
+    """Opens the null device in place of a closed stdin, stdout or stderr. Else the next file or connection takes its
+    place, and receives the output of libraries.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             # The lowest descriptor that is free.
-            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ runpy.run_module("txnscan", run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Surroundings:
-    """variables: in the environment, None for absent. limit: called in the new process, before Python starts."""
+    """variables: of the environment. A variable with None is absent. limit: called in the new process, before Python starts."""
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
     limit: Callable[[], object] = lambda: None
@@ -161,7 +161,7 @@ def test_in_poor_surroundings_a_command_ends_in_one_sentence(tmp_path: Path, clu
                 assert status in statuses, stderr
                 lines = stderr.splitlines()
                 assert len(lines) <= 1 and not {"Traceback", "panicked"} & {*stderr.split()}
-                # A status of 1 comes with a sentence: on stderr, or as a finding of check.
+                # Status 1 needs a sentence on stderr, or a finding of check.
                 assert status == 0 or lines or (command[0] == "check" and stdout)
 
 

@@ -48,7 +48,7 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 def _lacking(error: Exception) -> str | None:
-    """What this process lacks on this machine, with what to do, if the error shows that."""
+    """The resource that this machine lacks, with advice, for errors that show it."""
     said = str(error)
     if isinstance(error, MemoryError) or (isinstance(error, OSError | RuntimeError | ImportError) and _NO_MEMORY(said)):
         return (

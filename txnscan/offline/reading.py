@@ -14,7 +14,7 @@ from txnscan.errors import TxnscanError
 from txnscan.model import TRANSACTION_STATE_TOPIC, Key, KnownOutcome, LoggedTransaction
 from txnscan.offline.disk import find
 from txnscan.offline.model import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
-from txnscan.offline.replica import batches, checksum_error, read_replica
+from txnscan.offline.replica import BATCH_BYTES_MAX, batches, checksum_error, read_replica
 from txnscan.offline.running import look_again
 
 if TYPE_CHECKING:
@@ -225,6 +225,8 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
             if after >= 0:
                 with mapped(files.checkpoints[after]) as data:
                     for at, size in headers(data):
+                        if size > BATCH_BYTES_MAX:
+                            raise RequestFailed(f"a batch of {size} bytes is too large to decode (at byte {at})")
                         for batch in decoded(data[at : at + size], records=True):
                             # A snapshot does not have the offsets of its records, only that they are before its own.
                             _take(own, batch, after - 1)

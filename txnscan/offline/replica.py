@@ -26,8 +26,8 @@ T = TypeVar("T")
 # Below this, loading numpy takes longer than it saves.
 _COLUMNS_FROM_BATCHES = 30_000
 _PROBED_BATCHES = 64
-# A batch that is decoded is in memory as a whole. The default of `max.message.bytes` is 1 MB.
-_BATCH_BYTES_MAX = 64 * 1024 * 1024
+# A decoded batch is in memory as a whole. `max.message.bytes` is 1 MB by default, and KRaft writes up to 8 MB.
+BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 
 class _Snapshots:
@@ -235,7 +235,7 @@ def batches(files: ReplicaFiles, errors: list[FileError], base: int | None = Non
             with mapped(path) as data:
                 at = 0
                 for at, size in walk.headers(data):
-                    if size > _BATCH_BYTES_MAX:
+                    if size > BATCH_BYTES_MAX:
                         errors.append(FileError(path, f"a batch of {size} bytes is too large to decode (at byte {at})"))
                         return
                     yield data[at : at + size]
