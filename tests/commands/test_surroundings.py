@@ -48,7 +48,7 @@ runpy.run_module("txnscan", run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Surroundings:
-    """variables: of the environment. A variable with None is absent. limit: called in the new process, before Python starts."""
+    """variables: of the environment. A variable with None is absent. limit: called in the new process before Python."""
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
     limit: Callable[[], object] = lambda: None
