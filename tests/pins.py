@@ -1,4 +1,4 @@
-"""`make pins`: download every set of jars anew, and write the SHA-256 of each jar into `txnscan/engine/spark/jars.sha256`.
+"""`make pins`: download every set of jars anew, and write the SHA-256 of each jar into `engine/spark/jars.sha256`.
 
 Ivy compares each download with the checksum that the repository publishes beside it. Read the diff before you commit:
 new versions bring new lines, but the hash of a published jar never changes.

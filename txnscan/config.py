@@ -141,6 +141,17 @@ class ScanConfig:
         except PropertiesError as error:
             raise ConfigError("--command-config", str(error)) from None
 
+    def exposed_files(self) -> list[str]:
+        """A sentence for each file of secrets that others can read. Raises ConfigError."""
+        if self.command_config is None:
+            return []
+        from txnscan.kafka.client.properties import PropertiesError, exposed_files
+
+        try:
+            return exposed_files(Path(self.command_config))
+        except PropertiesError as error:
+            raise ConfigError("--command-config", str(error)) from None
+
     def connection(self) -> ConnectionSettings:
         """The settings of --command-config. Raises ConfigError."""
         if self.command_config is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import os
 import re
@@ -365,6 +366,50 @@ def test_cron_is_told_what_a_status_means_and_mails_nothing_while_all_is_well(
         assert ran.stdout == ""
     else:
         assert ran.stdout.startswith(says) and "swept sweep --bootstrap-server localhost:9092" in ran.stdout
+
+
+def test_the_lock_of_cron_is_private_and_a_sweep_of_an_hour_is_reported(tmp_path: Path) -> None:
+    """A program by the name of txnscan counts its sweeps. Status, lines and sweeps for each place of the lock."""
+    fake = tmp_path / "txnscan"
+    fake.write_text(f'#!/bin/sh\necho >>"{tmp_path}/sweeps"\n', "utf-8")
+    fake.chmod(0o755)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    (tmp_path / "private").mkdir(0o700)
+    (tmp_path / "link").symlink_to("private")
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+
+    def sweep(**variables: str) -> tuple[int, int, int]:
+        before = (tmp_path / "sweeps").stat().st_size if (tmp_path / "sweeps").exists() else 0
+        ran = subprocess.run(
+            ["sh", str(CRON)], env={**environment, **variables}, capture_output=True, text=True, check=False
+        )
+        after = (tmp_path / "sweeps").stat().st_size if (tmp_path / "sweeps").exists() else 0
+        return ran.returncode, len(ran.stdout.splitlines()), after - before
+
+    with Cases() as cases:
+        for variables, expected in (
+            ({}, (2, 1, 0)),
+            ({"HOME": str(tmp_path / "home")}, (0, 0, 1)),
+            ({"XDG_STATE_HOME": str(tmp_path / "state")}, (0, 0, 1)),
+            ({"XDG_RUNTIME_DIR": str(tmp_path / "run"), "HOME": "/nowhere"}, (0, 0, 1)),
+            ({"TXNSCAN_LOCK": str(tmp_path / "open" / "lock")}, (2, 1, 0)),
+            ({"TXNSCAN_LOCK": str(tmp_path / "link" / "lock")}, (2, 1, 0)),
+            ({"TXNSCAN_LOCK": str(tmp_path / "private" / "lock")}, (0, 0, 1)),
+        ):
+            with cases.case(sorted(variables.items())):
+                assert sweep(**variables) == expected
+    assert not list(Path("/tmp").glob("txnscan-sweep.lock"))
+    for made in ("home/.local/state/txnscan", "state/txnscan", "run/txnscan"):
+        assert (tmp_path / made).stat().st_mode & 0o777 == 0o700
+    lock = tmp_path / "private" / "lock"
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert sweep(TXNSCAN_LOCK=str(lock)) == (0, 0, 0)
+        hour_ago = lock.stat().st_mtime - 3_660
+        os.utime(lock, (hour_ago, hour_ago))
+        assert sweep(TXNSCAN_LOCK=str(lock)) == (1, 1, 0)
+    assert sweep(TXNSCAN_LOCK=str(lock)) == (0, 0, 1)
 
 
 # --- the image

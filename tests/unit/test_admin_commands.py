@@ -351,9 +351,9 @@ def test_csv_escapes_what_is_not_printable_and_what_a_spreadsheet_would_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert written(CsvRows(("id", "n", "list")), capsys, ROWS[:1], ROWS[1:]) == (
-        f'id,n,list\n"\'=a,\\x1b",1,p-0 q-1\n{"x" * 90},,\n'
+        f'"id","n","list"\n"\'=a,\\x1b","1","p-0 q-1"\n"{"x" * 90}","",""\n'
     )
-    assert written(CsvRows(("id",)), capsys) == "id\n"
+    assert written(CsvRows(("id",)), capsys) == '"id"\n'
 
 
 def test_a_table_never_cuts_or_wraps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from txnscan.check import Level, check_java
 
 from tests.cases import Cases
 from tests.pins import JAR_SETS, pin
-from txnscan.engine import java
+from txnscan.engine.spark import java
 from txnscan.engine.spark.java import DELTA, Jar, JarSet, JavaError, is_fetched, jar_directory
 from txnscan.engine.spark.pins import PINS, Difference, Mismatch, differences, pins
+from txnscan.sweeps.preflight import Level, check_java
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

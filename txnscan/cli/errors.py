@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ import typer
 from txnscan.cli.options import FailOn
 from txnscan.config import printable
 from txnscan.errors import ExitStatus, TxnscanError
+
+# Messages of the operating system and of Python.
+_NO_MEMORY = re.compile("Cannot allocate memory|failed to map segment|can't start new thread").search
 
 
 @contextmanager
@@ -33,11 +37,28 @@ def errors_in_one_line() -> Iterator[None]:
             # Work that is torn down by Ctrl-C may fail with an error of its own.
             if interrupted:
                 fail("interrupted", ExitStatus.INTERRUPTED)
+            lacking = _lacking(error)
+            if lacking is not None:
+                fail(lacking, ExitStatus.FAILED)
             from txnscan.engine.spark.session import in_one_line, is_of_spark
 
             if not is_of_spark(error):
                 raise
             fail(f"Spark failed: {in_one_line(error)}", ExitStatus.FAILED)
+
+
+def _lacking(error: Exception) -> str | None:
+    """The resource that this machine lacks, with advice, for errors that show it."""
+    said = str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, OSError | RuntimeError | ImportError) and _NO_MEMORY(said)):
+        return (
+            "there is too little memory, or a limit on memory or threads; raise ulimit -v, ulimit -u or the container's"
+        )
+    if isinstance(error, RuntimeError) and "home directory" in said:
+        return "this user has no home directory; set HOME, or write paths without ~"
+    if isinstance(error, FileNotFoundError) and "temporary directory" in said:
+        return "there is no directory for temporary files; set TMPDIR to one that this user can write"
+    return None
 
 
 @contextmanager

@@ -28,6 +28,9 @@ from txnscan.report.files import check_writable, read_text, write_whole
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console, write_line
 
+# A plan names every transaction that is refused.
+_PLAN_BYTES_MAX = 1 << 26
+
 
 @app.command(
     cls=OneCommand,
@@ -131,7 +134,7 @@ def apply(
 
         config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
         max_age_ms = parse_duration_ms(max_plan_age, "--max-plan-age")
-        made = from_json(read_text(plan_file, "PLAN"))
+        made = from_json(read_text(plan_file, "PLAN", _PLAN_BYTES_MAX))
         warn(config)
         given = {COMPLETE_COMMITS: complete_commits, ACCEPT_UNKNOWN: accept_unknown_outcome}
         wanted = tuple(only or ())

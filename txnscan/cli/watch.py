@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -178,6 +177,8 @@ def _to_watch(
         )
         one.connection()
         found = ToWatch({one.bootstrap_servers: one})
+    for path in found.secrets:
+        _warn_of("--config", path)
     for name, one in found.clusters.items():
         for warning in one.warnings():
             complain(f"warning: {name}: {warning}")
@@ -190,7 +191,11 @@ def _targets(urls: list[str] | None, shape: str, template_file: Path | None) -> 
     if not urls and (template_file is not None or shape != "json"):
         raise ConfigError("--notify", "is missing; it says where to send what --notify-as and --notify-template shape")
     key = os.environ.get(ROUTING_KEY_VARIABLE)
-    return tuple(make_target(url, shape, template_file, key) for url in urls or ())
+    targets = tuple(make_target(url, shape, template_file, key) for url in urls or ())
+    for url in urls or ():
+        if url.startswith("@"):
+            _warn_of("--notify", Path(url[1:]).expanduser())
+    return targets
 
 
 def _access(
@@ -203,11 +208,12 @@ def _access(
         raise ConfigError("--tls-cert", "and --tls-key belong together; give both or neither")
     if client_ca is not None and certificate is None:
         raise ConfigError("--tls-client-ca", "needs --tls-cert and --tls-key")
+    if key is not None:
+        _warn_of("--tls-key", key)
     users: dict[str, str] = {}
     if users_file is not None:
         users = parse_users(read_text(users_file, "--basic-auth-file"), "--basic-auth-file")
-        if users_file.stat().st_mode & stat.S_IROTH:
-            complain(f"warning: --basic-auth-file: {users_file} can be read by every user; chmod o-r takes that away")
+        _warn_of("--basic-auth-file", users_file)
     elif os.environ.get(USERS_VARIABLE):
         users = parse_users(os.environ[USERS_VARIABLE], USERS_VARIABLE)
     if users and certificate is None and not listen.startswith(("127.", "localhost:", "[::1]:")):
@@ -215,6 +221,15 @@ def _access(
     host, port = parse_listen(listen)
     tls = Tls(certificate, key, client_ca) if certificate is not None and key is not None else None
     return Access(host, port, tls, users)
+
+
+def _warn_of(option: str, path: Path) -> None:
+    """Warns if others can read this file of secrets."""
+    from txnscan.kafka.security.safe_files import exposed
+
+    said = exposed(path)
+    if said is not None:
+        complain(f"warning: {option}: {said}")
 
 
 def _store(location: str, master: str | None) -> Store:

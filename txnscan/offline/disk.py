@@ -2,19 +2,23 @@
 
 A path is a file, the directory of a partition, a log directory with such directories in it, or a directory with log
 directories in it. Files that are on their way out are listed and not read. A file is read as large as it was when it
-was opened. Before files are read, their sizes and times are noted for `running.py`.
+was opened, if it is a regular file and no larger than such a file can be. A directory that cannot be listed, and a file
+that cannot be read, are errors in the result. Before files are read, their sizes and times are noted for `running.py`.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from txnscan.config import printable
 from txnscan.errors import ExitStatus, TxnscanError
+from txnscan.kafka.security.safe_files import open_regular, read_limited
 from txnscan.offline.files import (
     CHECKPOINTS,
     CLEAN_SHUTDOWN,
@@ -22,16 +26,18 @@ from txnscan.offline.files import (
     META,
     OF_PARTITION,
     BadFile,
+    bytes_max,
     checkpoint,
     offset_of,
     partition_of,
     properties,
 )
 from txnscan.offline.found import METADATA_TOPIC, FileError, Found, LogDirectory, ReplicaFiles
-from txnscan.offline.running import look_at_locks, names_of, stamp
+from txnscan.offline.running import is_directory, look_at_locks, names_of, stamp
 
 _DEPTH_MAX = 4
-_SMALL_BYTES_MAX = 64 * 1024 * 1024
+# More than a broker has in one directory.
+_ENTRIES_MAX = 500_000
 _SUFFIXES = (".log", ".snapshot", ".txnindex", ".checkpoint")
 
 
@@ -47,17 +53,19 @@ def find(paths: Iterable[str]) -> Found:
     by_directory: dict[str, ReplicaFiles] = {}
     for given in paths:
         path = Path(given)
-        before = (len(found.replicas), len(found.log_directories), len(found.going))
+        before, errors = (len(found.replicas), len(found.log_directories), len(found.going)), len(found.errors)
         try:
             if path.is_dir():
-                _directory(path, found, None, _DEPTH_MAX)
-            elif path.is_file():
+                _directory(path, found, None, _DEPTH_MAX, set())
+            elif path.exists():
                 _single(path, found, by_directory)
             else:
                 raise PathError(f"{printable(given)}: there is no such file or directory")
         except OSError as error:
             raise PathError(f"{printable(given)} cannot be read: {(error.strerror or str(error)).lower()}") from None
         if before == (len(found.replicas), len(found.log_directories), len(found.going)) and path.is_dir():
+            if len(found.errors) > errors:
+                raise PathError(f"{printable(found.errors[errors].path)}: {found.errors[errors].error}")
             raise PathError(
                 f"{printable(given)} holds no log directory and no directory of a partition; name one with .log files"
             )
@@ -72,19 +80,53 @@ def find(paths: Iterable[str]) -> Found:
 def _note_metadata_log(path: Path, found: Found) -> None:
     """Notes the metadata log even if it is not read: a running broker writes to it twice a second."""
     if path.is_dir() and str(path) not in found.seen.names:
-        _note(path, sorted(os.scandir(path), key=lambda entry: entry.name), found)
+        try:
+            _note(path, _entries(path), found)
+        except OSError as error:
+            found.errors.append(FileError(str(path), _why(error)))
 
 
 def _note(path: Path, entries: Sequence[os.DirEntry[str]], found: Found) -> None:
     """Notes the files of a directory before they are read. The first note counts."""
     names = found.seen.names.setdefault(str(path), names_of(entries)) or ()
     for entry in entries:
-        if entry.name in names and entry.is_file():
+        if entry.name in names and not is_directory(entry):
             found.seen.files.setdefault(entry.path, stamp(entry.path))
 
 
-def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int) -> None:
-    entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+def _entries(path: Path) -> list[os.DirEntry[str]]:
+    """The entries of a directory by name. Raises OSError."""
+    with os.scandir(path) as entries:
+        listed = list(islice(entries, _ENTRIES_MAX + 1))
+    if len(listed) > _ENTRIES_MAX:
+        raise OSError(errno.E2BIG, f"it has more than {_ENTRIES_MAX} entries")
+    return sorted(listed, key=lambda entry: entry.name)
+
+
+def _below(path: Path, found: Found, parent: LogDirectory | None, depth: int, listed: set[tuple[int, int]]) -> None:
+    """As `_directory`, for one that was not named by itself: others are read all the same if it cannot be."""
+    try:
+        _directory(path, found, parent, depth, listed)
+    except OSError as error:
+        _unlisted(path, found, parent, error)
+
+
+def _unlisted(path: Path, found: Found, parent: LogDirectory | None, error: OSError) -> None:
+    why = f"it cannot be listed: {_why(error)}"
+    found.errors.append(FileError(str(path), why))
+    key = partition_of(path.name)
+    if key is not None:
+        found.replicas.append(ReplicaFiles(str(path), key, whole=True, log_directory=parent, error=why))
+    if key is None or parent is None:
+        found.unlisted = found.unlisted or str(path)
+
+
+def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int, listed: set[tuple[int, int]]) -> None:
+    """listed: the directories of directories that were seen, as device and inode. Links may lead back to them."""
+    state = path.stat()
+    if (state.st_dev, state.st_ino) in listed:
+        return
+    entries = _entries(path)
     names = {entry.name for entry in entries}
     if path.name.endswith(GOING):
         found.going.append(str(path))
@@ -97,14 +139,17 @@ def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int
         beside = parent or _log_directory(path.absolute().parent, found, quiet=True)
         replica = ReplicaFiles(str(path), partition_of(path.absolute().name), whole=True, log_directory=beside)
         for entry in entries:
-            if entry.is_file():
+            if not is_directory(entry) or offset_of(entry.name) is not None or entry.name in OF_PARTITION:
                 _take(Path(entry.path), replica, found)
         found.replicas.append(replica)
         return
+    listed.add((state.st_dev, state.st_ino))
     own = _log_directory(path, found) if names & {META, *CHECKPOINTS} else None
     for entry in entries:
-        if entry.is_dir() and depth:
-            _directory(Path(entry.path), found, own or parent, depth - 1)
+        # A broken link may be that of a partition.
+        is_link = entry.is_symlink() and partition_of(entry.name) is not None
+        if depth and (is_link or is_directory(entry)):
+            _below(Path(entry.path), found, own or parent, depth - 1, listed)
 
 
 def _log_directory(path: Path, found: Found, quiet: bool = False) -> LogDirectory | None:
@@ -112,7 +157,7 @@ def _log_directory(path: Path, found: Found, quiet: bool = False) -> LogDirector
     for one in found.log_directories:
         if one.path == str(path):
             return one
-    names = {name for name in (META, CLEAN_SHUTDOWN, *CHECKPOINTS) if (path / name).is_file()}
+    names = {name for name in (META, CLEAN_SHUTDOWN, *CHECKPOINTS) if os.path.lexists(path / name)}
     if not names & {META, *CHECKPOINTS}:
         return None
     for name in names:
@@ -181,30 +226,27 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
 
 
 def _age(path: Path, found: Found) -> int:
-    """When a file was last written; `newest_ms` takes it in."""
+    """When a file was last written; `newest_ms` takes it in. Reading it shows why that is unknown."""
     try:
         written_ms = path.stat().st_mtime_ns // 1_000_000
-    except OSError as error:
-        found.errors.append(FileError(str(path), _why(error)))
+    except OSError:
         return -1
     found.newest_ms = max(found.newest_ms, written_ms)
     return written_ms
 
 
 def read(path: Path | str) -> bytes:
-    """A small file whole. Raises OSError, and BadFile where it is not small."""
-    with Path(path).open("rb") as file:
-        data = file.read(_SMALL_BYTES_MAX + 1)
-    if len(data) > _SMALL_BYTES_MAX:
-        raise BadFile(f"it is larger than {_SMALL_BYTES_MAX} bytes, which no such file is")
-    return data
+    """A small file whole. Raises OSError, also where it is not small."""
+    return read_limited(path, bytes_max(Path(path).name))
 
 
 @contextmanager
 def mapped(path: str) -> Iterator[mmap.mmap | bytes]:
-    """A file as it was when it was opened. Raises OSError."""
-    with Path(path).open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    """A file as it was when it was opened. Raises OSError, also where it is larger than such a file can be."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        size, limit = os.fstat(file.fileno()).st_size, bytes_max(Path(path).name)
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it is larger than {limit} bytes, which no such file is")
         if not size:
             yield b""
             return

@@ -23,7 +23,8 @@ CHECKPOINTS = (
     "replication-offset-checkpoint",
     "log-start-offset-checkpoint",
 )
-OF_PARTITION = ("leader-epoch-checkpoint", "partition.metadata")
+EPOCHS_FILE, METADATA_FILE = "leader-epoch-checkpoint", "partition.metadata"
+OF_PARTITION = (EPOCHS_FILE, METADATA_FILE)
 _SNAPSHOT_VERSION = 1
 # Version and checksum, which covers what follows it; then the count of entries.
 _SNAPSHOT_HEAD, _COUNT, _CRC_FROM = struct.Struct(">hI"), struct.Struct(">i"), 6
@@ -37,6 +38,12 @@ _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
 # How brokers name directories and files that are about to be deleted, or not in use yet (`LogFileUtils`, `LocalLog`).
 GOING = ("-delete", "-future", "-stray", ".deleted", ".cleaned", ".swap")
 _INT_MAX = 2**31 - 1
+# More partitions than a broker has.
+_ROWS_MAX = 200_000
+# A larger file cannot be what its name says. Kafka counts the bytes of a segment in an int (`FileRecords`).
+SEGMENT_BYTES_MAX = _INT_MAX
+_PROPERTIES_BYTES_MAX, _EPOCHS_BYTES_MAX, _OFFSETS_BYTES_MAX = 1 << 16, 1 << 20, 1 << 23
+_TABLE_BYTES_MAX, _METADATA_BYTES_MAX = 1 << 26, 1 << 28
 
 
 class BadFile(ValueError):
@@ -51,6 +58,19 @@ class Aborted:
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+def bytes_max(name: str) -> int:
+    """The largest size of a file with this name that is read."""
+    if name in (META, METADATA_FILE):
+        return _PROPERTIES_BYTES_MAX
+    if name == EPOCHS_FILE:
+        return _EPOCHS_BYTES_MAX
+    if name in CHECKPOINTS:
+        return _OFFSETS_BYTES_MAX
+    if name.endswith(".log"):
+        return SEGMENT_BYTES_MAX
+    return _METADATA_BYTES_MAX if name.endswith(".checkpoint") else _TABLE_BYTES_MAX
 
 
 def offset_of(name: str) -> int | None:
@@ -157,6 +177,8 @@ def _rows(data: bytes, columns: int) -> list[list[str]]:
         return []
     if lines[0].strip() != "0":
         raise BadFile(f"it has version '{lines[0][:20]}'")
+    if len(lines) > _ROWS_MAX:
+        raise BadFile(f"it has more than {_ROWS_MAX} lines, which no such file has")
     rows = [line.split() for line in lines[2:] if line.strip()]
     if len(lines) < 2 or len(rows) != _number(lines[1].strip()):
         raise BadFile(f"it has {len(rows)} rows, and claims another number")

@@ -35,7 +35,7 @@ class LogDirectory:
 @dataclass(slots=True)
 class ReplicaFiles:
     """The files of one replica of a partition. whole: the directory was given, and not some of its files. written_ms:
-    when one of its segments was last written, by the file system.
+    when one of its segments was last written, by the file system. error: why the directory could not be listed.
     """
 
     directory: str
@@ -49,6 +49,7 @@ class ReplicaFiles:
     going: list[str] = field(default_factory=list)
     log_directory: LogDirectory | None = None
     written_ms: int = -1
+    error: str | None = None
 
     @property
     def name(self) -> str:
@@ -59,7 +60,8 @@ class ReplicaFiles:
 @dataclass(slots=True)
 class Found:
     """All that the paths hold. newest_ms: when the newest of the files was last written, by the file system. seen: the
-    state of files and directories before they were read.
+    state of files and directories before they were read. unlisted: a directory that may hold any files of a broker and
+    could not be listed, or None.
     """
 
     replicas: list[ReplicaFiles] = field(default_factory=list)
@@ -68,6 +70,7 @@ class Found:
     errors: list[FileError] = field(default_factory=list)
     newest_ms: int = -1
     seen: Seen = field(default_factory=Seen)
+    unlisted: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from txnscan.kafka.answers import CoordinatorView, State
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.kafka.units import duration
+from txnscan.offline.files import METADATA_FILE
 from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.reads.observation import Observation
@@ -49,6 +50,7 @@ class Copies:
     """The files as a whole. metadata: `__cluster_metadata` by broker. vouched: whoever copied them says that they are
     of all brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written. running:
     the sign that a broker ran while they were read, or None. lock_error: why the state of a lock is unknown, or None.
+    unlisted: a directory that could not be listed and may contain replicas.
     """
 
     replicas: Mapping[Key, Sequence[Replica]]
@@ -58,6 +60,7 @@ class Copies:
     newest_file_ms: int
     running: str | None = None
     lock_error: str | None = None
+    unlisted: str | None = None
 
     @property
     def latest(self) -> Metadata | None:
@@ -144,8 +147,12 @@ def missing_error(copies: Copies, key: Key) -> str | None:
         return f"no partition has a directory with this name, '{key[0]}'"
     if copies.latest is None:
         if copies.vouched:
-            return None
+            unlisted = f"{copies.unlisted} cannot be listed, and may contain a replica of it"
+            return None if copies.unlisted is None else unlisted
         return f"these files are of one replica or some, and no {METADATA_TOPIC} is among them to say which there are"
+    undated = next((one for one in here if one.topic_id is None and METADATA_FILE in one.files.others), None)
+    if undated is not None:
+        return f"{undated.files.others[METADATA_FILE]} cannot be read, and may be of a topic that was deleted"
     assigned = copies.latest.assigned(key)
     if assigned is None:
         return f"{METADATA_TOPIC} has no such partition: its topic was deleted, or the files are of another cluster"

@@ -14,7 +14,7 @@ from txnscan.errors import TxnscanError
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.offline.disk import find
 from txnscan.offline.found import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
-from txnscan.offline.replica import batches, checksum_error, read_replica
+from txnscan.offline.replica import BATCH_BYTES_MAX, batches, checksum_error, read_replica
 from txnscan.offline.running import look_again
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import KnownOutcome
@@ -114,12 +114,21 @@ def read_paths(
             from txnscan.offline.state_log import read_state_log
 
             files = judging.best(copies_of_it).files
-            logs[k] = read_state_log(k, batches(files, []), names, wanted)
+            bad: list[FileError] = []
+            logs[k] = read_state_log(k, batches(files, bad), names, wanted)
+            if bad and logs[k].error is None and judging.best(copies_of_it).unproven is None:
+                logs[k].error = bad[0].error
             if logs[k].error is not None:
                 errors.append(FileError(files.directory, str(logs[k].error)))
     metadata = _metadata(by_key.get((METADATA_TOPIC, 0), ()), errors)
     copies = judging.Copies(
-        by_key, found.log_directories, metadata, vouched, found.newest_ms, lock_error=found.seen.lock_error
+        by_key,
+        found.log_directories,
+        metadata,
+        vouched,
+        found.newest_ms,
+        lock_error=found.seen.lock_error,
+        unlisted=found.unlisted,
     )
     times = [own.ended_ms for own in metadata.values()] or [log.newest_ms for log in logs.values()]
     now_ms = max([*times, *([] if times else [found.newest_ms])])
@@ -207,6 +216,7 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
     from txnscan.kafka.protocol.records import decoded
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.disk import mapped
+    from txnscan.offline.walk import headers
 
     found: dict[int, Metadata] = {}
     for replica in known:
@@ -216,9 +226,12 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
         try:
             if after >= 0:
                 with mapped(files.checkpoints[after]) as data:
-                    for batch in decoded(bytes(data), records=True):
-                        # A snapshot does not have the offsets of its records, only that they are before its own.
-                        _take(own, batch, after - 1)
+                    for at, size in headers(data):
+                        if size > BATCH_BYTES_MAX:
+                            raise RequestFailed(f"a batch of {size} bytes is too large to decode (at byte {at})")
+                        for batch in decoded(data[at : at + size], records=True):
+                            # A snapshot does not have the offsets of its records, only that they are before its own.
+                            _take(own, batch, after - 1)
                 own.next_offset = after
             base = max((one for one in files.segments if one <= after), default=None)
             for raw in batches(files, bad, base):

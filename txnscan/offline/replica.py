@@ -8,7 +8,7 @@ in what is missing, be it damaged, cut off, or on another replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from itertools import islice
 from typing import TypeVar
@@ -19,23 +19,28 @@ from txnscan.offline import walk
 from txnscan.offline.disk import mapped, read
 from txnscan.offline.files import BadFile, aborted, leader_epochs, snapshot, topic_id
 from txnscan.offline.found import FileError, Replica, ReplicaFiles
-from txnscan.offline.producer_snapshots import NONE, LogState, ProducerState, last_stable_offset
+from txnscan.offline.producer_snapshots import NONE, LogState, last_stable_offset
 from txnscan.offline.walk import Damage
 
 T = TypeVar("T")
 # Below this, loading numpy takes longer than it saves.
 _COLUMNS_FROM_BATCHES = 30_000
 _PROBED_BATCHES = 64
+# A decoded batch is in memory as a whole. `max.message.bytes` is 1 MB by default, and KRaft writes up to 8 MB.
+BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 
 class _Snapshots:
-    """The valid snapshots of a log, each taken over when the walk comes to its offset."""
+    """The snapshots of a log, each read and taken over when the walk comes to its offset. An invalid snapshot is
+    an error, and the state goes on from the snapshot before it.
+    """
 
-    def __init__(self, state: LogState, states: dict[int, list[ProducerState]]) -> None:
+    def __init__(self, state: LogState, paths: Mapping[int, str], errors: list[FileError]) -> None:
         self.used = NONE
         self._state = state
-        self._states = dict(sorted(states.items(), reverse=True))
-        self._due = list(self._states)
+        self._paths = paths
+        self._errors = errors
+        self._due = sorted(paths, reverse=True)
 
     def due(self) -> tuple[int, Callable[[], None]] | None:
         """The next one, and what to do there."""
@@ -48,8 +53,14 @@ class _Snapshots:
 
     def take(self) -> None:
         """Goes on from it."""
-        self.used = self._due.pop()
-        self._state.restart(self._states[self.used])
+        offset = self._due.pop()
+        try:
+            producers = snapshot(read(self._paths[offset]), crc32c)
+        except (BadFile, OSError) as bad:
+            self._errors.append(FileError(self._paths[offset], f"{_why(bad)}; the snapshot before it is used"))
+            return
+        self.used = offset
+        self._state.restart(producers)
 
     def skip(self, below: int) -> None:
         """Leaves out those that are older than the log."""
@@ -66,8 +77,8 @@ def read_replica(files: ReplicaFiles, check_crc: bool = False) -> Replica:
     """Reads it. check_crc: the checksums of all batches, too. A file that cannot be read is in the errors."""
     state = LogState()
     errors: list[FileError] = []
-    snapshots = _Snapshots(state, _snapshots(files, errors))
-    size_bytes, unproven = 0, None
+    snapshots = _Snapshots(state, files.snapshots, errors)
+    size_bytes, unproven = 0, files.error
     bases = sorted(files.segments)
     if bases:
         snapshots.skip(bases[0])
@@ -168,16 +179,6 @@ def _batches_about(data: walk.Data) -> int:
     return len(data) * len(sizes) // sum(sizes) if sizes else 0
 
 
-def _snapshots(files: ReplicaFiles, errors: list[FileError]) -> dict[int, list[ProducerState]]:
-    found = {}
-    for offset, path in files.snapshots.items():
-        try:
-            found[offset] = snapshot(read(path), crc32c)
-        except (BadFile, OSError) as bad:
-            errors.append(FileError(path, f"{_why(bad)}; the snapshot before it is used"))
-    return found
-
-
 def _aborted(files: ReplicaFiles, errors: list[FileError]) -> int:
     rows = 0
     for path in files.indexes.values():
@@ -234,6 +235,9 @@ def batches(files: ReplicaFiles, errors: list[FileError], base: int | None = Non
             with mapped(path) as data:
                 at = 0
                 for at, size in walk.headers(data):
+                    if size > BATCH_BYTES_MAX:
+                        errors.append(FileError(path, f"a batch of {size} bytes is too large to decode (at byte {at})"))
+                        return
                     yield data[at : at + size]
                     at += size
                 stop = walk.end_of(data, at, len(data))

@@ -16,9 +16,11 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from txnscan.kafka.security.safe_files import open_regular
 from txnscan.offline.files import CHECKPOINTS, CLEAN_SHUTDOWN, GOING, LOCK, META, OF_PARTITION, offset_of
 
 T = TypeVar("T")
@@ -55,10 +57,17 @@ def stamp(path: str) -> Stamp | None:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory. False for a broken link."""
+    with suppress(OSError):
+        return entry.is_dir()
+    return False
+
+
 def is_locked(path: str) -> bool:
     """Whether another process has locked this file. False if there is no such file. Raises OSError if unknown."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_regular(path)
     except FileNotFoundError:
         return False
     try:
@@ -93,7 +102,7 @@ def look_at_locks(seen: Seen, directories: Iterable[str]) -> None:
 
 def names_of(entries: Iterable[os.DirEntry[str]]) -> tuple[str, ...]:
     """The directories and a broker's files among the entries, in order. Users may keep reports beside these."""
-    return tuple(sorted(one.name for one in entries if _matters(one.name) or one.is_dir()))
+    return tuple(sorted(one.name for one in entries if _matters(one.name) or is_directory(one)))
 
 
 def _matters(name: str) -> bool:

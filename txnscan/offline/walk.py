@@ -34,6 +34,8 @@ Data = bytes | mmap
 # The least lengths of a batch: of the formats before producers, and of this one (`LegacyRecord.RECORD_OVERHEAD_V0`).
 LENGTH_MIN, LENGTH_MIN_V2 = 14, HEADER.size - LENGTH_FROM
 _OFFSET_MAX = 2**63 - 1
+# A marker has 78 bytes.
+_CONTROL_BYTES_MAX = 1 << 16
 _LOOK_BYTES = 1 << 20
 _ZEROS = bytes(_LOOK_BYTES)
 # After so much of a mapped file its pages are given back: it may be larger than memory.
@@ -147,6 +149,8 @@ def one_batch(
     transactional, control = bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL)
     found = None
     if control and transactional and producer_id >= 0 and count and not attributes & COMPRESSED:
+        if size > _CONTROL_BYTES_MAX:
+            raise Damaged(f"a control batch claims {size} bytes, which no marker has")
         found = _marker(data[at : at + size])
     before(base_offset)
     state.passed(base_offset, last_offset, size, count)

@@ -14,6 +14,8 @@ from txnscan.config import printable
 from txnscan.sweeps.preflight import Checked, Level
 
 _STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.INCOMPLETE: "yellow", Level.FAILED: "bold red"}
+# A finding is a sentence or two.
+_LINE_MAX = 4_000
 _CONCLUSIONS = {
     Level.OK: "A sweep can observe everything.",
     Level.NOTE: "A sweep can observe everything; the notes are about other things.",
@@ -25,11 +27,11 @@ _CONCLUSIONS = {
 def print_check(console: Console, checked: Checked) -> None:
     """The findings by area, and what follows from the worst."""
     if checked.cluster_id is not None:
-        console.print(Text(f"Cluster {printable(checked.cluster_id)}"), soft_wrap=True)
+        console.print(Text(f"Cluster {_line(checked.cluster_id)}"), soft_wrap=True)
     if not console.is_terminal:
         # For a log: whole sentences on whole lines.
         for one in checked.findings:
-            console.print(Text(f"{one.level:<10}  {one.area:<12}  {one.said}"), soft_wrap=True)
+            console.print(Text(f"{one.level:<10}  {one.area:<12}  {_line(one.said)}"), soft_wrap=True)
     else:
         page = Table.grid(padding=(0, 2))
         page.add_column(no_wrap=True)
@@ -37,9 +39,14 @@ def print_check(console: Console, checked: Checked) -> None:
         page.add_column(overflow="fold")
         for area, findings in groupby(checked.findings, key=lambda one: one.area):
             for number, one in enumerate(findings):
-                page.add_row(Text(one.level, style=_STYLES[one.level]), "" if number else area, Text(one.said))
+                page.add_row(Text(one.level, style=_STYLES[one.level]), "" if number else area, Text(_line(one.said)))
         console.print(page)
     console.print(Text(_CONCLUSIONS[checked.level], style=_STYLES[checked.level]), soft_wrap=True)
+
+
+def _line(text: str) -> str:
+    """Text for one line of the page: brokers may send mechanisms, versions and errors of any length."""
+    return printable(text if len(text) <= _LINE_MAX else f"{text[: _LINE_MAX - 1]}…")
 
 
 def check_object(checked: Checked) -> dict[str, Any]:

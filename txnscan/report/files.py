@@ -7,12 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from txnscan.config import ConfigError, printable
+from txnscan.kafka.security.safe_files import SETTINGS_BYTES_MAX, read_limited
 
 
-def read_text(path: Path, option: str) -> str:
-    """The file's text. Raises ConfigError."""
+def read_text(path: Path, option: str, bytes_max: int = SETTINGS_BYTES_MAX) -> str:
+    """The text of a regular file up to this size. Raises ConfigError."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_limited(path, bytes_max).decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(option, f"{printable(str(path))} is not a text file") from None
     except OSError as error:

@@ -1,7 +1,7 @@
 """How incidents are reported: sentences for logs and people, and the bodies that Slack, PagerDuty and others take.
 
-Pure: a batch of news becomes bodies, each for one POST. What comes from the cluster (names of topics and ids) is data
-in JSON, and in Slack's text is escaped as Slack asks for it.
+Pure: a batch of news becomes bodies, each for one POST. Names and errors come from the cluster. They are data in JSON,
+with control characters escaped, and cut to a length. Chat programs show them as plain text, without links or mentions.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from txnscan.sweeps.result import Scan
 
 # How many lines one chat message has; the rest is only counted.
 _LINES_MAX = 20
+# The most characters of a text from the cluster. A topic has 249, and an id may have 32,767.
+_TEXT_MAX = 1_000
+# Chat programs see no mention, link or address with this character in it, and people do not see the character.
+_HIDDEN_SPACE = "\u200b"
 # PagerDuty's own limit.
 _SUMMARY_MAX = 1_024
 # Alertmanager ends an alert by itself unless the alert has an end: an opening gets one that far ahead.
@@ -48,17 +52,25 @@ def not_observed(scan: Scan) -> str:
 
 def sentence(news: News) -> str:
     """One line on what happened, for a log or a message."""
-    where = f"{news.where.topic}-{news.where.partition}"
+    where, cluster = f"{_text(news.where.topic)}-{news.where.partition}", _text(news.cluster)
     whose = f"producer id {news.where.producer_id}, from offset {news.where.start_offset}"
     lasted = duration(max(news.at_ms - news.first_seen_ms, 0))
     if news.kind is Kind.CLOSED:
         how = {"topic_recreated": "the topic was created anew", "topic_deleted": "the topic was deleted"}.get(
             news.how or "", "the transaction is over"
         )
-        return printable(f"closed: {where} of {news.cluster}, {how}; {whose}, first seen {lasted} before")
+        return printable(f"closed: {where} of {cluster}, {how}; {whose}, first seen {lasted} before")
     details = news.details
-    reason = f" ({details.reason})" if details is not None else ""
-    return printable(f"opened: {where} of {news.cluster} hangs{reason} and is late{_blocks(details)}; {whose}")
+    reason = f" ({_text(details.reason)})" if details is not None else ""
+    return printable(f"opened: {where} of {cluster} hangs{reason} and is late{_blocks(details)}; {whose}")
+
+
+def _text(value: str | None) -> str | None:
+    """Text from the cluster on one line, cut to a length."""
+    if value is None:
+        return None
+    said = printable(value[: _TEXT_MAX + 1])
+    return said if len(said) <= _TEXT_MAX else f"{said[: _TEXT_MAX - 1]}…"
 
 
 def _blocks(details: Details | None) -> str:
@@ -67,7 +79,7 @@ def _blocks(details: Details | None) -> str:
         return ""
     counts = ((details.blocked_records, "record"), (details.groups_blocked, "group"))
     said = [plural(count, what) for count, what in counts if count]
-    unknown = details.groups_error if details.groups_blocked is None else None
+    unknown = _text(details.groups_error) if details.groups_blocked is None else None
     return (f", blocks {' and '.join(said)}" if said else "") + (f", groups not counted ({unknown})" if unknown else "")
 
 
@@ -76,23 +88,23 @@ def fields(news: News) -> dict[str, Any]:
     details = news.details
     return {
         "event": news.kind.value,
-        "cluster": news.cluster,
+        "cluster": _text(news.cluster),
         "cluster_id": news.cluster_id,
         "incident_id": news.incident_id,
-        "topic": news.where.topic,
+        "topic": _text(news.where.topic),
         "partition": news.where.partition,
         "producer_id": news.where.producer_id,
         "producer_epoch": details.producer_epoch if details is not None else None,
         "start_offset": news.where.start_offset,
-        "transactional_id": details.transactional_id if details is not None else None,
-        "reason": details.reason if details is not None else None,
-        "outcome": details.outcome if details is not None else None,
+        "transactional_id": _text(details.transactional_id) if details is not None else None,
+        "reason": _text(details.reason) if details is not None else None,
+        "outcome": _text(details.outcome) if details is not None else None,
         "blocked_records": details.blocked_records if details is not None else None,
         "groups_blocked": details.groups_blocked if details is not None else None,
-        "groups_error": details.groups_error if details is not None else None,
-        "cause": details.cause if details is not None else None,
-        "owner": details.owner if details is not None else None,
-        "explanation": details.explanation if details is not None else None,
+        "groups_error": _text(details.groups_error) if details is not None else None,
+        "cause": _text(details.cause) if details is not None else None,
+        "owner": _text(details.owner) if details is not None else None,
+        "explanation": _text(details.explanation) if details is not None else None,
         "first_seen_at": _iso(news.first_seen_ms),
         "at": _iso(news.at_ms),
         "resolved_how": news.how,
@@ -104,14 +116,17 @@ Shape = Callable[[Sequence[News], str | None], list[Any]]
 
 
 def _slack(batch: Sequence[News], _: str | None) -> list[Any]:
-    """One message. Mattermost and Rocket.Chat take it too."""
+    """One message. Mattermost and Rocket.Chat take it too. mrkdwn: no marks of emphasis in Slack."""
     lines = [f"{'🔴' if one.kind is Kind.OPENED else '🟢'} {_slack_text(sentence(one))}" for one in batch[:_LINES_MAX]]
     if len(batch) > _LINES_MAX:
         lines.append(f"and {len(batch) - _LINES_MAX} more")
-    return [{"text": "\n".join(lines)}]
+    return [{"text": "\n".join(lines), "mrkdwn": False}]
 
 
 def _slack_text(text: str) -> str:
+    """As Slack asks for it. Mattermost and Rocket.Chat take `@all` and `[text](address)` from plain text."""
+    for mark in ("@", "](", "://"):
+        text = text.replace(mark, f"{mark[0]}{_HIDDEN_SPACE}{mark[1:]}")
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -125,11 +140,11 @@ def _pagerduty(batch: Sequence[News], routing_key: str | None) -> list[Any]:
             "client": "txnscan",
             "payload": {
                 "summary": sentence(one)[:_SUMMARY_MAX],
-                "source": one.cluster,
+                "source": _text(one.cluster),
                 "severity": "critical",
                 "timestamp": _iso(one.at_ms),
-                "component": f"{one.where.topic}-{one.where.partition}",
-                "group": one.cluster,
+                "component": f"{_text(one.where.topic)}-{one.where.partition}",
+                "group": _text(one.cluster),
                 "class": "hanging transaction",
                 "custom_details": fields(one),
             },
@@ -146,14 +161,14 @@ def _alertmanager(batch: Sequence[News], _: str | None) -> list[Any]:
                 "labels": {
                     "alertname": "TxnscanIncident",
                     "severity": "critical",
-                    "cluster": one.cluster,
-                    "topic": one.where.topic,
+                    "cluster": _text(one.cluster),
+                    "topic": _text(one.where.topic),
                     "partition": str(one.where.partition),
                     "incident_id": one.incident_id,
                 },
                 "annotations": {
                     "summary": sentence(one),
-                    "description": (one.details.explanation if one.details is not None else "") or sentence(one),
+                    "description": (_text(one.details.explanation) if one.details is not None else "") or sentence(one),
                 },
                 "startsAt": _iso(one.first_seen_ms),
                 "endsAt": _iso(one.at_ms) if one.kind is Kind.CLOSED else _iso(one.at_ms, _ALERT_LASTS),

@@ -2,7 +2,8 @@
 
 In a table the widths of columns are given beforehand, a longer value pushes its row to the right, and the last column
 is for what may be of any length: nothing is cut, and nothing is wrapped in the middle of an id. What is not printable
-is escaped in each format, and in CSV a text that a spreadsheet would take for a formula begins with an apostrophe.
+is escaped in each format. In CSV all cells are quoted, and an apostrophe stands before a text that a spreadsheet would
+take for a formula.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class CsvRows:
     def write(self, rows: Sequence[Row]) -> None:
         """See Rows."""
         page = io.StringIO()
-        lines = csv.writer(page, lineterminator="\n")
+        lines = csv.writer(page, quoting=csv.QUOTE_ALL, lineterminator="\n")
         if not self._begun:
             lines.writerow(self._names)
         lines.writerows([_csv(row[name]) for name in self._names] for row in rows)
@@ -167,7 +168,7 @@ def _csv(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, str):
         return "" if value is None else str(value).lower() if isinstance(value, bool) else value
     said = printable(value)
-    return f"'{said}" if said.startswith(_FORMULA) else said
+    return f"'{said}" if value.startswith(_FORMULA) else said
 
 
 def _write(text: str) -> None:

@@ -92,6 +92,7 @@ def check(
     """
     settings = config.connection()
     findings = list(check_security(settings))
+    findings += [Finding("security", Level.NOTE, said) for said in config.exposed_files()]
     cluster_id = None
     with Cluster(ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
         try:

@@ -6,6 +6,7 @@ disks by a hard link, in object stores by a conditional put.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import uuid
@@ -129,7 +130,7 @@ class DeltaRs:
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
         """See Delta. delta-rs does not check whether an application's transaction is written already, so this does."""
-        found = self._table(table)
+        found = self._writable(table)
         if once is None:
             write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT)
             return
@@ -144,12 +145,12 @@ class DeltaRs:
         """See Delta."""
         part = " AND ".join(map(_condition, where))
         write_deltalake(
-            self._table(table), rows, mode="overwrite", predicate=part, post_commithook_properties=_AFTER_COMMIT
+            self._writable(table), rows, mode="overwrite", predicate=part, post_commithook_properties=_AFTER_COMMIT
         )
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
         """See Delta."""
-        merger = self._table(table).merge(
+        merger = self._writable(table).merge(
             rows, on, source_alias="s", target_alias="t", post_commithook_properties=_AFTER_COMMIT
         )
         for clause in clauses:
@@ -163,14 +164,14 @@ class DeltaRs:
 
     def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""
-        metrics = self._table(table).delete(
+        metrics = self._writable(table).delete(
             " AND ".join(map(_condition, where)), post_commithook_properties=_AFTER_COMMIT
         )
         return int(metrics["num_deleted_rows"] or 0)
 
     def compact(self, table: Table) -> Compacted:
         """See Delta."""
-        metrics = self._table(table).optimize.compact(post_commithook_properties=_AFTER_COMMIT)
+        metrics = self._writable(table).optimize.compact(post_commithook_properties=_AFTER_COMMIT)
         return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
     def vacuum(self, table: Table, older_than_hours: int) -> int:
@@ -248,6 +249,16 @@ class DeltaRs:
     def _uri_of(self, name: str) -> str:
         scheme, _, rest = name.partition("://")
         return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
+
+    def _writable(self, table: Table) -> DeltaTable:
+        """The table, for a write. delta-rs prints a stack trace if it may not write. Raises PermissionError."""
+        found = self._table(table)
+        if is_local(scheme_of(self.location)):
+            top = Path(self._uri(table))
+            for folder in (top, *(path for path in top.iterdir() if path.is_dir())):
+                if not os.access(folder, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return found
 
     def _table(self, table: Table) -> DeltaTable:
         found = self._find(table)

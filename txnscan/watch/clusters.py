@@ -45,6 +45,7 @@ _CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
         "owner-pattern": ("owner_pattern", list),
     }
 )
+_SECRET_FILES = ("url-file", "routing-key-file")
 _NOTIFY_KEYS = ("url", "url-file", "as", "template", "routing-key-file")
 
 
@@ -61,10 +62,11 @@ class ClustersError(TxnscanError):
 
 @dataclass(frozen=True, slots=True)
 class ToWatch:
-    """Clusters by name, and who is notified of their incidents."""
+    """Clusters by name, and who is notified of their incidents. secrets: files with URLs or keys."""
 
     clusters: Mapping[str, ScanConfig]
     targets: tuple[Target, ...] = ()
+    secrets: tuple[Path, ...] = ()
 
 
 def read_clusters(path: Path, environment: Mapping[str, str]) -> ToWatch:
@@ -95,7 +97,15 @@ def read_clusters(path: Path, environment: Mapping[str, str]) -> ToWatch:
             targets.append(target)
     if complaints:
         raise ClustersError(path, complaints)
-    return ToWatch(MappingProxyType(clusters), tuple(targets))
+    return ToWatch(MappingProxyType(clusters), tuple(targets), tuple(_secrets(path, notify)))
+
+
+def _secrets(path: Path, notify: list[dict[str, Any]]) -> Iterator[Path]:
+    """The files with the URL or key of a target."""
+    if any("url" in table for table in notify):
+        yield path
+    for table in notify:
+        yield from (path.parent / Path(table[key]).expanduser() for key in _SECRET_FILES if key in table)
 
 
 def make_target(

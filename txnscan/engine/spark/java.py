@@ -143,16 +143,22 @@ def is_fetched(wanted: JarSet) -> bool:
     """Whether the jars are in the cache, so that nothing need be downloaded. Raises JavaError where a jar there is not
     the pinned one.
     """
-    kept = cache_directory() / wanted.name
-    if not kept.is_dir():
+    try:
+        kept = cache_directory() / wanted.name
+        if not kept.is_dir():
+            return False
+    except (OSError, JavaError):
         return False
     _check_kept(kept, wanted.title)
     return True
 
 
 def cache_directory() -> Path:
-    """Where jars and archives are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnscan"
+    """Where jars and archives are kept. Raises JavaError for a user without a home directory."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnscan"
+    except RuntimeError:
+        raise JavaError("this user has no home directory for jars; set XDG_CACHE_HOME to a directory") from None
 
 
 def pyspark_jars() -> list[Path]:

@@ -9,8 +9,7 @@ mean nothing to a scanner and are ignored; other names that Kafka's clients do n
 from __future__ import annotations
 
 import re
-import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import javaproperties
 from txnscan.kafka.client.client_configs import KNOWN, nearest
 from txnscan.kafka.client.connection import ConnectionSettings, OAuthSettings, TlsSettings
 from txnscan.kafka.security.providers import has_unknown_variable, resolved
+from txnscan.kafka.security.safe_files import exposed, read_limited
 from txnscan.kafka.security.stores import Store, read_store
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -84,6 +84,7 @@ _SECRETS = (
     *("ssl.keystore.key", "ssl.key.password", "ssl.keystore.password", "ssl.truststore.password", "sasl.jaas.config"),
     f"{_OAUTH}client.credentials.client.secret",
 )
+_KEY_STORE = "ssl.keystore.location"
 _SECURITY_PREFIXES = ("security.", "ssl.", "sasl.")
 # Config providers: they replace values, above all passwords, by what is kept elsewhere.
 _PROVIDERS = "config.providers"
@@ -117,9 +118,7 @@ def properties_warnings(path: Path) -> list[str]:
     PropertiesError where the file cannot be read.
     """
     entries = _entries(path)
-    warnings = []
-    if path.stat().st_mode & stat.S_IROTH and any(key in _SECRETS for key, _, _ in entries):
-        warnings.append(f"{path} holds secrets and every user can read it; take that right away (chmod o-r)")
+    warnings = _exposed(path, entries)
     properties = {key: value for key, value, _ in entries}
     for key in properties:
         provider = has_unknown_variable(properties, key)
@@ -137,12 +136,25 @@ def properties_warnings(path: Path) -> list[str]:
     return warnings
 
 
+def exposed_files(path: Path) -> list[str]:
+    """A warning for this file and for its key store, if other users can read the secrets in it. Raises
+    PropertiesError where the file cannot be read.
+    """
+    return _exposed(path, _entries(path))
+
+
+def _exposed(path: Path, entries: Iterable[tuple[str, str, int]]) -> list[str]:
+    own = [path] if any(key in _SECRETS for key, _, _ in entries) else []
+    named = [Path(value) for key, value, _ in entries if key == _KEY_STORE]
+    return [said for said in map(exposed, dict.fromkeys((*own, *named))) if said is not None]
+
+
 def _entries(path: Path) -> list[tuple[str, str, int]]:
     """Key, value and number of line of each setting. A byte-order mark, which editors of Windows write, is left out:
     it would be part of the first key.
     """
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_limited(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise PropertiesError(f"{path} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -218,6 +230,10 @@ def _tls(properties: Mapping[str, str]) -> TlsSettings:
     )
     try:
         tls.context()
+    except FileNotFoundError:
+        raise PropertiesError(
+            "ssl.keystore.* needs a directory for temporary files; set TMPDIR to one that this user can write"
+        ) from None
     except (OSError, ValueError):
         which = "ssl.keystore.*" if chain else "ssl.truststore.*"
         raise PropertiesError(
@@ -251,7 +267,7 @@ def _pem(properties: Mapping[str, str], store: str, inline: str) -> Store | None
     if given is not None:
         return Store(_pem_blocks(given), None)
     try:
-        return Store(_pem_blocks(Path(str(location)).read_text("utf-8")), None)
+        return Store(_pem_blocks(read_limited(str(location)).decode("utf-8")), None)
     except (OSError, UnicodeDecodeError):
         raise PropertiesError(f"{store}.location names a file that cannot be read") from None
 

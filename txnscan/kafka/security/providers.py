@@ -16,6 +16,8 @@ from pathlib import Path
 
 import javaproperties
 
+from txnscan.kafka.security.safe_files import read_limited
+
 SETTING = "config.providers"
 _VARIABLE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 _HOME = "org.apache.kafka.common.config.provider."
@@ -111,7 +113,7 @@ def _of_environment(environment: Mapping[str, str], pattern: str | None) -> Prov
 def _of_files(allowed: str | None) -> Provider:
     def value(path: str, key: str) -> str:
         try:
-            held: dict[str, str] = javaproperties.loads(_allowed(path, allowed).read_text("utf-8"))
+            held: dict[str, str] = javaproperties.loads(read_limited(_allowed(path, allowed)).decode("utf-8"))
         except (OSError, ValueError):
             raise ValueError(f"{ascii(path)[1:-1]} cannot be read as a properties file") from None
         if key not in held:
@@ -124,7 +126,7 @@ def _of_files(allowed: str | None) -> Provider:
 def _of_directories(allowed: str | None) -> Provider:
     def value(path: str, key: str) -> str:
         try:
-            return _allowed(str(Path(path) / key), allowed).read_text("utf-8")
+            return read_limited(_allowed(str(Path(path) / key), allowed)).decode("utf-8")
         except (OSError, UnicodeDecodeError):
             raise ValueError(f"{ascii(path)[1:-1]} has no file {ascii(key)[1:-1]} that can be read") from None
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from pathlib import Path
 
 from txnscan.kafka.security import jks
+from txnscan.kafka.security.safe_files import read_limited
 
 _JCEKS = b"\xce\xce\xce\xce"
 
@@ -28,7 +28,7 @@ def read_store(setting: str, location: str, password: str | None, key_password: 
     Raises ValueError, whose message names the setting and holds no value.
     """
     try:
-        data = Path(location).read_bytes()
+        data = read_limited(location)
     except OSError:
         raise ValueError(f"{setting}.location names a file that cannot be read") from None
     if data.startswith(_JCEKS):
