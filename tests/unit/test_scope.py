@@ -10,7 +10,8 @@ from tests.builders import judged, scan
 from tests.unit.test_report import shown
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.kafka.topology import Broker, ClusterView, Topic
-from txnscan.sweeps.pipeline import _idle_patterns, check_scope
+from txnscan.sweeps.scope import check_scope
+from txnscan.sweeps.warnings import idle_patterns
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -53,7 +54,7 @@ def test_a_cluster_without_topics_is_swept_whole() -> None:
 
 
 def test_of_several_patterns_the_one_that_matches_nothing_is_a_warning() -> None:
-    assert _idle_patterns(ScanConfig("h:1", topic=("p", "nosuch.*")), VIEW) == ("--topic 'nosuch.*' matches no topic",)
+    assert idle_patterns(ScanConfig("h:1", topic=("p", "nosuch.*")), VIEW) == ("--topic 'nosuch.*' matches no topic",)
 
 
 def test_a_narrow_sweep_names_its_scope_and_claims_nothing_beyond_it(wording: SnapshotAssertion) -> None:

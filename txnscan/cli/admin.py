@@ -251,8 +251,7 @@ def _show_producers(
     from txnscan.coordinators.producers import read_producers
     from txnscan.engine.clock import wall_clock_ms
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
-    from txnscan.sweeps.pipeline import check_scope
-    from txnscan.sweeps.reader import in_scope
+    from txnscan.sweeps.scope import check_scope, in_scope
 
     view = cluster.view(config.topic_names or None)
     topics = in_scope(config, view)

@@ -1,42 +1,136 @@
-"""A sweep, whatever the engine: plan, read wide, sieve, read, ask the coordinators, read again, judge; and for what
-hangs, read what was decided about it.
+"""A sweep, whatever the engine: plan, read all, claims, first read, snapshot, second read, judge, enrich.
 
 A transaction that its coordinator claims needs no proof (`claims.py`). On a busy cluster these are nearly all. The rest
-is proven. From there on the order of the steps is the proof (see `rules.py`). Each step's results
-are plain values in this process before the next begins.
+is proven, and from there on the order of the steps is the proof (see `rules.py`). Each step returns plain values before
+the next one begins.
 """
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, parse_owner_pattern, printable
+from txnscan.config import LATE_BUFFER_MS, ScanConfig, parse_owner_pattern
+from txnscan.coordinators.claims import ClaimSplit
 from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.metadata_image import Latest
+from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.impact.impact import Impact
 from txnscan.impact.who_waits import impact_of, read_blockage
-from txnscan.kafka.errors import API_SINCE
 from txnscan.kafka.failure import ScanError, Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Topic
-from txnscan.kafka.units import duration
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import FencedRow
+from txnscan.reads.rows import FencedRow, OnProgress, WideRow
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import continued, first_records_are_gone
 from txnscan.sweeps.log_reads import read_outcomes, signed
 from txnscan.sweeps.observations import claimed_observation, observe, suspects, with_history, with_offsets
-from txnscan.sweeps.reader import Reader, in_scope
+from txnscan.sweeps.reader import Reader, Wide
 from txnscan.sweeps.result import Progress, Scan
+from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
 from txnscan.sweeps.stuck_markers import stuck_marker_warning
+from txnscan.sweeps.warnings import early_threshold, idle_patterns, old_brokers
 from txnscan.verdict.evidence import Context, Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge, judge_observation
 from txnscan.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What all steps of a sweep are given. reads_log, reads_impact: see `scan`."""
+
+    config: ScanConfig
+    cluster: Cluster
+    engine: Engine
+    reader: Reader
+    sweep_id: str
+    started_at_ms: int
+    now_ms: Callable[[], int]
+    history: History
+    progress: Progress
+    reads_log: bool
+    reads_impact: bool
+
+    def stage(self, name: str) -> OnProgress:
+        """Reports the progress of a step."""
+        return partial(self.progress, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """latest: the metadata that the plan is made from. unresolved: waits for the incidents of earlier sweeps.
+    hidden_topics: why topics may be invisible, or None.
+    """
+
+    latest: Latest
+    unresolved: Callable[[], Incidents]
+    hidden_topics: str | None
+    max_timeout_ms: int
+    late_after_ms: int
+    errors: tuple[ScanError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllRead:
+    """Every partition, read without proof. suspects: the partitions with open transactions. of_incidents: topic ids of
+    the partitions with incidents.
+    """
+
+    wide: Wide
+    read_at_ms: int
+    topics: Sequence[Topic]
+    suspects: Mapping[Key, WideRow]
+    incidents: Incidents
+    stored: StoredFacts
+    of_incidents: Mapping[Key, str]
+
+    @property
+    def view(self) -> ClusterView:
+        """The metadata that counts from here on."""
+        return self.wide.view
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """split: what coordinators claim, and what is left to be proven. claimed: an observation of each claimed
+    transaction. last_seen: waits for the sightings of earlier sweeps, None while nothing needs them.
+    """
+
+    split: ClaimSplit
+    topic_ids: Mapping[Key, str]
+    claimed: Sequence[Observation]
+    last_seen: Callable[[], Sightings] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A read with proof, and what all brokers agreed on after it. last_seen: see Claimed."""
+
+    rows: Mapping[Key, FencedRow]
+    agreed: Agreement
+    last_seen: Callable[[], Sightings] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshotted:
+    """The coordinators, and what all brokers agreed on after they were asked."""
+
+    snapshot: Snapshot
+    agreed: Agreement
+
+
+@dataclass(frozen=True, slots=True)
+class Enriched:
+    """Judged transactions with their outcomes; the facts behind those; and what hangs blocks."""
+
+    judged: Sequence[Judged]
+    decided: Sequence[OutcomeEvidence]
+    impacts: Mapping[TransactionKey, Impact]
+    warnings: tuple[str, ...]
 
 
 def scan(
@@ -56,149 +150,196 @@ def scan(
     Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a topic, partition or broker that
     was asked for by name does not exist.
     """
-    started_at_ms = now_ms()
-    reader = Reader(cluster, engine, config)
+    run = Run(
+        *(config, cluster, engine, Reader(cluster, engine, config), sweep_id, now_ms(), now_ms, history, progress),
+        reads_log=reads_log,
+        reads_impact=reads_impact,
+    )
+    planned = plan(run)
+    everything = read_all(run, planned)
+    claims = ask_claims(run, everything)
+    first = first_read(run, everything, claims)
+    snapshotted = ask_coordinators(run, claims, first)
+    second = second_read(run, first, snapshotted)
+    topics_gone = cluster.topics_gone(everything.view, ((one.topic, one.topic_id) for one in everything.incidents))
+    judged = judge_all(run, planned, everything, claims, (first, snapshotted, second))
+    enriched = enrich(run, everything, judged)
+    return result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
 
-    progress("plan", 0, 1)
-    planned = cluster.latest()
-    view = planned.view
-    unresolved = history.unresolved(view.cluster_id)
+
+def plan(run: Run) -> Planned:
+    """The metadata of the most recent image, and the age from which a transaction is late."""
+    run.progress("plan", 0, 1)
+    latest = run.cluster.latest()
+    unresolved = run.history.unresolved(latest.view.cluster_id)
     # Where all topics are asked for, those that brokers do not show would be missed silently.
-    hidden_topics = cluster.hidden_topics() if config.scope == "all" else None
-    check_scope(config, view, in_scope(config, view))
-    max_timeout_ms, config_errors = cluster.max_timeout_ms()
-    late_after_ms = config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
+    hidden_topics = run.cluster.hidden_topics() if run.config.scope == "all" else None
+    check_scope(run.config, latest.view, in_scope(run.config, latest.view))
+    max_timeout_ms, errors = run.cluster.max_timeout_ms()
+    late_after_ms = run.config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
+    return Planned(latest, unresolved, hidden_topics, max_timeout_ms, late_after_ms, errors)
 
-    wide = reader.wide(
-        planned,
-        lambda done, total: progress("read every partition", done, total),
-        lambda done, total: progress("read again what failed", done, total),
-    )
-    read_at_ms = now_ms()
-    view = wide.view
-    topics = in_scope(config, view)
-    open_wide = suspects(wide.rows)
-    incidents = unresolved()
-    stored = StoredFacts(history, view.cluster_id, {which.producer_id for which in incidents} if reads_log else ())
-    # Partitions with incidents are read with proof, even if a coordinator holds all that is open there: only a proven
+
+def read_all(run: Run, planned: Planned) -> AllRead:
+    """Every partition in scope, without proof: this read only finds the partitions to look at."""
+    wide = run.reader.wide(planned.latest, run.stage("read every partition"), run.stage("read again what failed"))
+    read_at_ms = run.now_ms()
+    topics = in_scope(run.config, wide.view)
+    incidents = planned.unresolved()
+    producer_ids = {which.producer_id for which in incidents} if run.reads_log else ()
+    stored = StoredFacts(run.history, wide.view.cluster_id, producer_ids)
+    # Partitions with incidents are read with proof, even if a coordinator claims all that is open there: only a proven
     # read shows that an incident is over.
-    of_incidents = _topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
-    split = cluster.split_by_claim(
-        open_wide, of_incidents, lambda done, total: progress("ask who holds them", done, total)
-    )
-    topic_ids = _topic_ids(topics, open_wide) | of_incidents
-    format_failure = cluster.format_failure
-    unproven = [claimed_observation(topic_ids[h.key], h, read_at_ms) for h in split.claimed]
+    of_incidents = topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
+    return AllRead(wide, read_at_ms, topics, suspects(wide.rows), incidents, stored, of_incidents)
+
+
+def ask_claims(run: Run, everything: AllRead) -> Claimed:
+    """What coordinators claim: evidence for an owner, which needs no proof."""
+    split = run.cluster.split_by_claim(everything.suspects, everything.of_incidents, run.stage("ask who holds them"))
+    ids = topic_ids(everything.topics, everything.suspects) | dict(everything.of_incidents)
+    claimed = [claimed_observation(ids[one.key], one, everything.read_at_ms) for one in split.claimed]
     # Earlier sightings are read only where something is open that has no incident yet.
-    last_seen = history.last_seen(view.cluster_id) if _has_news(unproven, incidents) else None
+    is_new = _has_news(claimed, everything.incidents)
+    return Claimed(split, ids, claimed, run.history.last_seen(everything.view.cluster_id) if is_new else None)
 
-    first, agreed = reader.narrow(
-        split.unclaimed.keys() | of_incidents.keys(),
-        split.agreed,
-        lambda done, total: progress("first read", done, total),
-    )
-    if last_seen is None and _has_news(observe(topic_ids, split.unclaimed, first, first, format_failure), incidents):
-        last_seen = history.last_seen(view.cluster_id)
 
-    snapshot, agreed = cluster.snapshot(
-        _producer_ids(first) | {p.producer_id for row in split.unclaimed.values() for p in row.open_producers},
-        frozenset(topic for topic, _ in first),
-        agreed,
-        lambda done, total: progress("ask coordinators", done, total),
-    )
+def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
+    """The partitions that are left, with proof, before the coordinators are asked."""
+    split, last_seen = claims.split, claims.last_seen
+    keys = split.unclaimed.keys() | everything.of_incidents.keys()
+    rows, agreed = run.reader.narrow(keys, split.agreed, run.stage("first read"))
+    if last_seen is None:
+        seen = observe(claims.topic_ids, split.unclaimed, rows, rows, run.cluster.format_failure)
+        if _has_news(seen, everything.incidents):
+            last_seen = run.history.last_seen(everything.view.cluster_id)
+    return Fenced(rows, agreed, last_seen)
 
-    still_open = [key for key, row in first.items() if row.open_producers or row.failure is not None]
-    second, agreed = reader.narrow(still_open, agreed, lambda done, total: progress("second read", done, total))
 
-    topics_gone = cluster.topics_gone(view, ((which.topic, which.topic_id) for which in incidents))
+def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> Snapshotted:
+    """The coordinators of all that is open, and the proof that none was missed."""
+    open_wide = {p.producer_id for row in claims.split.unclaimed.values() for p in row.open_producers}
+    topics = frozenset(topic for topic, _ in first.rows)
+    progress = run.stage("ask coordinators")
+    return Snapshotted(*run.cluster.snapshot(_producer_ids(first.rows) | open_wide, topics, first.agreed, progress))
 
-    progress("judge", 0, 1)
-    seen = _earliest(incidents, last_seen() if last_seen is not None else {})
-    same = partial(first_records_are_gone, cluster.send, agreed, incidents)
-    observed = continued(observe(topic_ids, split.unclaimed, first, second, format_failure), incidents, same)
-    observations = with_history(observed, seen)
-    context = _context(snapshot, now_ms(), late_after_ms)
-    of_held = zip(with_history(unproven, seen), split.claimed, strict=True)
-    held = [judge_observation(o, (h.holder,), context) for o, h in of_held]
-    # A held transaction that is overdue may block consumers: how much, its partition's offsets show, without proof.
-    offsets = reader.offsets({_key(one) for one in held if not one.healthy}, view)
+
+def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
+    """The same partitions again, with proof, after the coordinators were asked."""
+    still_open = [key for key, row in first.rows.items() if row.open_producers or row.failure is not None]
+    rows, agreed = run.reader.narrow(still_open, snapshotted.agreed, run.stage("second read"))
+    return Fenced(rows, agreed, first.last_seen)
+
+
+def judge_all(
+    run: Run, planned: Planned, everything: AllRead, claims: Claimed, proven: tuple[Fenced, Snapshotted, Fenced]
+) -> list[Judged]:
+    """A verdict for each open transaction, by the rules."""
+    run.progress("judge", 0, 1)
+    first, snapshotted, second = proven
+    snapshot, incidents, split = snapshotted.snapshot, everything.incidents, claims.split
+    seen = _earliest(incidents, second.last_seen() if second.last_seen is not None else {})
+    same = partial(first_records_are_gone, run.cluster.send, second.agreed, incidents)
+    observed = observe(claims.topic_ids, split.unclaimed, first.rows, second.rows, run.cluster.format_failure)
+    observations = with_history(continued(observed, incidents, same), seen)
+    context = _context(snapshot, run.now_ms(), planned.late_after_ms)
+    of_claims = zip(with_history(claims.claimed, seen), split.claimed, strict=True)
+    claimed = [judge_observation(o, (one.holder,), context) for o, one in of_claims]
+    # A claimed transaction that is overdue may block consumers: how much, its partition's offsets show, without proof.
+    offsets = run.reader.offsets({_key(one) for one in claimed if not one.healthy}, everything.view)
     judged = [
-        *engine.judge(observations, snapshot.views, context),
-        *(with_offsets(one, offsets.get(_key(one))) for one in held),
+        *run.engine.judge(observations, snapshot.views, context),
+        *(with_offsets(one, offsets.get(_key(one))) for one in claimed),
     ]
-    progress("judge", 1, 1)
-    decided: list[OutcomeEvidence] = []
-    if reads_log:
-        accused = [one for one in judged if one.judgement.verdict is Verdict.HANGING]
-        in_logs = partial(progress, "read decisions")
-        earlier = stored.of({one.observation.producer_id for one in accused})
-        decided = [
-            signed(evidence, sweep_id, started_at_ms)
-            for evidence in read_outcomes(cluster, engine, config.in_flight_max, accused, earlier, in_logs)
-        ]
-        judged = with_outcomes(judged, decided)
-    hanging = [one for one in judged if one.judgement.verdict is Verdict.HANGING]
-    impacts, impact_warnings = (
-        _impacts(config, cluster, view, hanging, decided, incidents, progress) if reads_impact and hanging else ({}, ())
-    )
+    run.progress("judge", 1, 1)
+    return judged
 
-    last = {key: row for key, row in {**first, **second}.items() if row.failure is None}
+
+def enrich(run: Run, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
+    """Outcome and impact of what hangs. The comparison with the log takes back an accusation that it contradicts."""
+    decided: list[OutcomeEvidence] = []
+    if run.reads_log:
+        accused = _hanging(judged)
+        stored = everything.stored.of({one.observation.producer_id for one in accused})
+        in_flight_max, progress = run.config.in_flight_max, run.stage("read decisions")
+        found = read_outcomes(run.cluster, run.engine, in_flight_max, accused, stored, progress)
+        decided = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
+        judged = with_outcomes(judged, decided)
+    hanging = _hanging(judged)
+    if not (run.reads_impact and hanging):
+        return Enriched(judged, decided, {}, ())
+    return Enriched(judged, decided, *_impacts(run, everything, hanging, decided))
+
+
+def result(
+    run: Run,
+    planned: Planned,
+    everything: AllRead,
+    claims: Claimed,
+    proven: tuple[Fenced, Snapshotted, Fenced],
+    enriched: Enriched,
+    topics_gone: Mapping[tuple[str, str], str],
+) -> Scan:
+    """The finished sweep."""
+    first, snapshotted, second = proven
+    snapshot, wide, view, config = snapshotted.snapshot, everything.wide, everything.view, run.config
+    last = {key: row for key, row in {**first.rows, **second.rows}.items() if row.failure is None}
+    unobserved = (*wide.errors, *_fenced_errors(first.rows, second.rows))
     errors = (
-        *([ScanError("plan", hidden_topics)] if hidden_topics is not None else ()),
-        *config_errors,
-        *(one.in_words(format_failure) for one in (*wide.errors, *_narrow_errors(first, second))),
-        *_snapshot_errors(snapshot, judged),
+        *([ScanError("plan", planned.hidden_topics)] if planned.hidden_topics is not None else ()),
+        *planned.errors,
+        *(one.in_words(run.cluster.format_failure) for one in unobserved),
+        *_snapshot_errors(snapshot, enriched.judged),
     )
     return Scan(
-        sweep_id=sweep_id,
+        sweep_id=run.sweep_id,
         cluster_id=view.cluster_id,
         scope=config.scope,
-        started_at_ms=started_at_ms,
-        finished_at_ms=now_ms(),
-        late_after_ms=late_after_ms,
-        max_timeout_ms=max_timeout_ms,
+        started_at_ms=run.started_at_ms,
+        finished_at_ms=run.now_ms(),
+        late_after_ms=planned.late_after_ms,
+        max_timeout_ms=planned.max_timeout_ms,
         brokers=len(view.brokers),
         partitions_planned=wide.planned,
         partitions_failed=wide.planned - wide.answered,
         producers=wide.producers,
         coordinators_planned=snapshot.coordinators_planned,
         coordinators_proven=snapshot.coordinators_proven,
-        transactional_ids=split.transactional_ids,
-        visibility_error=snapshot.visibility_error or hidden_topics,
+        transactional_ids=claims.split.transactional_ids,
+        visibility_error=snapshot.visibility_error or planned.hidden_topics,
         proven={key: row.topic_id for key, row in last.items()},
         ends={key: (row.leader_epoch, row.high_watermark) for key, row in last.items()},
-        transactions=tuple(sorted(judged, key=lambda j: _order(j.observation))),
+        transactions=tuple(sorted(enriched.judged, key=lambda one: _order(one.observation))),
         errors=errors,
         warnings=(
-            *_idle_patterns(config, view),
-            *_early_threshold(late_after_ms, max_timeout_ms),
-            *_old_brokers(errors),
-            *stuck_marker_warning(split.prepared, judged, now_ms(), late_after_ms),
-            *impact_warnings,
+            *idle_patterns(config, view),
+            *early_threshold(planned.late_after_ms, planned.max_timeout_ms),
+            *old_brokers(errors),
+            *stuck_marker_warning(claims.split.prepared, enriched.judged, run.now_ms(), planned.late_after_ms),
+            *enriched.warnings,
         ),
         settings=config.settings,
         version=__version__,
         store_all=config.store_all,
         broker_ids=tuple(sorted(broker.broker_id for broker in view.brokers)),
-        impacts=impacts,
-        read_bytes=cluster.read_bytes,
-        decided={evidence.observation.transaction_key: evidence for evidence in decided},
-        log_epochs=agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
+        impacts=enriched.impacts,
+        read_bytes=run.cluster.read_bytes,
+        decided={evidence.observation.transaction_key: evidence for evidence in enriched.decided},
+        log_epochs=second.agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
         topics_gone=topics_gone,
     )
 
 
+def _hanging(judged: Iterable[Judged]) -> list[Judged]:
+    return [one for one in judged if one.judgement.verdict is Verdict.HANGING]
+
+
 def _impacts(
-    config: ScanConfig,
-    cluster: Cluster,
-    view: ClusterView,
-    hanging: Sequence[Judged],
-    decided: Sequence[OutcomeEvidence],
-    incidents: Incidents,
-    progress: Progress,
+    run: Run, everything: AllRead, hanging: Sequence[Judged], decided: Sequence[OutcomeEvidence]
 ) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
     """What each of these blocks, how it came about and whose it is; and warnings of what could not be seen."""
-    progress("ask who waits", 0, 1)
+    run.progress("ask who waits", 0, 1)
+    cluster, view = run.cluster, everything.view
     topics = {topic.name: topic for topic in view.topics}
     offsets = topics.get(CONSUMER_OFFSETS_TOPIC)
     blockage = read_blockage(
@@ -209,17 +350,17 @@ def _impacts(
         len(offsets.indexes) if offsets is not None else 0,
         random_token=cluster.random_token,
     )
-    patterns = [parse_owner_pattern(text) for text in config.owner_pattern]
+    patterns = [parse_owner_pattern(text) for text in run.config.owner_pattern]
     logged = {e.observation.transaction_key: e.logged for e in decided if e.log_error is None}
     found = {}
     for one in hanging:
         which = one.observation.transaction_key
-        incident = incidents.get(which)
+        incident = everything.incidents.get(which)
         known = incident.impact if incident is not None else None
         found[which] = impact_of(
             *(one, blockage, logged.get(which, ()), known, topics, cluster.format_failure, patterns)
         )
-    progress("ask who waits", 1, 1)
+    run.progress("ask who waits", 1, 1)
     return found, blockage.warnings(cluster.format_failure)
 
 
@@ -289,46 +430,7 @@ def _context(snapshot: Snapshot, now_ms: int, late_after_ms: int) -> Context:
     )
 
 
-def _topic_ids(topics: Iterable[Topic], keys: Collection[Key]) -> dict[Key, str]:
-    """The topic id of each of these partitions that is in scope."""
-    by_name = {topic.name: topic for topic in topics}
-    indexes = {name: frozenset(by_name[name].indexes) for name in {name for name, _ in keys} if name in by_name}
-    return {(name, index): by_name[name].topic_id for name, index in keys if index in indexes.get(name, ())}
-
-
-def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) -> None:
-    """Checks that the scope is not empty: a sweep of nothing would report that nothing hangs. topics: those in scope.
-    Raises ConfigError.
-    """
-    for name in config.topic_names:
-        indexes = {index for topic in view.topics if topic.name == name for index in topic.indexes}
-        if not indexes:
-            raise ConfigError("--topic", f"'{name}' does not exist, or this principal may not describe it")
-        for index in config.partitions:
-            if index not in indexes:
-                raise ConfigError("--partition", f"{name} has no partition {index}; it has {len(indexes)}")
-    broker_ids = sorted(broker.broker_id for broker in view.brokers)
-    for broker_id in config.broker_ids:
-        if broker_id not in broker_ids:
-            raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {broker_ids}")
-    if config.scope == "all" or any(topic.indexes for topic in topics):
-        return
-    if config.topic and not any(config.wants_topic(topic.name) for topic in view.topics):
-        patterns = " or ".join(f"'{printable(pattern)}'" for pattern in config.topic)
-        raise ConfigError(
-            "--topic",
-            f"{patterns} matches no topic that this principal may describe; a whole name has to match",
-        )
-    raise ConfigError("--broker-id", f"no partition in scope is led by {' or '.join(map(str, config.broker_ids))} now")
-
-
-def _idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
-    """A warning for each pattern that matched no topic, where others did."""
-    idle = [p for p in config.topic if not any(re.fullmatch(p, topic.name) for topic in view.topics)]
-    return tuple(f"--topic '{printable(pattern)}' matches no topic" for pattern in idle)
-
-
-def _narrow_errors(first: Mapping[Key, FencedRow], second: Mapping[Key, FencedRow]) -> list[Unobserved]:
+def _fenced_errors(first: Mapping[Key, FencedRow], second: Mapping[Key, FencedRow]) -> list[Unobserved]:
     return [
         Unobserved(stage, row.failure, row.leader if row.leader >= 0 else None, row.topic, row.partition)
         for stage, rows in (("first read", first), ("second read", second))
@@ -345,38 +447,3 @@ def _snapshot_errors(snapshot: Snapshot, judged: Sequence[Judged]) -> list[ScanE
     if snapshot.visibility_error is not None:
         errors.append(ScanError("snapshot", snapshot.visibility_error))
     return errors
-
-
-def _early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
-    if late_after_ms >= max_timeout_ms:
-        return ()
-    return (
-        f"--late-after {duration(late_after_ms)} is below the brokers' transaction.max.timeout.ms of "
-        f"{duration(max_timeout_ms)}: transactions will be called late that may live",
-    )
-
-
-def _old_brokers(errors: Sequence[ScanError]) -> tuple[str, ...]:
-    """One sentence on the brokers that lack an API, and what cannot be judged without it; nothing where none does."""
-    lacking: dict[str | None, set[int]] = defaultdict(set)
-    for error in errors:
-        if error.broker is not None and error.lacks_api in API_SINCE:
-            lacking[error.lacks_api].add(error.broker)
-    consequences = (
-        (("DescribeProducers",), "what is open on the partitions led there is not seen"),
-        (
-            ("ListTransactions", "DescribeTransactions"),
-            "an open transaction is indeterminate unless another broker shows its owner",
-        ),
-    )
-    clauses = [
-        f"{' and '.join(f'{_brokers(lacking[api])} {api} (since Kafka {API_SINCE[api]})' for api in missing)}: {so}"
-        for apis, so in consequences
-        if (missing := [api for api in apis if api in lacking])
-    ]
-    return ("; ".join(clauses),) if clauses else ()
-
-
-def _brokers(broker_ids: Iterable[int]) -> str:
-    *others, last = map(str, sorted(broker_ids))
-    return f"brokers {', '.join(others)} and {last} lack" if others else f"broker {last} lacks"

@@ -26,6 +26,7 @@ from txnscan.reads.planner import plan_fenced, plan_wide
 from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, WideRow
 from txnscan.reads.tasks import ReadFenced, ReadOffsets, ReadWide
 from txnscan.sweeps.observations import RECREATED
+from txnscan.sweeps.scope import in_scope
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 MOVED = Failure("the leader moved during the read")
@@ -50,22 +51,6 @@ class Wide:
     answered: int
     producers: int
     view: ClusterView
-
-
-def in_scope(config: ScanConfig, view: ClusterView) -> list[Topic]:
-    """The partitions that the user asked for, by topic."""
-    topics = [topic for topic in view.topics if config.wants_topic(topic.name)]
-    if not config.partitions and not config.broker_ids:
-        return topics
-    return [
-        topic.only(
-            lambda index, leader: (
-                (not config.partitions or index in config.partitions)
-                and (not config.broker_ids or leader in config.broker_ids)
-            )
-        )
-        for topic in topics
-    ]
 
 
 class Reader:

@@ -1,0 +1,57 @@
+"""The topics and partitions that a sweep is about."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.kafka.topology import ClusterView, Key, Topic
+
+
+def in_scope(config: ScanConfig, view: ClusterView) -> list[Topic]:
+    """The partitions that the user asked for, by topic."""
+    topics = [topic for topic in view.topics if config.wants_topic(topic.name)]
+    if not config.partitions and not config.broker_ids:
+        return topics
+    return [
+        topic.only(
+            lambda index, leader: (
+                (not config.partitions or index in config.partitions)
+                and (not config.broker_ids or leader in config.broker_ids)
+            )
+        )
+        for topic in topics
+    ]
+
+
+def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) -> None:
+    """Checks that the scope is not empty: a sweep of nothing would report that nothing hangs. topics: those in scope.
+    Raises ConfigError.
+    """
+    for name in config.topic_names:
+        indexes = {index for topic in view.topics if topic.name == name for index in topic.indexes}
+        if not indexes:
+            raise ConfigError("--topic", f"'{name}' does not exist, or this principal may not describe it")
+        for index in config.partitions:
+            if index not in indexes:
+                raise ConfigError("--partition", f"{name} has no partition {index}; it has {len(indexes)}")
+    broker_ids = sorted(broker.broker_id for broker in view.brokers)
+    for broker_id in config.broker_ids:
+        if broker_id not in broker_ids:
+            raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {broker_ids}")
+    if config.scope == "all" or any(topic.indexes for topic in topics):
+        return
+    if config.topic and not any(config.wants_topic(topic.name) for topic in view.topics):
+        patterns = " or ".join(f"'{printable(pattern)}'" for pattern in config.topic)
+        raise ConfigError(
+            "--topic",
+            f"{patterns} matches no topic that this principal may describe; a whole name has to match",
+        )
+    raise ConfigError("--broker-id", f"no partition in scope is led by {' or '.join(map(str, config.broker_ids))} now")
+
+
+def topic_ids(topics: Iterable[Topic], keys: Collection[Key]) -> dict[Key, str]:
+    """The topic id of each of these partitions that is in scope."""
+    by_name = {topic.name: topic for topic in topics}
+    indexes = {name: frozenset(by_name[name].indexes) for name in {name for name, _ in keys} if name in by_name}
+    return {(name, index): by_name[name].topic_id for name, index in keys if index in indexes.get(name, ())}

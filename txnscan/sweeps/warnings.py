@@ -1,0 +1,55 @@
+"""What a sweep warns about: settings, and brokers that lack an API."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from txnscan.config import ScanConfig, printable
+from txnscan.kafka.errors import API_SINCE
+from txnscan.kafka.failure import ScanError
+from txnscan.kafka.topology import ClusterView
+from txnscan.kafka.units import duration
+
+
+def idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
+    """A warning for each pattern that matched no topic, where others did."""
+    idle = [p for p in config.topic if not any(re.fullmatch(p, topic.name) for topic in view.topics)]
+    return tuple(f"--topic '{printable(pattern)}' matches no topic" for pattern in idle)
+
+
+def early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
+    """A warning if transactions that may live are called late."""
+    if late_after_ms >= max_timeout_ms:
+        return ()
+    return (
+        f"--late-after {duration(late_after_ms)} is below the brokers' transaction.max.timeout.ms of "
+        f"{duration(max_timeout_ms)}: transactions will be called late that may live",
+    )
+
+
+def old_brokers(errors: Sequence[ScanError]) -> tuple[str, ...]:
+    """One sentence on the brokers that lack an API, and what cannot be judged without it; nothing where none does."""
+    lacking: dict[str | None, set[int]] = defaultdict(set)
+    for error in errors:
+        if error.broker is not None and error.lacks_api in API_SINCE:
+            lacking[error.lacks_api].add(error.broker)
+    consequences = (
+        (("DescribeProducers",), "what is open on the partitions led there is not seen"),
+        (
+            ("ListTransactions", "DescribeTransactions"),
+            "an open transaction is indeterminate unless another broker shows its owner",
+        ),
+    )
+    clauses = [
+        f"{' and '.join(f'{_brokers(lacking[api])} {api} (since Kafka {API_SINCE[api]})' for api in missing)}: {so}"
+        for apis, so in consequences
+        if (missing := [api for api in apis if api in lacking])
+    ]
+    return ("; ".join(clauses),) if clauses else ()
+
+
+def _brokers(broker_ids: Iterable[int]) -> str:
+    *others, last = map(str, sorted(broker_ids))
+    return f"brokers {', '.join(others)} and {last} lack" if others else f"broker {last} lacks"
