@@ -23,8 +23,8 @@ from tests.sim.obligations import DROPPED, with_all
 from tests.sim.scenarios import ARENAS, SMALL, WIDE
 from tests.sim.wander import Resolved, wander, wander_again, wander_and_apply
 
-# How many shares an exhaustive search is cut into, and how many random histories make one.
-_SHARES = 8
+# Shares of an exhaustive search, each of which makes all worlds again; and random histories in one share.
+_SHARES = 2
 _SEEDS = 2_000
 
 
@@ -193,7 +193,7 @@ def report(lines: Iterable[str]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove.histories", description=__doc__)
-    parser.add_argument("--random", type=int, default=500_000, metavar="N", help="random histories (default: 500000)")
+    parser.add_argument("--random", type=int, default=300_000, metavar="N", help="random histories (default: 300000)")
     parser.add_argument(
         "--applies", type=int, default=100_000, metavar="N", help="random histories with an apply (default: 100000)"
     )
