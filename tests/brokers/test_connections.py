@@ -267,6 +267,7 @@ def test_stores_that_javas_keytool_made_connect_with_a_client_certificate(
     to = ["-destkeystore", f"{tmp_path}/key.store", "-deststoretype", kind, "-deststorepass", PASSWORD]
     to += ["-srcalias", "bob", "-destkeypass", key_password] if key_password is not None else []
     keytool("-importkeystore", *source, *to, "-noprompt")
+    (tmp_path / "key.store").chmod(0o600)
     settings = tmp_path / "client.properties"
     settings.write_text(
         f"security.protocol=SSL\nssl.truststore.location={tmp_path}/trust.store\nssl.truststore.password={PASSWORD}\n"
