@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnscan.coordinators.metadata_quorum import Agreement
-from txnscan.kafka.answers import CoordinatorView, OpenProducer
+from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView, OpenProducer
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -50,10 +50,6 @@ class ClaimedTransaction:
     def key(self) -> Key:
         """Its partition."""
         return (self.row.topic or "", self.row.partition if self.row.partition is not None else -1)
-
-
-PREPARED = ("PrepareCommit", "PrepareAbort")
-_HOLDING = ("Ongoing", *PREPARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,7 @@ class ClaimSplit:
 def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -> ClaimAnswers:
     """Asks one broker. Never raises: what fails is left to the proof."""
     try:
-        listed = list_transactions(send, broker_id, states=_HOLDING)
+        listed = list_transactions(send, broker_id, states=IN_TRANSACTION)
         wanted = [n for n, one in listed.items() if one.producer_id in open_producer_ids or one.state in PREPARED]
         return ClaimAnswers(broker_id, listed, describe_transactions(send, broker_id, sorted(wanted)))
     except RequestFailed:
@@ -134,7 +130,7 @@ def counted_claims(answers: Iterable[ClaimAnswers], latest: Agreement | None) ->
     claims = {
         view.producer_id: (view, frozenset(view.partitions))
         for producer_id, (view, *others) in by_producer_id.items()
-        if not others and view is not None and view.producer_id == producer_id and view.state in _HOLDING
+        if not others and view is not None and view.producer_id == producer_id and view.state in IN_TRANSACTION
     }
     return CountedClaims(claims, tuple(sorted(prepared, key=lambda view: view.transactional_id)), len(names))
 

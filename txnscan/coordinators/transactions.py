@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from txnscan.kafka.answers import State
+from txnscan.kafka.answers import COMPLETE, IN_TRANSACTION, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
 from txnscan.kafka.failure import Failure, Permission, Unobserved
@@ -26,11 +26,7 @@ from txnscan.reads.rows import OffsetsRow, ReadBatch
 # Why a partition cannot be asked about.
 NO_LEADER = Failure("it has no leader")
 # What a coordinator lists; PrepareEpochFence and Dead it never shows.
-LISTED_STATES = (
-    *(State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.COMPLETE_COMMIT),
-    State.COMPLETE_ABORT,
-)
-IN_TRANSACTION = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+LISTED_STATES = (State.EMPTY, *IN_TRANSACTION, *COMPLETE)
 # The timeout of an id that takes part in two-phase commit (KIP-939): none.
 TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
 _IDS_AT_ONCE = 1_000

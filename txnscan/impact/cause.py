@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from itertools import pairwise
 
-from txnscan.kafka.answers import State
+from txnscan.kafka.answers import COMPLETE, PREPARED, State
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.transitions import chain_of, whole
@@ -39,8 +39,6 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
-_COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-_PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 _HOW_MISSED = (
     "is complete, and this partition lacks its marker. Markers are skipped while a partition has no leader (Kafka 4.3, "
     "KAFKA-20734), and lost in unclean leader elections"
@@ -144,10 +142,10 @@ def _ended_ms(chain: Sequence[LoggedTransaction], o: Observation) -> int | None:
     """
     for record in chain[1:]:
         past = record.producer_id != o.producer_id or record.producer_epoch > o.producer_epoch
-        if past and record.state not in _PREPARED:
+        if past and record.state not in PREPARED:
             return record.updated_ms if record.updated_ms > 0 else None
     last = chain[-1]
-    return last.updated_ms if last.state in _COMPLETE and last.updated_ms > 0 else None
+    return last.updated_ms if last.state in COMPLETE and last.updated_ms > 0 else None
 
 
 def _initialised_later(record: LoggedTransaction, o: Observation) -> bool:

@@ -58,3 +58,11 @@ class State(StrEnum):
     COMPLETE_ABORT = "CompleteAbort"
     DEAD = "Dead"
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+# The decision is taken, and markers are owed.
+PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+# The decision is taken, and every marker was acknowledged or skipped.
+COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+AT_REST = (State.EMPTY, *COMPLETE)
+IN_TRANSACTION = (State.ONGOING, *PREPARED)

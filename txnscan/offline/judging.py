@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from txnscan.kafka.answers import CoordinatorView, State
+from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.kafka.units import duration
 from txnscan.offline.files import METADATA_FILE
@@ -425,7 +425,7 @@ def overdue(logs: Iterable[StateLog], now_ms: int, late_after_ms: int) -> list[L
         last
         for log in logs
         for last in log.ids.values()
-        if last.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT) and last.updated_ms < now_ms - late_after_ms
+        if last.state in PREPARED and last.updated_ms < now_ms - late_after_ms
     ]
     return sorted(found, key=lambda last: (last.updated_ms, last.transactional_id))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from txnscan.kafka.answers import State
+from txnscan.kafka.answers import IN_TRANSACTION, State
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import Batch
@@ -22,7 +22,6 @@ from txnscan.txnlog.transitions import follows
 # Steps that are kept, of all ids together.
 STEPS_MAX = 200_000
 _VERSION_BYTES, _VERSION_MAX = 2, 1
-_UNDER_WAY = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +152,4 @@ def _count(log: StateLog, what: str) -> None:
 
 def under_way(record: LoggedTransaction) -> bool:
     """Whether the id is not at rest."""
-    return record.state in _UNDER_WAY
+    return record.state in IN_TRANSACTION

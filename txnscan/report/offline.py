@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.kafka.answers import State
+from txnscan.kafka.answers import AT_REST, State
 from txnscan.kafka.failure import ScanError
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural
@@ -41,7 +41,6 @@ _IDS_SHOWN = 50
 _BYTES = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
 # The reasons of what has an owner, or a decision that an abort may contradict.
 _NOT_BY_HAND = ("maybe_committed", "live_epoch", "decided")
-_AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
 # --- the object -------------------------------------------------------------------------------------------------------
@@ -268,9 +267,9 @@ def _print_outcomes(console: Console, read: Read) -> None:
 def print_ids(console: Console, logs: Mapping[int, Sequence[LoggedTransaction]], *, every: bool) -> None:
     """The latest state of each id, by partition of the log; with `every` also of those at rest."""
     rows = sorted(((k, last) for k, ids in logs.items() for last in ids), key=lambda row: row[1].transactional_id)
-    shown = [(k, last) for k, last in rows if every or last.state not in _AT_REST]
+    shown = [(k, last) for k, last in rows if every or last.state not in AT_REST]
     print_text(console, Text())
-    at_rest = sum(last.state in _AT_REST for _, last in rows)
+    at_rest = sum(last.state in AT_REST for _, last in rows)
     count = plural(len(rows), "transactional id")
     print_text(console, Text(f"{count} in {plural(len(logs), 'log partition')}, {at_rest} at rest.", style="bold"))
     for k, last in shown if every else shown[:_IDS_SHOWN]:

@@ -33,6 +33,7 @@ from typing import Protocol
 
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
+from txnscan.kafka.answers import AT_REST
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
 from txnscan.kafka.failure import Permission
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
@@ -51,7 +52,6 @@ _MAYBE_APPENDED = (
 # How often, and how many seconds apart, an owner is looked at that is in the middle of a transaction.
 LOOKS_MAX = 20
 LOOK_WAIT_S = 1.0
-_AT_REST = ("Empty", "CompleteCommit", "CompleteAbort")
 _ANOTHER = "another transaction is open there now: sweep and plan again"
 _RACED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
@@ -431,7 +431,7 @@ class _Run:
             why = moved_on(action, judged)
             if why is not None:
                 return Result(action, Status.REFUSED, why)
-            busy = [view for view in judged.evidence.coordinators if view.state not in _AT_REST]
+            busy = [view for view in judged.evidence.coordinators if view.state not in AT_REST]
             if not busy:
                 return judged
             owner = f"'{busy[0].transactional_id}'"

@@ -22,7 +22,7 @@ from typing import Protocol
 from txnscan.config import ConfigError
 from txnscan.coordinators.transactions import Transaction
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.kafka.answers import State
+from txnscan.kafka.answers import PREPARED, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
 from txnscan.kafka.failure import Permission
 from txnscan.kafka.protocol.init_producer_id import Fenced
@@ -103,7 +103,7 @@ def warnings(one: Transaction) -> list[str]:
     if one.partitions and one.state == State.ONGOING:
         where = plural(len(one.partitions), "partition")
         said.append(f"it ends the whole transaction of the id, on {where}, with an abort")
-    if one.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
+    if one.state in PREPARED:
         said.append(f"its end is decided already ({one.state}): that stands, and the fence waits for its markers")
     said.append("what hangs is not ended by it, as no coordinator has it: sweep again afterwards")
     return said

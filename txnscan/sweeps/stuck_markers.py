@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txnscan.kafka.answers import CoordinatorView
+from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.verdict.rules import SENDS_AGAIN, held_by
 
@@ -32,7 +32,7 @@ def stuck_marker_warning(
         (view.transactional_id, one.observation.topic_partition)
         for one in judged
         if one.judgement.verdict is Verdict.PENDING_MARKER
-        for view in held_by(one.evidence, "PrepareCommit", "PrepareAbort")
+        for view in held_by(one.evidence, *PREPARED)
     }
     oldest_first = sorted(
         (view for view in prepared if 0 <= view.start_time_ms < now_ms - late_after_ms),

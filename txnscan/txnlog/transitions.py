@@ -23,16 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txnscan.kafka.answers import State
+from txnscan.kafka.answers import AT_REST, COMPLETE, PREPARED, State
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
 
 _TRANSACTIONS_V2 = 2
 # From this epoch on a producer id is used up (`TransactionMetadata.isEpochExhausted`).
 _LAST_EPOCH = 32_766
-PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-_AT_REST = (State.EMPTY, *COMPLETE)
 _ENDS = (*PREPARED, *COMPLETE)
 _COMPLETED_AS = dict(zip(PREPARED, COMPLETE, strict=True))
 
@@ -118,11 +115,11 @@ def whole(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:
 def follows(a: LoggedTransaction, b: LoggedTransaction) -> bool:
     """Whether a coordinator that has written a may write b next (`TransactionMetadata.prepareTransitionTo`)."""
     if b.state is State.DEAD:
-        return a.state in (*_AT_REST, State.DEAD)
+        return a.state in (*AT_REST, State.DEAD)
     if a.producer_id != b.producer_id:
         return _changes_producer_id(a, b)
     raised = b.producer_epoch - a.producer_epoch
-    if a.state in _AT_REST and b.state not in COMPLETE:
+    if a.state in AT_REST and b.state not in COMPLETE:
         # A client of v2 may abort before anything was added.
         aborts_nothing = b.state is State.PREPARE_ABORT and raised == 1 and is_v2(b) and not b.partitions
         begins = b.state is State.ONGOING and raised == 0
@@ -163,7 +160,7 @@ def _changes_producer_id(a: LoggedTransaction, b: LoggedTransaction) -> bool:
         # The end of a transaction of the last epoch has raised it once more.
         used_up = is_v2(a) and a.producer_epoch > _LAST_EPOCH
         return used_up and b.state is _COMPLETED_AS[a.state] and a.start_time_ms == b.start_time_ms
-    return a.state in _AT_REST and b.state is State.EMPTY and a.producer_epoch >= _LAST_EPOCH
+    return a.state in AT_REST and b.state is State.EMPTY and a.producer_epoch >= _LAST_EPOCH
 
 
 def _would_show(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from txnscan.kafka.answers import CoordinatorView, State
+from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
-from txnscan.txnlog.transitions import PREPARED, completes, follows
+from txnscan.txnlog.transitions import completes, follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,6 @@ def ended_since(o: Observation, described: Described, logged: Sequence[LoggedTra
 
 def _holds(record: LoggedTransaction, o: Observation) -> bool:
     """Whether, to a coordinator that loads this record, the id is in a transaction that has the partition."""
-    under_way = record.state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+    under_way = record.state in IN_TRANSACTION
     same = (record.producer_id, (o.topic, o.partition) in record.partitions) == (o.producer_id, True)
     return under_way and same

@@ -40,11 +40,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from txnscan.kafka.answers import State
+from txnscan.kafka.answers import PREPARED, State
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction, SeenCommit, SeenMarker
-from txnscan.txnlog.transitions import PREPARED, chain_of, follows, is_over, is_v2, whole
+from txnscan.txnlog.transitions import chain_of, follows, is_over, is_v2, whole
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions
 
 _NO_MARKER_YET = -1

@@ -47,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from txnscan.kafka.answers import CoordinatorView
+from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration
 from txnscan.reads.observation import Observation
@@ -59,7 +59,6 @@ TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
 # the rest is for clocks that differ.
 TIMEOUT_SLACK_MS = 60_000
 
-_PREPARED = ("PrepareCommit", "PrepareAbort")
 _BETWEEN = ("Empty", "Ongoing", "CompleteAbort")
 
 # A coordinator whose marker a partition refused (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED) sends none of
@@ -109,7 +108,7 @@ def age_ms(e: Evidence) -> int:
     By its coordinator's own start where one holds it. Otherwise since this scanner first saw it, or since its last
     record where that record's time is sane: clients choose record times, and one in the future, or none, says nothing.
     """
-    started_ms = [view.start_time_ms for view in held_by(e, "Ongoing", *_PREPARED) if view.start_time_ms >= 0]
+    started_ms = [view.start_time_ms for view in held_by(e, *IN_TRANSACTION) if view.start_time_ms >= 0]
     seen_ms, last_ms = e.observation.first_seen_ms, e.observation.last_timestamp_ms
     since_ms = started_ms or [seen_ms, last_ms if last_ms > 0 else seen_ms]
     return max(e.context.now_ms - min(since_ms), 0)
@@ -163,7 +162,7 @@ def ended(e: Evidence) -> bool:
 
 
 def marker_owed(e: Evidence) -> bool:
-    return bool(held_by(e, *_PREPARED))
+    return bool(held_by(e, *PREPARED))
 
 
 def marker_owed_and_late(e: Evidence) -> bool:
@@ -231,7 +230,7 @@ def log_contradicts(e: Evidence) -> bool:
 
 
 def may_send_again(e: Evidence) -> bool:
-    return bystander(e, *_PREPARED) is not None
+    return bystander(e, *PREPARED) is not None
 
 
 def maybe_committed(e: Evidence) -> bool:
@@ -287,7 +286,7 @@ def _the_id(e: Evidence) -> str:
 
 
 def _explain_pending(e: Evidence) -> str:
-    view, *_ = held_by(e, *_PREPARED)
+    view, *_ = held_by(e, *PREPARED)
     decision = "commit" if view.state == "PrepareCommit" else "abort"
     return (
         f"Transactional id '{view.transactional_id}' has decided to {decision} and still owes this partition the marker"
