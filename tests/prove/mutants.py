@@ -66,6 +66,8 @@ def module_of(file: str) -> str:
 
 TARGETS = (
     Target("verdict/rules.py", ("unit/test_rules.py",)),
+    Target("verdict/predicates.py", ("unit/test_rules.py",)),
+    Target("verdict/explanations.py", ("unit/test_rules.py",)),
     Target("sweeps/observations.py", ("unit/test_observations.py",)),
     Target("coordinators/metadata_quorum.py", ("unit/test_metadata_quorum.py", "unit/test_snapshot.py")),
     Target("sweeps/reader.py", ("unit/test_metadata_quorum.py",), function="confirmed"),
@@ -95,29 +97,34 @@ _AS_LONG = "both have two states"
 _ITSELF = "a record has the same state as itself"
 _ENDS = "a slice ends where the log ends"
 EXPLAINED: dict[Key, str] = {
-    ("verdict/rules.py", "", "marker_owed, two_phase_commit_and_late → two_phase_commit_and_late, marker_owed"): (
-        "of what is late, marker_owed_and_late stands before both"
-    ),
     (
         "verdict/rules.py",
         "",
-        "hidden, may_send_again → may_send_again, hidden",
+        "predicates.marker_owed, predicates.two_phase_commit_and_late → "
+        "predicates.two_phase_commit_and_late, predicates.marker_owed",
+    ): ("of what is late, marker_owed_and_late stands before both"),
+    (
+        "verdict/rules.py",
+        "",
+        "predicates.hidden, predicates.may_send_again → predicates.may_send_again, predicates.hidden",
     ): "one needs no view, the other one view",
     (
         "verdict/rules.py",
         "",
-        "orphan, maybe_committed → maybe_committed, orphan",
+        "predicates.orphan, predicates.maybe_committed → predicates.maybe_committed, predicates.orphan",
     ): "one needs no view, the other one",
-    ("verdict/rules.py", "", "stale_epoch, live_epoch → live_epoch, stale_epoch"): (
-        "the coordinator's epoch is above the partition's in one, and equal to it in the other"
-    ),
     (
         "verdict/rules.py",
+        "",
+        "predicates.stale_epoch, predicates.live_epoch → predicates.live_epoch, predicates.stale_epoch",
+    ): ("the coordinator's epoch is above the partition's in one, and equal to it in the other"),
+    (
+        "verdict/predicates.py",
         "uncovered",
         "any((view.coverage_error is not None → all((view.coverage_error is not None",
     ): ("two views are a split, which is told before; of one view, any and all say the same"),
     (
-        "verdict/rules.py",
+        "verdict/predicates.py",
         "live_epoch",
         "is not None and view.producer_epoch == e.observation.producer_epoch → is not None",
     ): "an epoch below and one above were told before; the rule says what it means without leaning on them",

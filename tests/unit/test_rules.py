@@ -15,7 +15,8 @@ import pytest
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, context, evidence, observation, view
 from tests.cases import Cases
 from txnscan.verdict.evidence import Evidence, Reason, Verdict
-from txnscan.verdict.rules import RULES, TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, judge, judge_observation
+from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS
+from txnscan.verdict.rules import RULES, judge, judge_observation
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

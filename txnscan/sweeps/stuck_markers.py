@@ -15,7 +15,8 @@ from collections.abc import Iterable
 
 from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.verdict.evidence import Judged, Verdict
-from txnscan.verdict.rules import SENDS_AGAIN, held_by
+from txnscan.verdict.explanations import SENDS_AGAIN
+from txnscan.verdict.predicates import held_by
 
 _IDS_NAMED_MAX = 5
 _PARTITIONS_NAMED_MAX = 3

@@ -1,0 +1,184 @@
+"""What evidence shows: the predicates of the rules, in their order. Pure."""
+
+from __future__ import annotations
+
+from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView
+from txnscan.verdict.evidence import Evidence
+
+# The transaction timeout of two-phase commit (KIP-939): an outside coordinator will decide.
+TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
+# Timed-out transactions are looked for every 10 s (`transaction.abort.timed.out.transaction.cleanup.interval.ms`);
+# the rest is for clocks that differ.
+TIMEOUT_SLACK_MS = 60_000
+
+_BETWEEN = ("Empty", "Ongoing", "CompleteAbort")
+
+
+def age_ms(e: Evidence) -> int:
+    """How long the transaction is known to be open.
+
+    By its coordinator's own start where one holds it. Otherwise since this scanner first saw it, or since its last
+    record where that record's time is sane: clients choose record times, and one in the future, or none, says nothing.
+    """
+    started_ms = [view.start_time_ms for view in held_by(e, *IN_TRANSACTION) if view.start_time_ms >= 0]
+    seen_ms, last_ms = e.observation.first_seen_ms, e.observation.last_timestamp_ms
+    since_ms = started_ms or [seen_ms, last_ms if last_ms > 0 else seen_ms]
+    return max(e.context.now_ms - min(since_ms), 0)
+
+
+def late(e: Evidence) -> bool:
+    """Obligation T: older than any transaction that a working coordinator lets live."""
+    return age_ms(e) > e.context.late_after_ms
+
+
+def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
+    """The coordinators' views, in one of these states, that hold this transaction's partition."""
+    partition = e.observation.topic_partition
+    return tuple(
+        view
+        for view in e.coordinators
+        if view.describe_error is None and view.state in states and partition in view.partitions
+    )
+
+
+def owners(e: Evidence) -> tuple[CoordinatorView, ...]:
+    """Views that will end this transaction: Ongoing, holding the partition, at this epoch or a later one."""
+    return tuple(view for view in held_by(e, "Ongoing") if view.producer_epoch >= e.observation.producer_epoch)
+
+
+def behind(e: Evidence) -> tuple[CoordinatorView, ...]:
+    """Views at an epoch before the partition's."""
+    described = (view for view in e.coordinators if view.describe_error is None)
+    return tuple(view for view in described if view.producer_epoch < e.observation.producer_epoch)
+
+
+def ongoing_nowhere(e: Evidence) -> tuple[CoordinatorView, ...]:
+    """Views that are Ongoing and show no partition, as no transaction is: its partitions are hidden."""
+    return tuple(view for view in e.coordinators if view.state == "Ongoing" and not view.partitions)
+
+
+def bystander(e: Evidence, *states: str) -> CoordinatorView | None:
+    """The one view of this producer id, in one of these states, where it does *not* hold the partition."""
+    if len(e.coordinators) != 1:
+        return None
+    (view,) = e.coordinators
+    return view if view.state in states and e.observation.topic_partition not in view.partitions else None
+
+
+# --- the predicates, in the order of the rules
+
+
+def ended(e: Evidence) -> bool:
+    o = e.observation
+    return o.second_error is None and o.second_start_offset != o.start_offset
+
+
+def marker_owed(e: Evidence) -> bool:
+    return bool(held_by(e, *PREPARED))
+
+
+def marker_owed_and_late(e: Evidence) -> bool:
+    return marker_owed(e) and late(e)
+
+
+def two_phase_commit(e: Evidence) -> bool:
+    return any(view.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS for view in owners(e))
+
+
+def two_phase_commit_and_late(e: Evidence) -> bool:
+    return two_phase_commit(e) and late(e)
+
+
+def owned(e: Evidence) -> bool:
+    return bool(owners(e))
+
+
+def owned_past_timeout(e: Evidence) -> bool:
+    return owned(e) and all(
+        0 <= view.start_time_ms < e.context.now_ms - view.timeout_ms - TIMEOUT_SLACK_MS for view in owners(e)
+    )
+
+
+def partition_unproven(e: Evidence) -> bool:
+    return partition_doubt(e) is not None
+
+
+def coordinator_behind(e: Evidence) -> bool:
+    return bool(behind(e))
+
+
+def ongoing_without_partitions(e: Evidence) -> bool:
+    return bool(ongoing_nowhere(e))
+
+
+def split(e: Evidence) -> bool:
+    if not e.coordinators:
+        return e.context.split_error is not None
+    view, *others = e.coordinators
+    return bool(others) or view.split_error is not None
+
+
+def owner_undescribed(e: Evidence) -> bool:
+    return any(view.describe_error is not None for view in e.coordinators)
+
+
+def uncovered(e: Evidence) -> bool:
+    if not e.coordinators:
+        return e.context.coverage_error is not None
+    return any(view.coverage_error is not None for view in e.coordinators)
+
+
+def hidden(e: Evidence) -> bool:
+    """Whether the owner may be hidden: only where no id was seen to have this producer id."""
+    return not e.coordinators and e.context.visibility_error is not None
+
+
+def orphan(e: Evidence) -> bool:
+    return not e.coordinators
+
+
+def log_contradicts(e: Evidence) -> bool:
+    return e.log_contradiction is not None
+
+
+def may_send_again(e: Evidence) -> bool:
+    return bystander(e, *PREPARED) is not None
+
+
+def maybe_committed(e: Evidence) -> bool:
+    pe = e.observation.producer_epoch
+    view = bystander(e, "CompleteCommit")
+    return view is not None and view.producer_epoch in (pe, pe + 1)
+
+
+def stale_epoch(e: Evidence) -> bool:
+    view = bystander(e, *_BETWEEN, "CompleteCommit")
+    return view is not None and view.producer_epoch > e.observation.producer_epoch
+
+
+def live_epoch(e: Evidence) -> bool:
+    view = bystander(e, *_BETWEEN)
+    return view is not None and view.producer_epoch == e.observation.producer_epoch
+
+
+def otherwise(e: Evidence) -> bool:
+    return True
+
+
+def partition_doubt(e: Evidence) -> str | None:
+    """Why the two reads of the partition do not prove that this transaction stood open through them, or None.
+
+    A transaction that was written to between the reads has a producer that is alive: an owner may have added the
+    partition after the coordinators were asked.
+    """
+    o = e.observation
+    if o.first_error is not None:
+        return o.first_error
+    if o.second_error is not None:
+        return o.second_error
+    high_watermarks = (o.first_high_watermark, o.second_high_watermark)
+    if any(mark is None or o.start_offset >= mark for mark in high_watermarks):
+        return "the transaction starts at or above the high watermark and may still be truncated"
+    if (o.second_producer_epoch, o.second_last_sequence) != (o.producer_epoch, o.last_sequence):
+        return "the transaction was written to between the two reads"
+    return None
