@@ -101,14 +101,14 @@ def test_a_coordinator_that_could_not_read_all_of_its_log_claims_it_all_the_same
 
 
 def test_a_producer_that_is_held_elsewhere_hangs_here() -> None:
-    """The sieve. A late record of a transaction that is over hangs on one partition, while the next transaction of the
+    """Claims. A late record of a transaction that is over hangs on one partition, while the next transaction of the
     same producer is ongoing on another: its coordinator will never end the first.
     """
     assert told("claim", HELD_IN_VAIN) == ([("late_ongoing", "owned")], [("hanging", "live_epoch")])
 
 
 def test_a_coordinator_that_was_cut_off_keeps_nothing_from_the_proof() -> None:
-    """The sieve. Broker 1 was deposed and has not heard of it. Its claim does not count, and the transaction is read
+    """Claims. Broker 1 was deposed and has not heard of it. Its claim does not count, and the transaction is read
     with proof. As long as broker 1 answers, its view stands in the snapshot as well, and no absence is proven.
     """
     assert told("claimant", HELD_IN_VAIN) == ([("late_ongoing", "owned")], [("late_ongoing", "owned")])
@@ -123,7 +123,7 @@ def test_every_obligation_has_its_story() -> None:
 
 @pytest.mark.parametrize("name", DROPPED)
 def test_the_search_finds_a_wrong_verdict_where_an_obligation_is_dropped(name: str) -> None:
-    """Somebody innocent is accused; of the sieve, what hangs is taken for held; of the plan, it is missed."""
+    """Somebody innocent is accused; of claims, what hangs is taken for held; of the plan, it is missed."""
     arena = ARENAS[name]
     found = exhaustive(arena, arena.brief, DROPPED[name], stop=lambda figures: figures.wrong != [])
     why = {"plan": MISSED, "claimant": HELD_IN_VAIN, "claim": HELD_IN_VAIN}.get(name, ACCUSED)

@@ -55,7 +55,7 @@ class Simulation:
     """A world that answers the requests of a sweep.
 
     turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
-    Copies of the world, if they are kept: asked_worlds, when coordinators were asked; claim_worlds, when the sieve
+    Copies of the world, if they are kept: asked_worlds, when coordinators were asked; claim_worlds, when claims
     asked them what they hold, by listing the ids in a transaction and describing these; last_asked, when each
     coordinator last showed the state of an id.
     """
@@ -92,7 +92,7 @@ class Simulation:
         return names is None or any(name in self.world.producers for name in names)
 
     def _asks_for_claims(self, broker_id: int, request: Any) -> bool:
-        """Whether this is a question of the sieve: a listing of ids in a transaction, or the description after it."""
+        """Whether this asks for claims: a listing of ids in a transaction, or the description after it."""
         if api_name(request) == "ListTransactions":
             self._have_listed.discard(broker_id)
             if request.state_filters:

@@ -221,7 +221,7 @@ class _CoordinatorsFirst(SimulatedCluster):
 
 
 class _AnybodysClaim(SimulatedCluster):
-    """Part of the sieve dropped: whichever broker claims a transaction is taken for its coordinator."""
+    """A condition of claims dropped: whichever broker claims a transaction is taken for its coordinator."""
 
     def counted_claims(self, answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
         """See Cluster."""
@@ -239,7 +239,7 @@ class _OfTheProducer(CountedClaims):
 
 
 class _ClaimOnTheProducer(SimulatedCluster):
-    """Part of the sieve dropped: a coordinator that holds a producer id is taken to hold all that it has open."""
+    """A condition of claims dropped: a coordinator that holds a producer id is taken to hold all that it has open."""
 
     def counted_claims(self, answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
         """See Cluster."""
@@ -292,13 +292,13 @@ DROPPED = {
         WITHOUT_LOG,
         Protocol(
             "claimant",
-            "the sieve: who claims a transaction leads its log",
+            "claims: the claimant leads the log of its id",
             _AnybodysClaim,
             reads_log=False,
         ),
         Protocol(
             "claim",
-            "the sieve: a claim is on the partitions that it lists",
+            "claims: a claim is on the partitions that it lists",
             _ClaimOnTheProducer,
             reads_log=False,
         ),

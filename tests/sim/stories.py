@@ -1,5 +1,5 @@
 """Histories worth knowing: for each proof obligation one in which a sweep without it accuses somebody innocent, and for
-each condition of the sieve one in which a sweep without it takes what hangs for held.
+each condition of a claim one in which a sweep without it takes what hangs for held.
 
 Each was found by searching (`exhaustive.py`, `wander.py`) and then made as short as it goes. `make simulate` shows
 them step by step, and `tests/search/test_obligations.py` holds that the real sweep is not fooled by any of them.

@@ -1,6 +1,6 @@
-"""What counts as held. Who is held is not read with proof, so this is the correctness proof of the sieve.
+"""Claims that count. A claimed transaction is not read with proof, so this is the correctness proof of claims.
 
-A table of worlds: what brokers say they hold, and who leads the log, against what the sieve makes of two transactions
+A table of worlds: what brokers say they hold, and who leads the log, against the claims on two transactions
 of one producer, open on `p-0` and on `q-0`.
 """
 

@@ -258,7 +258,7 @@ def test_a_held_transaction_is_as_the_wide_read_saw_it_and_no_read_of_it_is_prov
 def test_a_held_transaction_is_judged_from_its_claim_alone_and_can_never_be_accused(
     coordinator: Any, expected: tuple[Verdict, Reason]
 ) -> None:
-    """Should the sieve ever keep what nobody holds, the unproven reads stand between it and an accusation."""
+    """If a claim ever counted that nobody makes, the unproven reads stand between it and an accusation."""
     views = () if coordinator is None else (coordinator,)
     judgement = judge_observation(held(), views, context()).judgement
     assert (judgement.verdict, judgement.reason) == expected

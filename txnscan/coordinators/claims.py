@@ -1,4 +1,4 @@
-"""The sieve: takes out the open transactions that a coordinator reports as its own. What is left is read with proof.
+"""Claims: open transactions that a coordinator reports as its own. All others are read with proof.
 
 On a busy cluster nearly every open transaction has an owner, and evidence *for* an owner needs no obligation (see
 `rules.py`). So after the wide read every broker is asked once, without any proof:

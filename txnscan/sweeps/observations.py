@@ -93,14 +93,14 @@ HELD = "its coordinator holds the transaction, so it was not read again"
 
 
 def claimed_observation(topic_id: str, held: ClaimedTransaction, now_ms: int) -> Observation:
-    """A transaction that the sieve took out, as the wide read saw it at about this time, without proof."""
+    """A claimed transaction, as the wide read saw it at about this time, without proof."""
     (topic, index), leader = held.key, held.row.leader
     unread = FencedRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=Failure(HELD))
     return _observation(topic_id, unread, unread, held.producer, lambda failure: failure.error)
 
 
 def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:
-    """A transaction that the sieve took out, with the offsets of its partition, which show what it blocks. No verdict
+    """A claimed transaction, with the offsets of its partition, which show what it blocks. No verdict
     rests on them.
     """
     if row is None:

@@ -33,8 +33,8 @@ MOVED = Failure("the leader moved during the read")
 FENCED_TRIES = 3
 _RETRY_WAIT_S = 0.25
 FENCED_BATCH_SIZE = 100
-# Up to so many partitions are read in the driver: that took 0.14 s, where a job on executors took 0.25 s. The sieve
-# usually leaves a handful.
+# Up to so many partitions are read in the driver: that took 0.14 s, where a job on executors took 0.25 s. A
+# handful is usual.
 DRIVER_READS_MAX = 1_000
 
 

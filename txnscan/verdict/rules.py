@@ -19,7 +19,7 @@ The step "held by nobody" rests on absence, and absence of evidence is not evide
 - **A** no transactional id is hidden from this principal (`visibility.py`).
 Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of
 them: a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first. A
-transaction that the sieve took out (`claims.py`) has such evidence and no other, and never gets past them.
+claimed transaction (`claims.py`) has such evidence and no other, and never gets past them.
 
 What coordinators say is checked against their own log, `__transaction_state`, unless this principal may not or this
 version cannot read it (`verification.py`). A coordinator that could not load all of the log claims its partition and
