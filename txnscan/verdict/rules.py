@@ -5,27 +5,27 @@ Theory of operation
 A transaction *hangs* when a partition holds it open and no coordinator will ever end it. A coordinator durably adds a
 partition to a transaction *before* data of that transaction can land in the partition, and drops it only after the
 partition has acknowledged the marker that ends it (`TransactionStateManager`, `TransactionMarkerChannelManager`).
-So whoever will end a transaction knows its partition, from before the first record until after the marker.
+So a coordinator that will end a transaction knows its partition from before the first record until after the marker.
 
 A sweep therefore reads in this order: the partition's leader, then every coordinator, then the leader again. Suppose
 some coordinator were going to end a transaction that the first read found open. It held the partition at the first
 read, and would hold it until the marker is acknowledged. The second read finds the transaction still open, so no marker
 had been written by then, so the coordinator held the partition during the whole time between, in which all of them were
-asked. Hence: open at the first read, held by nobody, still open at the second read, means that nobody will end it.
+asked. Hence a transaction hangs if it is open at the first read, unclaimed, and still open at the second read.
 
-The step "held by nobody" rests on absence, and absence of evidence is not evidence of absence. It counts only when
+The step "unclaimed" rests on absence, and absence of evidence is not evidence of absence. It counts only when
 - **L** both reads came from the leader, and what they saw is below the high watermark (`fenced_read.py`);
 - **V** every `__transaction_state` partition was covered by the one broker that serves it (`snapshot.py`);
 - **A** no transactional id is hidden from this principal (`visibility.py`).
-Where one of these is missing the verdict is `indeterminate`, and says which. Evidence *for* an owner needs none of
-them: a single broker that says "this transaction is mine" is enough to leave it alone, so those rules come first. A
-claimed transaction (`claims.py`) has such evidence and no other, and never gets past them.
+If one of these is missing, the verdict is `indeterminate`, with that reason. Evidence *for* an owner needs no
+obligation: one broker that claims the transaction is enough. So those rules come first. A claimed transaction
+(`claims.py`) has such evidence alone, and never gets past them.
 
-What coordinators say is checked against their own log, `__transaction_state`, unless this principal may not or this
-version cannot read it (`verification.py`). A coordinator that could not load all of the log claims its partition and
-lists what it has, an authorizer may hide an id without listing a rule for it, and an epoch that was raised in memory
-alone is lost at the next load. So a log that contradicts the coordinators, or that its leader does not serve, makes
-whatever would hang `indeterminate`.
+The answers of coordinators are checked against their own log, `__transaction_state`, unless this principal may not
+read it or this version cannot (`verification.py`). A coordinator that could not load all of the log claims its
+partition and lists a part, an authorizer may hide an id without listing a rule for it, and an epoch that was raised in
+memory alone is lost at the next load. So if a log contradicts the coordinators, or its leader does not serve it, the
+verdict is `indeterminate` instead of hanging.
 
 One state at a coordinator is no evidence of absence: Prepare*. A partition that has acknowledged its marker leaves the
 list only in the coordinator's memory; the log keeps the whole list until Complete* is written, and a coordinator that
