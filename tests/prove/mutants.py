@@ -119,6 +119,11 @@ EXPLAINED: dict[Key, str] = {
         "predicates.stale_epoch, predicates.live_epoch → predicates.live_epoch, predicates.stale_epoch",
     ): ("the coordinator's epoch is above the partition's in one, and equal to it in the other"),
     (
+        "verdict/explanations.py",
+        "two_phase",
+        "predicates.owners(e)[0] → predicates.owners(e)[-1]",
+    ): "any of several owners may be named",
+    (
         "verdict/predicates.py",
         "uncovered",
         "any((view.coverage_error is not None → all((view.coverage_error is not None",
