@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from txnscan.demo.wait import wait_until
@@ -44,13 +44,21 @@ def run_to_end(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
     timeout_s: float = 600.0,
+    limit: Callable[[], None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as `subprocess.run` does, with a deadline that counts ticks (`wait_until`).
 
     environment: all variables. Without it the command inherits the environment. directory: where the command runs.
+    limit: called in the new process before the command, such as to set its resource limits.
     """
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=directory
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=directory,
+        preexec_fn=limit,
     ) as process:
         try:
             stdout, stderr = ended(process, timeout_s=timeout_s)

@@ -12,7 +12,6 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ import pytest
 from rich.console import Console
 
 from tests.cases import Cases
-from tests.process import ROOT, ended, run
+from tests.process import ROOT, run, run_to_end
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.reads.observation import TransactionKey
@@ -122,20 +121,9 @@ def run_in(surroundings: Surroundings, arguments: list[str], locked: Path) -> tu
         variables.pop(name, None)
         if value is not None:
             variables[name] = value.replace("<locked>", str(locked))
-    with subprocess.Popen(
-        [sys.executable, *surroundings.start, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=variables,
-        preexec_fn=limit,
-    ) as process:
-        try:
-            stdout, stderr = ended(process, timeout_s=WALL_S_MAX)
-        except BaseException:
-            process.kill()
-            raise
-    return process.returncode, stdout, stderr
+    command = [sys.executable, *surroundings.start, *arguments]
+    done = run_to_end(command, environment=variables, timeout_s=WALL_S_MAX, limit=limit)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_in_poor_surroundings_a_command_ends_in_one_sentence(tmp_path: Path, cluster: WireCluster) -> None:

@@ -1,7 +1,7 @@
 """One history: what happened to a cluster before a sweep, and between the answers that the sweep got.
 
-The sweep is the real one, `scan.scan` with the real reads, snapshot and rules; only brokers and time are simulated. It
-asks in the order in which it always asks, and before each answer anything may happen.
+The sweep is the real one, `pipeline.scan` with the real reads, snapshot and rules; only brokers and time are simulated.
+It asks in the order in which it always asks, and before each answer anything may happen.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ import ctypes
 import json
 import os
 import resource
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 
 from tests.cases import Cases
 from tests.offline import data, end, partition_directory, plain
-from tests.process import ROOT, ended, run_here
+from tests.process import ROOT, run_here, run_to_end
 from txnscan.kafka.client.properties import exposed_files
 from txnscan.kafka.security.safe_files import exposed
 from txnscan.watch.clusters import read_clusters
@@ -138,20 +137,9 @@ def limited() -> None:
 def run_limited(*arguments: str) -> tuple[int, str, str]:
     """Status, stdout and stderr of Python with these arguments."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [sys.executable, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=variables,
-        preexec_fn=limited,
-    ) as process:
-        try:
-            stdout, stderr = ended(process, timeout_s=WALL_S_MAX)
-        except BaseException:
-            process.kill()
-            raise
-    return process.returncode, stdout, stderr
+    command = [sys.executable, *arguments]
+    done = run_to_end(command, environment=variables, timeout_s=WALL_S_MAX, limit=limited)
+    return done.returncode, done.stdout, done.stderr
 
 
 _SCRIPT = """

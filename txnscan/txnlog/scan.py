@@ -21,7 +21,7 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.fetch import Reading, fetch_undecoded
-from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, list_offsets
+from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, offset_of
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.search import Undecoded, Wanted, are_many, searched
 from txnscan.kafka.security.acls import needing
@@ -206,10 +206,7 @@ def either(one: Wanted, other: Wanted) -> Wanted:
 
 def start_of(send: Send, partition: Partition) -> int:
     """Where a partition of the log begins. Raises RequestFailed."""
-    start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
-    if start.failure is not None:
-        raise RequestFailed(start.failure)
-    return start.offset
+    return offset_of(send, partition, Offset.LOG_START)
 
 
 def names_in(batches: Iterable[Batch], offset: int, wanted: Collection[int]) -> set[str]:

@@ -51,16 +51,21 @@ def list_offsets(send: Send, broker_id: int, partitions: Iterable[Partition], wh
     return _listed(send, broker_id, partitions, *which.value)
 
 
+def offset_of(send: Send, partition: Partition, which: Offset) -> int:
+    """That offset of one partition, from its leader. Raises RequestFailed."""
+    listed = list_offsets(send, partition.leader, [partition], which)[partition.key]
+    if listed.failure is not None:
+        raise RequestFailed(listed.failure)
+    return listed.offset
+
+
 def high_watermark(send: Send, partition: Partition) -> int:
     """The high watermark of a partition, from its leader. Call this before a read whose end counts.
 
     A leader that was just elected may not know yet how much is committed. It refuses this request then
     (OFFSET_NOT_AVAILABLE), but answers Fetch, and gives too little. Raises RequestFailed.
     """
-    listed = list_offsets(send, partition.leader, [partition], Offset.HIGH_WATERMARK)[partition.key]
-    if listed.failure is not None:
-        raise RequestFailed(listed.failure)
-    return listed.offset
+    return offset_of(send, partition, Offset.HIGH_WATERMARK)
 
 
 def offset_at(send: Send, partition: Partition, time_ms: int) -> ListedOffset:
