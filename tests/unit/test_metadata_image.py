@@ -21,7 +21,6 @@ from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
 from txnscan.reads.fenced_read import read_wide
-from txnscan.reads.planner import NO_LEADER
 from txnscan.reads.rows import WideBatch
 from txnscan.sweeps.reader import MOVED, Reader, Wide
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +13,7 @@ from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable, utf8_text
 from txnscan.errors import ExitStatus
-from txnscan.kafka.failure import ScanError, Unobserved
+from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import ClusterView
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
@@ -34,16 +34,16 @@ def opened_cluster(config: ScanConfig) -> Any:
     return Cluster(clients)
 
 
-def say_errors(errors: Collection[ScanError], format: RowFormat) -> None:
+def say_errors(errors: Collection[Mapping[str, Any]], format: RowFormat) -> None:
     """Prints a line for each on stderr; not with JSON, where the object has them."""
     if format is RowFormat.JSON:
         return
     for error in errors:
-        where = f"{error.topic}-{error.partition}: " if error.topic is not None else ""
-        complain(f"txnscan: {where}{error.error}")
+        where = f"{error['topic']}-{error['partition']}: " if error["topic"] is not None else ""
+        complain(f"txnscan: {where}{error['error']}")
 
 
-def end_by(errors: Collection[ScanError], shown: int) -> None:
+def end_by(errors: Collection[Mapping[str, Any]], shown: int) -> None:
     """Ends the command with a status other than 0 where something that was asked for could not be read."""
     if errors:
         raise typer.Exit(ExitStatus.INCOMPLETE if shown else ExitStatus.FAILED)
@@ -103,6 +103,7 @@ def list_transactions(
         from txnscan.engine.clock import wall_clock_ms
         from txnscan.kafka.protocol.list_transactions import ListingFilter
         from txnscan.report.asked import LIST_TABLE, LISTED, listed_row
+        from txnscan.report.plain import error_object
 
         if not -_LONG_MAX <= duration_filter <= _LONG_MAX:
             raise ConfigError("--duration-filter", f"{duration_filter} is out of range")
@@ -118,13 +119,13 @@ def list_transactions(
         )
         warn(config)
         rows = rows_in(format, "transactions", LISTED, TableRows(LIST_TABLE))
-        errors: list[ScanError] = []
+        errors: list[dict[str, Any]] = []
         answered = 0
         with opened_cluster(config) as cluster:
             brokers = _brokers(cluster.view([]), config.broker_ids)
             for some in streamed(lambda asked: list_on(cluster.send, asked, wanted, wall_clock_ms), brokers):
                 if isinstance(some, Unobserved):
-                    errors.append(some.in_words(cluster.format_failure))
+                    errors.append(error_object(some, cluster.principal))
                 else:
                     rows.write([listed_row(one) for one in some])
             answered = len(brokers) - len(errors)
@@ -182,6 +183,7 @@ def describe(
         from txnscan.coordinators.transactions import with_offsets
         from txnscan.engine.clock import wall_clock_ms
         from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row
+        from txnscan.report.plain import error_object
 
         config = ScanConfig(bootstrap_server, command_config=command_config)
         if not all(transactional_id):
@@ -189,7 +191,7 @@ def describe(
         warn(config)
         with opened_cluster(config) as cluster:
             found, failed = described_by(cluster.send, transactional_id, cluster.view, wall_clock_ms, time.sleep)
-            errors = [one.in_words(cluster.format_failure) for one in failed]
+            errors = [error_object(one, cluster.principal) for one in failed]
             found = with_offsets(cluster.send, found, cluster.view)
         shown = [described_row(one) for one in found]
         rows = rows_in(format, "transactions", DESCRIBED, LineRows(described_lines))
@@ -246,11 +248,12 @@ def describe_producers(
 
 def _show_producers(
     cluster: Any, config: ScanConfig, broker_id: int | None, only_open: bool, format: RowFormat
-) -> tuple[list[ScanError], int]:
+) -> tuple[list[dict[str, Any]], int]:
     """Prints the producers. Gives what could not be read, and how many partitions were read."""
     from txnscan.coordinators.producers import read_producers
     from txnscan.engine.clock import wall_clock_ms
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
+    from txnscan.report.plain import error_object
     from txnscan.sweeps.scope import check_scope, in_scope
 
     view = cluster.view(config.topic_names or None)
@@ -260,11 +263,11 @@ def _show_producers(
     rows = rows_in(format, "producers", PRODUCERS, LineRows(lambda group: producers_lines(group["rows"])))
     if broker_id is not None:
         note(no_proof(broker_id))
-    errors: list[ScanError] = []
+    errors: list[dict[str, Any]] = []
     answered = 0
     for one in read_producers(cluster, topics, view, broker_id):
         if isinstance(one, Unobserved):
-            errors.append(one.in_words(cluster.format_failure))
+            errors.append(error_object(one, cluster.principal))
             continue
         answered += 1
         made = producer_rows(one, wall_clock_ms(), only_open=only_open)

@@ -22,7 +22,7 @@ from txnscan.cli.options import (
     Stopped,
 )
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.kafka.failure import ScanError, Unobserved
+from txnscan.kafka.failure import Unobserved
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import LineRows
 
@@ -143,30 +143,31 @@ def _of_files(
 
 def _live_log(
     config: ScanConfig, names: Collection[str], producer_ids: Collection[int], format: RowFormat
-) -> tuple[list[ScanError], int]:
+) -> tuple[list[dict[str, Any]], int]:
     """Prints the records. Gives what of the brokers' log could not be read, and how many of its partitions were."""
     from txnscan.coordinators.streamed import streamed
     from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
     from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines, step_row
+    from txnscan.report.plain import error_object
     from txnscan.report.rows import headers
     from txnscan.txnlog.timeline import timeline, to_read
 
     rows = rows_in(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
     with opened_cluster(config) as cluster:
         wanted, failed = to_read(cluster.view([TRANSACTION_STATE_TOPIC]), names, producer_ids)
-        errors = [one.in_words(cluster.format_failure) for one in failed]
+        errors = [error_object(one, cluster.principal) for one in failed]
         found = 0
         for one in streamed(
             lambda each: timeline(cluster.send, each.partition, names=each.names, producer_ids=producer_ids),
             wanted,
         ):
             if isinstance(one, Unobserved):
-                errors.append(one.in_words(cluster.format_failure))
+                errors.append(error_object(one, cluster.principal))
             else:
                 found += 1
                 rows.write([step_row(one)])
     rows.end(errors)
-    read = len(wanted) - sum(error.stage == "log" for error in errors)
+    read = len(wanted) - sum(error["stage"] == "log" for error in errors)
     if read and not found:
         note("the log holds nothing of it: it never was, or it expired and was compacted away")
     return errors, read

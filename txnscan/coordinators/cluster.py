@@ -29,7 +29,7 @@ from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, Permission, ScanError, Unobserved
+from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import probe_ids
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
@@ -155,16 +155,17 @@ class Cluster:
         late = catch_up(self.send, behind, offset or 0, self.in_parallel, self.sleep)
         return (*latest.unreachable(), *late)
 
-    def hidden_topics(self) -> str | None:
+    def hidden_topics(self) -> Failure | None:
         """Why topics may be invisible to this principal, or None. Metadata leaves out what it may not describe.
 
         To find out, Metadata is asked for a name that no topic has. It is refused exactly where topics without a rule
         of their own are (`KafkaApis.handleTopicMetadataRequest`). A topic with a DENY of its own is not found so.
         """
         nowhere = f"txnscan-{self.random_token()}"
-        if dict(self.view([nowhere]).topic_errors).get(nowhere) != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
+        if dict(self.view([nowhere]).topic_errors).get(nowhere) != refused:
             return None
-        return self.format_failure(Failure("topics may be invisible", needs=Permission("Describe", "Topic")))
+        return Failure("topics may be invisible", refused, needs=Permission("Describe", "Topic"))
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
         """What all brokers agree on about these topics, now."""
@@ -180,21 +181,21 @@ class Cluster:
         agreed = self.agreement({name for name, _ in missing})
         return {which: how for which in missing if (how := agreed.gone(*which)) is not None}
 
-    def max_timeout_ms(self) -> tuple[int, tuple[ScanError, ...]]:
+    def max_timeout_ms(self) -> tuple[int, tuple[Unobserved, ...]]:
         """The longest `transaction.max.timeout.ms` of all brokers; one that does not report its own counts with the
         default.
         """
+        assumed = f"transaction.max.timeout.ms is taken to be {duration(_DEFAULT_MAX_TIMEOUT_MS)}"
 
-        def ask(broker_id: int) -> int | ScanError:
+        def ask(broker_id: int) -> int | Unobserved:
             try:
                 return transaction_max_timeout_ms(self.send, broker_id)
             except RequestFailed as failed:
-                error = self.format_failure(needing(failed.failure, DESCRIBE_CONFIGS))
-                return ScanError("configs", f"{error}; {duration(_DEFAULT_MAX_TIMEOUT_MS)} is assumed", broker_id)
+                return Unobserved("configs", needing(failed.failure, DESCRIBE_CONFIGS).within(assumed), broker_id)
 
         answers = self.in_parallel(ask, sorted(self._brokers))
-        timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, ScanError) else answer for answer in answers]
-        return max(timeouts), tuple(answer for answer in answers if isinstance(answer, ScanError))
+        timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, Unobserved) else answer for answer in answers]
+        return max(timeouts), tuple(answer for answer in answers if isinstance(answer, Unobserved))
 
     def split_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
@@ -243,7 +244,7 @@ class Cluster:
             answers = self._ask_coordinators(before, open_producer_ids, on_progress)
             after = self.agreement(topics)
             snapshot = conclude(answers, before, after, open_topics, self.principal)
-            passing = [error for error in snapshot.coverage_errors if error.lacks_api is None]
+            passing = [error for error in snapshot.coverage_errors if error.failure.lacks_api is None]
             if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES:
                 break
             self.sleep(_RETRY_WAIT_S * attempt)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagreed
+from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+_UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ def coordinator_of(kind: str, name: str, agreed: Agreement) -> Coordinator:
         try:
             agreed.partition(topic, 0)
         except NoSuchTopic:
-            none = Failure(f"{topic} does not exist yet: nothing of its kind was ever used")
-            return Coordinator(kind, name, topic, None, 0, failure=none)
+            none = f"{topic} does not exist yet: nothing of its kind was ever used"
+            return Coordinator(kind, name, topic, None, 0, failure=Failure(none, _UNKNOWN_TOPIC))
         except Unagreed as unagreed:
             return Coordinator(kind, name, topic, None, 0, failure=unagreed.failure)
     k = coordinator_partition(name, count)

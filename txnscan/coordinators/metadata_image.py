@@ -27,13 +27,13 @@ from typing import Any
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Failure, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.api_versions import image_offset
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
 from txnscan.kafka.units import plural
 
-DISPUTED = Failure("brokers disagree on who leads the partition")
+DISPUTED = Failure("brokers disagree on who leads the partition", FailureCode.BROKERS_DISAGREE)
 
 # The offset of a broker's image; None for a broker outside KRaft mode; or why the broker did not report it.
 Reported = int | Failure | None
@@ -130,7 +130,8 @@ def catch_up(
 
 def _lags(broker_id: int, records: int) -> Failure:
     lacks = f"lacks {plural(records, 'record')} that other brokers have"
-    return Failure(f"the metadata of broker {broker_id} {lacks}; check its connection to the controller")
+    error = f"the metadata of broker {broker_id} {lacks}; check its connection to the controller"
+    return Failure(error, FailureCode.BROKER_BEHIND)
 
 
 def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reported]) -> ClusterView:
@@ -145,7 +146,7 @@ def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reporte
         except RequestFailed as failed:
             reported[newest] = failed.failure
     failures = dict.fromkeys(answer.error for answer in reported.values() if isinstance(answer, Failure))
-    raise RequestFailed("; ".join(failures))
+    raise RequestFailed("; ".join(failures), FailureCode.UNREACHABLE)
 
 
 def _offsets(reported: Mapping[int, Reported]) -> dict[int, int]:
@@ -156,7 +157,7 @@ def _without_order(agreed: Agreement, reported: Mapping[int, Reported]) -> Lates
     """The metadata of brokers outside KRaft mode, merged. Raises RequestFailed."""
     failures = {one.broker: one.failure for one in agreed.errors if one.broker is not None}
     if not agreed.views:
-        raise RequestFailed("; ".join(failure.error for failure in failures.values()))
+        raise RequestFailed("; ".join(failure.error for failure in failures.values()), FailureCode.UNREACHABLE)
     topics, disputed = _merged([view.topics for view in agreed.views])
     view = replace(agreed.views[0], brokers=agreed.brokers, topics=topics)
     return Latest(view, {**reported, **failures}, disputed)

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
@@ -64,11 +64,11 @@ class Agreement:
     def partition(self, topic: str, index: int) -> Partition:
         """The partition with the leader and leader epoch that all brokers name. Raises Unagreed."""
         if self.errors:
-            raise _unagreed(f"not every broker said who leads it: {self.errors[0].failure.error}")
+            raise Unagreed(self.errors[0].failure.within("not every broker said who leads it"))
         if not self.views:
-            raise _unagreed("no broker said who leads it")
+            raise _unagreed("no broker said who leads it", FailureCode.LEFT_OUT)
         if len({view.cluster_id for view in self.views}) > 1:
-            raise _unagreed("the brokers say that they are of different clusters")
+            raise _unagreed("the brokers say that they are of different clusters", FailureCode.BROKERS_DISAGREE)
         # What each belief shows of it: one entry, unless a broker contradicts itself.
         claims = {
             frozenset(entry for shown in _shown(belief, topic) for entry in shown.at(index)) for belief in self._beliefs
@@ -77,21 +77,23 @@ class Agreement:
             raise self._missing(topic)
         entries, *others = claims
         if others or len(entries) != 1:
-            raise _unagreed(f"brokers disagree on who leads {topic}-{index}")
+            raise _unagreed(f"brokers disagree on who leads {topic}-{index}", FailureCode.BROKERS_DISAGREE)
         (partition,) = entries
         if partition.leader < 0:
-            raise _unagreed(f"{topic}-{index} has no leader")
+            raise _unagreed(f"{topic}-{index} has no leader", FailureCode.NO_LEADER)
         if partition.leader_epoch < 0:
-            raise _unagreed(f"the brokers do not report the leader epoch of {topic}-{index}")
+            error = f"the brokers do not report the leader epoch of {topic}-{index}"
+            raise _unagreed(error, FailureCode.LEFT_OUT)
         return partition
 
     def _missing(self, topic: str) -> Unagreed:
         errors = {dict(view.topic_errors).get(topic) for view in self.views}
         if errors == {None}:
-            return _unagreed(f"{topic} is not in the brokers' metadata")
+            return _unagreed(f"{topic} is not in the brokers' metadata", FailureCode.LEFT_OUT)
         if len(errors) > 1:
-            return _unagreed(f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}")
-        code = errors.pop()
+            said = f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}"
+            return _unagreed(said, FailureCode.BROKERS_DISAGREE)
+        code = str(errors.pop())
         failure = needing(Failure(f"{topic}: {code}", code), Permission("Describe", "Topic", topic))
         return (NoSuchTopic if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name else Unagreed)(failure)
 
@@ -139,8 +141,8 @@ class Agreement:
         return tuple(sorted({index for topic in shown for index in topic.indexes}))
 
 
-def _unagreed(error: str) -> Unagreed:
-    return Unagreed(Failure(error))
+def _unagreed(error: str, code: FailureCode) -> Unagreed:
+    return Unagreed(Failure(error, code))
 
 
 def _shown(view: ClusterView, topic: str) -> Sequence[Topic]:

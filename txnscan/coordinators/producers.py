@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from txnscan.coordinators.claims import ClaimAnswers
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.streamed import streamed
-from txnscan.coordinators.transactions import NO_LEADER, offsets_of
+from txnscan.coordinators.transactions import offsets_of
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.failure import NO_LEADER, Unobserved
 from txnscan.kafka.protocol.describe_producers import describe_all_producers
 from txnscan.kafka.topology import ClusterView, Partition, Topic
 from txnscan.reads.fenced_read import of_topic

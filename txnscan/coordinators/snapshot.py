@@ -18,25 +18,24 @@ Obligation **A** holds when every broker that gave a listing lets an id of each 
 A description silently leaves out topics that the principal may not describe; so it is no proof that an id does not hold
 a partition unless the same broker showed the topics with open transactions in both rounds.
 
-Asking is I/O (`ask_coordinators`). Concluding is pure (`conclude`), and puts what failed into words for the principal.
+Asking is I/O (`ask_coordinators`). Concluding is pure (`conclude`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagreed
 from txnscan.coordinators.visibility import Probed, Visibility, changes, hidden, probe, read_classes
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.failure import Failure, FormatFailure, Permission, ScanError, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
-from txnscan.kafka.security.acls import explained, needing
+from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 
 
@@ -45,30 +44,31 @@ class Snapshot:
     """What the coordinators reported in a sweep, and what of it could not be seen.
 
     views: of the ids whose producer id is open somewhere and not held (`claims.py`). coverage_errors: one per
-    `__transaction_state` partition that obligation V does not hold for. split_errors: what brokers disagree on.
-    visibility_error: why obligation A does not hold, or None.
+    `__transaction_state` partition that obligation V does not hold for. split_failures: what brokers disagree on.
+    visibility_failures: why obligation A does not hold; empty where it does.
     """
 
     views: tuple[CoordinatorView, ...]
     coordinators_planned: int
     coordinators_proven: int
-    coverage_errors: tuple[ScanError, ...] = ()
-    split_errors: tuple[str, ...] = ()
-    visibility_error: str | None = None
-    errors: tuple[ScanError, ...] = ()
+    coverage_errors: tuple[Unobserved, ...] = ()
+    split_failures: tuple[Failure, ...] = ()
+    visibility_failures: tuple[Failure, ...] = ()
+    errors: tuple[Unobserved, ...] = ()
 
     @property
     def complete(self) -> bool:
-        return self.coordinators_proven == self.coordinators_planned and self.visibility_error is None
+        return self.coordinators_proven == self.coordinators_planned and not self.visibility_failures
 
     @property
-    def coverage_error(self) -> str | None:
+    def coverage_failure(self) -> Failure | None:
         """Why the absence of a producer id from this snapshot would prove nothing, or None when it does."""
         if not self.coverage_errors:
             return None
-        first = self.coverage_errors[0].error
+        first = self.coverage_errors[0].failure
         more = len(self.coverage_errors) - 1
-        return first + (f" (and {more} more partitions of {TRANSACTION_STATE_TOPIC})" if more else "")
+        also = f" (and {more} more partitions of {TRANSACTION_STATE_TOPIC})" if more else ""
+        return replace(first, error=f"{first.error}{also}")
 
 
 # A broker answers these for an id only when it has the id's partition cached.
@@ -124,7 +124,7 @@ def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[
     for one in rounds:
         view = one.view_of(broker_id)
         if view is None:
-            return Failure(f"broker {broker_id} did not show the topics")
+            return Failure(f"broker {broker_id} did not show the topics", FailureCode.LEFT_OUT)
         errors, shown = dict(view.topic_errors), {topic.name for topic in view.topics if topic.indexes}
         for topic in sorted(topics):
             error = errors.get(topic)
@@ -133,7 +133,7 @@ def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[
                 return refused.within(f"broker {broker_id} does not show {topic}")
             # Brokers return any other error only to principals that may describe the topic.
             if error is None and topic not in shown:
-                return Failure(f"broker {broker_id} left {topic} out of its answer")
+                return Failure(f"broker {broker_id} left {topic} out of its answer", FailureCode.LEFT_OUT)
     return None
 
 
@@ -147,32 +147,31 @@ def conclude(
     """The snapshot that these answers prove, and what they leave open. Pure.
 
     before, after: what all brokers agreed on before and after the answers. open_topics: the topics of what is open and
-    not held. principal: who asked, which decides which ACLs hide ids, and what there is to grant.
+    not held. principal: who asked, which decides which ACLs hide ids.
     """
-    format_failure = partial(explained, principal=principal)
     by_broker = {answer.broker_id: answer for answer in answers}
     why_hidden = {b: hidden(b, answer.visibility, principal) for b, answer in by_broker.items()}
-    visibility_error = _visibility_error(by_broker, why_hidden)
+    hides = _visibility_failures(by_broker, why_hidden)
     partition_count = _partition_count(before, after)
     if partition_count == 0:
-        return _without_coordinators(by_broker, before, visibility_error, format_failure)
+        return _without_coordinators(by_broker, before, hides)
     split = {k: _claimants(by_broker, k) for k in range(partition_count)}
-    split_errors = {
-        k: f"brokers {', '.join(map(str, sorted(who)))} each say they coordinate {TRANSACTION_STATE_TOPIC}-{k}"
-        for k, who in split.items()
-        if len(who) > 1
-    }
+    split_failures = {k: _claimed_twice(k, who) for k, who in split.items() if len(who) > 1}
     uncovered = {
-        k: error.in_words(format_failure)
+        k: error
         for k in range(partition_count)
         if (error := _uncovered(by_broker, why_hidden, before, after, k, split[k])) is not None
     }
-    # These are reported once already, as the visibility error, with what to do about it.
-    refused = {k for k in uncovered if _refused(by_broker, before, k)} if visibility_error is not None else set()
+    # These are reported once already, among the visibility failures, with what to do about it.
+    refused = {k for k in uncovered if _refused(by_broker, before, k)} if hides else set()
     views = [
-        replace(view, coverage_error=uncovered[k].error if k in uncovered else None, split_error=split_errors.get(k))
+        replace(
+            view,
+            coverage_failure=uncovered[k].failure if k in uncovered else None,
+            split_failure=split_failures.get(k),
+        )
         for b, answer in by_broker.items()
-        for view in _views(answer, why_hidden[b], _hidden_topic((before, after), b, open_topics), format_failure)
+        for view in _views(answer, why_hidden[b], _hidden_topic((before, after), b, open_topics))
         for k in [coordinator_partition(view.transactional_id, partition_count)]
     ]
     return Snapshot(
@@ -180,10 +179,15 @@ def conclude(
         coordinators_planned=partition_count,
         coordinators_proven=partition_count - len(uncovered),
         coverage_errors=tuple(error for k, error in uncovered.items() if k not in refused),
-        split_errors=tuple(split_errors.values()),
-        visibility_error=visibility_error,
-        errors=_broker_errors(by_broker, format_failure),
+        split_failures=tuple(split_failures.values()),
+        visibility_failures=hides,
+        errors=_broker_errors(by_broker),
     )
+
+
+def _claimed_twice(k: int, who: Iterable[int]) -> Failure:
+    each = f"brokers {', '.join(map(str, sorted(who)))} each say they coordinate {TRANSACTION_STATE_TOPIC}-{k}"
+    return Failure(each, FailureCode.BROKERS_DISAGREE)
 
 
 def _partition_count(before: Agreement, after: Agreement) -> int:
@@ -193,25 +197,23 @@ def _partition_count(before: Agreement, after: Agreement) -> int:
 
 
 def _without_coordinators(
-    by_broker: Mapping[int, CoordinatorAnswers],
-    before: Agreement,
-    visibility_error: str | None,
-    format_failure: FormatFailure,
+    by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, hides: tuple[Failure, ...]
 ) -> Snapshot:
     """The snapshot where `__transaction_state` does not exist, or is not shown. It proves no absence of an owner."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
-        why, absent = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep", False
+        changed = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"
+        why, absent = Failure(changed, FailureCode.BROKERS_DISAGREE), False
     except Unagreed as unagreed:
-        why, absent = format_failure(unagreed.failure), isinstance(unagreed, NoSuchTopic)
-    error = ScanError("snapshot", why, None, TRANSACTION_STATE_TOPIC)
+        why, absent = unagreed.failure, isinstance(unagreed, NoSuchTopic)
+    error = Unobserved("snapshot", why, None, TRANSACTION_STATE_TOPIC)
     return Snapshot(
         views=(),
         coordinators_planned=0 if absent else 1,
         coordinators_proven=0,
         coverage_errors=(error,),
-        visibility_error=visibility_error,
-        errors=_broker_errors(by_broker, format_failure),
+        visibility_failures=hides,
+        errors=_broker_errors(by_broker),
     )
 
 
@@ -227,7 +229,7 @@ def _claimants(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset
 
 def _uncovered(
     by_broker: Mapping[int, CoordinatorAnswers],
-    why_hidden: Mapping[int, Sequence[str]],
+    why_hidden: Mapping[int, Sequence[Failure]],
     before: Agreement,
     after: Agreement,
     k: int,
@@ -240,20 +242,23 @@ def _uncovered(
     except Unagreed as unagreed:
         return Unobserved("snapshot", unagreed.failure, None, TRANSACTION_STATE_TOPIC, k)
     if leader != still:
-        return _error(k, f"{TRANSACTION_STATE_TOPIC}-{k} moved while the coordinators were asked", leader)
+        moved = f"{TRANSACTION_STATE_TOPIC}-{k} moved while the coordinators were asked"
+        return _error(k, Failure(moved, FailureCode.LEADER_MOVED), leader)
     answer = by_broker.get(leader.leader)
     if answer is None:
-        return _error(k, f"broker {leader.leader} was not asked", leader)
+        return _error(k, Failure(f"broker {leader.leader} was not asked", FailureCode.NOT_ASKED), leader)
     if answer.failure is not None:
-        return Unobserved("snapshot", answer.failure, leader.leader, TRANSACTION_STATE_TOPIC, k)
+        return _error(k, answer.failure, leader)
     for code in (answer.before.get(k), answer.after.get(k)):
         if code not in _CLAIMS:
             said = error_name(code) if code is not None else "nothing"
             error = f"broker {leader.leader} answered {said} for {TRANSACTION_STATE_TOPIC}-{k}"
-            return _error(k, _with_reason(error, code, why_hidden[leader.leader]), leader)
+            failure = Failure(error, FailureCode.LEFT_OUT if code is None else said)
+            return _error(k, _with_reason(failure, why_hidden[leader.leader]), leader)
     others = claimants - {leader.leader}
     if others:
-        return _error(k, f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well", leader)
+        claims = f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well"
+        return _error(k, Failure(claims, FailureCode.BROKERS_DISAGREE), leader)
     return None
 
 
@@ -266,12 +271,12 @@ def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, k: 
     return answer is not None and answer.failure is None and _REFUSED in (answer.before.get(k), answer.after.get(k))
 
 
-def _error(k: int, error: str, leader: Partition) -> Unobserved:
-    return Unobserved("snapshot", Failure(error), leader.leader, TRANSACTION_STATE_TOPIC, k)
+def _error(k: int, failure: Failure, leader: Partition) -> Unobserved:
+    return Unobserved("snapshot", failure, leader.leader, TRANSACTION_STATE_TOPIC, k)
 
 
 def _views(
-    answer: CoordinatorAnswers, why_hidden: Sequence[str], hidden_topic: Failure | None, format_failure: FormatFailure
+    answer: CoordinatorAnswers, why_hidden: Sequence[Failure], hidden_topic: Failure | None
 ) -> Iterable[CoordinatorView]:
     """What this broker reports about each listed id.
 
@@ -281,36 +286,38 @@ def _views(
     for name, listing in (answer.listed or {}).items():
         described = answer.described.get(name)
         if described is None:
-            failure = answer.failure or Failure(f"broker {answer.broker_id} left the id out of its answer")
+            left_out = Failure(f"broker {answer.broker_id} left the id out of its answer", FailureCode.LEFT_OUT)
+            failure = answer.failure or left_out
         elif described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             continue
         elif described.error is not None:
             said = f"broker {answer.broker_id} answered {described.error}"
-            failure = Failure(_with_reason(said, described.error_code, why_hidden))
+            failure = _with_reason(Failure(said, described.error), why_hidden)
         elif hidden_topic is not None:
             failure = hidden_topic
         else:
             yield described.view(name, answer.broker_id)
             continue
-        yield CoordinatorView(name, answer.broker_id, listing.producer_id, describe_error=format_failure(failure))
+        yield CoordinatorView(name, answer.broker_id, listing.producer_id, describe_failure=failure)
 
 
-def _with_reason(error: str, code: int | None, why_hidden: Sequence[str]) -> str:
-    """The error; where it is a refusal, with the reason that the same broker's other answers show."""
-    return ": ".join((error, *why_hidden[:1])) if code == _REFUSED else error
+def _with_reason(failure: Failure, why_hidden: Sequence[Failure]) -> Failure:
+    """The failure; where it is a refusal, with the reason that the same broker's other answers show."""
+    refused = failure.code == _REFUSED.name and bool(why_hidden)
+    return why_hidden[0].within(failure.error) if refused else failure
 
 
-def _visibility_error(
-    by_broker: Mapping[int, CoordinatorAnswers], why_hidden: Mapping[int, Sequence[str]]
-) -> str | None:
-    """Why obligation A does not hold, or None. A broker that gave no listing does not count: it covers nothing."""
-    reasons = (sentence for b, a in sorted(by_broker.items()) if a.listed is not None for sentence in why_hidden[b])
-    return "; ".join(dict.fromkeys(reasons)) or None
+def _visibility_failures(
+    by_broker: Mapping[int, CoordinatorAnswers], why_hidden: Mapping[int, Sequence[Failure]]
+) -> tuple[Failure, ...]:
+    """Why obligation A does not hold. A broker that gave no listing does not count: it covers nothing."""
+    reasons = (failure for b, a in sorted(by_broker.items()) if a.listed is not None for failure in why_hidden[b])
+    return tuple(dict.fromkeys(reasons))
 
 
-def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers], format_failure: FormatFailure) -> tuple[ScanError, ...]:
+def _broker_errors(by_broker: Mapping[int, CoordinatorAnswers]) -> tuple[Unobserved, ...]:
     return tuple(
-        Unobserved("snapshot", answer.failure, b).in_words(format_failure)
+        Unobserved("snapshot", answer.failure, b)
         for b, answer in sorted(by_broker.items())
         if answer.failure is not None
     )

@@ -14,7 +14,7 @@ from itertools import islice
 from txnscan.kafka.answers import COMPLETE, IN_TRANSACTION, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
-from txnscan.kafka.failure import Failure, Permission, Unobserved
+from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, ListingFilter, listing
@@ -24,7 +24,6 @@ from txnscan.reads.fenced_read import read_offsets
 from txnscan.reads.rows import OffsetsRow, ReadBatch
 
 # Why a partition cannot be asked about.
-NO_LEADER = Failure("it has no leader")
 # What a coordinator lists; PrepareEpochFence and Dead it never shows.
 LISTED_STATES = (State.EMPTY, *IN_TRANSACTION, *COMPLETE)
 # The timeout of an id that takes part in two-phase commit (KIP-939): none.
@@ -179,7 +178,7 @@ def _described(
         for name in mine:
             one = described.get(name)
             if one is None:
-                left_out = Failure("the broker left this id out of its answer")
+                left_out = Failure("the broker left this id out of its answer", FailureCode.LEFT_OUT)
                 found.setdefault(name, Unobserved("describe", left_out, broker_id))
             elif one.error is None:
                 known.add(name)
@@ -203,7 +202,7 @@ def located(names: Iterable[str], view: ClusterView) -> tuple[dict[int, list[str
         if log is None:
             why = dict(view.topic_errors).get(TRANSACTION_STATE_TOPIC)
             if why == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
-                absent = Failure(f"{TRANSACTION_STATE_TOPIC} does not exist: no id was ever used")
+                absent = Failure(f"{TRANSACTION_STATE_TOPIC} does not exist: no id was ever used", why)
                 unserved[name] = Unobserved("describe", absent)
                 continue
             for broker in view.brokers:
@@ -214,7 +213,7 @@ def located(names: Iterable[str], view: ClusterView) -> tuple[dict[int, list[str
         if leaders and leaders[0] >= 0:
             by_broker[leaders[0]].append(name)
         else:
-            nobody = Failure(f"{TRANSACTION_STATE_TOPIC}-{k} has no leader, so nobody serves it")
+            nobody = NO_LEADER.within(f"{TRANSACTION_STATE_TOPIC}-{k}")
             unserved[name] = Unobserved("describe", nobody)
     return dict(by_broker), unserved
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.describe_acls import transactional_id_rules
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.security.acls import (
@@ -31,8 +31,6 @@ from txnscan.kafka.security.acls import (
     WILDCARD,
     AclRule,
     denied,
-    explained,
-    lacks,
     needing,
 )
 
@@ -100,7 +98,7 @@ def read_classes(send: Send, broker_id: int, probes: Mapping[str, int]) -> Class
         return Classes(rules, class_probes(rules or (), next(iter(probes))), unknown)
     except Unprobed as unprobed:
         # Only rules can leave no random id, so they were read, and nothing else is unknown.
-        return Classes(rules, {}, frozenset({Failure(str(unprobed))}))
+        return Classes(rules, {}, frozenset({Failure(str(unprobed), FailureCode.ACLS_TOO_MANY)}))
 
 
 def probe(send: Send, broker_id: int, probes: Mapping[str, int], classes: Classes) -> Probed:
@@ -120,30 +118,36 @@ def changes(send: Send, broker_id: int, classes: Classes) -> frozenset[Failure]:
     rules, unknown = _rules(send, broker_id)
     known = {(rule.name, rule.prefixed) for rule in classes.rules}
     new = rules is not None and any((rule.name, rule.prefixed) not in known for rule in rules)
-    return frozenset({Failure(_changed(broker_id))}) if new else unknown
+    return frozenset({_changed(broker_id)}) if new else unknown
 
 
-def hidden(broker_id: int, seen: Visibility, principal: str) -> tuple[str, ...]:
-    """Why ids may be missing in this broker's listing, in sentences; none when obligation A holds for it. Pure.
+def hidden(broker_id: int, seen: Visibility, principal: str) -> tuple[Failure, ...]:
+    """Why ids may be missing in this broker's listing; nothing when obligation A holds for it. Pure.
 
     principal: who asked, where the settings have it.
     """
     classes = seen.classes
     codes = [(name, code) for one in seen.probed for name, code in one.classes.items()]
     refused = {name: classes.ids[name] for name, code in codes if code == _REFUSED}
-    unknown = {explained(failure, principal) for failure in classes.unknown | seen.changed}.union(
-        f"broker {broker_id} answered {error_name(code) if code is not None else 'nothing'} when asked for "
-        f"{classes.ids[name]}"
+    unknown = (classes.unknown | seen.changed).union(
+        _answered(broker_id, code, classes.ids[name])
         for name, code in codes
         if code != _REFUSED and code not in _AUTHORISED
     )
-    why = (*why_hidden(refused, classes.rules or (), principal), *sorted(unknown))
+    why = (*why_hidden(refused, classes.rules or (), principal), *sorted(unknown, key=str))
     # Every random id is of one of the classes. Where one was refused and no class was, the rules have changed.
     return why or ((_changed(broker_id),) if any(one.any_refused for one in seen.probed) else ())
 
 
-def _changed(broker_id: int) -> str:
-    return f"the ACLs on transactional ids changed while broker {broker_id} was asked"
+def _answered(broker_id: int, code: int | None, asked_for: Permission) -> Failure:
+    said = error_name(code) if code is not None else "nothing"
+    error = f"broker {broker_id} answered {said} when asked for {asked_for}"
+    return Failure(error, FailureCode.LEFT_OUT if code is None else said)
+
+
+def _changed(broker_id: int) -> Failure:
+    changed = f"the ACLs on transactional ids changed while broker {broker_id} was asked"
+    return Failure(changed, FailureCode.ACLS_CHANGED)
 
 
 def _rules(send: Send, broker_id: int) -> tuple[frozenset[AclRule] | None, frozenset[Failure]]:
@@ -182,8 +186,8 @@ def _continued(prefix: str, prefixes: set[str], token: str) -> str:
     raise Unprobed(f"the rules on transactional ids that begin with '{prefix}' are too many to tell apart")
 
 
-def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], principal: str) -> tuple[str, ...]:
-    """What hides these classes of ids from this principal, in sentences, each with the command that puts it right.
+def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], principal: str) -> tuple[Failure, ...]:
+    """What hides these classes of ids from this principal: the rules that deny it, and the permissions that it lacks.
 
     refused: ids and permissions from `class_probes`. principal: its name, where the settings have it.
     """
@@ -191,20 +195,22 @@ def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], prin
         (rule for rule in rules if rule.denies_describe and _may_be_for(principal, rule)),
         key=lambda rule: (rule.principal != principal, rule.name, rule.host),
     )
-    sentences, lacking = set(), set()
+    rules_against, lacking = set(), set()
     for name, permission in refused.items():
         rule = next((rule for rule in denying if rule.covers(name)), None)
         if rule is not None:
-            sentences.add(denied(rule))
+            rules_against.add(Failure(denied(rule), _REFUSED.name))
         else:
             lacking.add(permission)
     # Advise a rule on '*' only where nothing allows all ids yet. Where other ids are visible because no rule is about
     # them (`allow.everyone.if.no.acl.found`), a rule on '*' would hide them from everybody else.
     if DESCRIBE_ALL_IDS in lacking:
         lacking = {DESCRIBE_ALL_IDS}
-    reasons = sorted(sentences | {lacks(permission, principal) for permission in lacking})
+    missing = {Failure("", _REFUSED.name, needs=permission) for permission in lacking}
+    reasons = sorted(rules_against | missing, key=str)
     more = len(reasons) - _REASONS_MAX
-    return (*reasons[:_REASONS_MAX], f"{more} more rules hide transactional ids") if more > 0 else tuple(reasons)
+    cut = [Failure(f"{more} more rules hide transactional ids", _REFUSED.name)] if more > 0 else []
+    return (*reasons[:_REASONS_MAX], *cut)
 
 
 def _may_be_for(principal: str, rule: AclRule) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.fetch import FetchedCommitted, fetch, fetch_committed
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import Partition
@@ -41,7 +42,7 @@ class _Budget:
     def take(self, offset: int, end: int) -> None:
         if not self.left:
             read = f"was read in {REQUESTS_MAX} requests up to offset {offset} alone, before offset {end}"
-            raise RequestFailed(f"what groups have to read {read}")
+            raise RequestFailed(f"what groups have to read {read}", FailureCode.NOT_ASKED)
         self.left -= 1
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.fetch import fetch_undecoded
 from txnscan.kafka.protocol.primitives import Reader
 from txnscan.kafka.protocol.record_batch import HEADER
@@ -25,10 +26,10 @@ PIECES_MAX = 4
 
 @dataclass(slots=True)
 class PendingOffsets:
-    """The partitions whose offsets are in a transaction, by group. error: why there may be more, or None."""
+    """The partitions whose offsets are in a transaction, by group. failure: why there may be more, or None."""
 
     groups: dict[str, set[Key]] = field(default_factory=dict)
-    error: str | None = None
+    failure: Failure | None = None
 
 
 class _Cut(ValueError):
@@ -70,9 +71,10 @@ def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
                 return found
             offset = reached
     except RequestFailed as failed:
-        found.error = f"the offsets in the transaction could not be read: {failed.error}"
+        found.failure = failed.failure.within("the offsets in the transaction could not be read")
         return found
-    found.error = f"the offsets in the transaction were read up to offset {offset} alone"
+    cut = f"the offsets in the transaction were read up to offset {offset} alone"
+    found.failure = Failure(cut, FailureCode.NOT_ASKED)
     return found
 
 

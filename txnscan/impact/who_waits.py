@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from txnscan.impact.cause import cause_of
@@ -28,7 +28,7 @@ from txnscan.impact.owner import owner_of
 from txnscan.impact.pending_offsets import PendingOffsets, pending_offsets
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, FormatFailure, Permission
+from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED, Cleaning, share_isolation_levels, topic_cleaning
 from txnscan.kafka.protocol.list_groups import ListedGroup, list_groups
@@ -93,7 +93,7 @@ class Blockage:
     unknown: tuple[tuple[Failure, ...], ...] = ()
     cleaning_failure: Failure | None = None
 
-    def warnings(self, format_failure: FormatFailure) -> tuple[str, ...]:
+    def warnings(self, format_failure: Callable[[Failure], str]) -> tuple[str, ...]:
         """What could not be read, in sentences. format_failure: puts a failure into words."""
         reasons = _reasons(_said(failures, format_failure) for failures in self.unknown)
         warnings = [f"not every group that waits behind what hangs is known: {reasons}"] if reasons else []
@@ -179,14 +179,13 @@ def impact_of(
     logged: Sequence[LoggedTransaction],
     known: KnownImpact | None,
     topics: Collection[str],
-    format_failure: FormatFailure,
     patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
 ) -> Impact:
     """The impact of one hanging transaction.
 
     logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
     known: what earlier sweeps found of its impact. topics: the names of the cluster's topics.
-    format_failure: puts a failure into words. patterns: the user's own, for owners.
+    patterns: the user's own, for owners.
     """
     o = judged.observation
     cause, reason = cause_of(judged, logged, (known.cause, known.cause_reason) if known is not None else None)
@@ -209,26 +208,28 @@ def impact_of(
         groups=blocked.groups,
         groups_blocked=blocked.count if not blocked.unknown else None,
         groups_asked=blocked.asked,
-        groups_error=_said(blocked.unknown, format_failure) or None,
+        groups_error=_said(blocked.unknown, str) or None,
         cleanup_policy=cleaning.cleanup_policy,
         retention_ms=cleaning.retention_ms if deleted else None,
     )
 
 
-_NO_LSO = Failure("the last stable offset is not known")
+_NOT_READ = Failure("it was not read", FailureCode.NOT_ASKED)
+_NO_LSO = Failure("the last stable offset is not known", FailureCode.NOT_ASKED)
 
 
 def _why_not_asked(judged: Judged) -> Failure:
     if judged.holds_lso is None:
         return _NO_LSO
     if not judged.holds_lso:
-        return Failure("another open transaction stands before it")
-    return Failure(f"groups were asked about {PARTITIONS_MAX} partitions alone")
+        return Failure("another open transaction stands before it", FailureCode.NOT_ASKED)
+    return Failure(f"groups were asked about {PARTITIONS_MAX} partitions alone", FailureCode.NOT_ASKED)
 
 
 def _cut(keys: Sequence[Key]) -> list[Failure]:
     more = len(keys) - PARTITIONS_MAX
-    return [Failure(f"{plural(more, 'more partition')} hang, about which no group was asked")] if more > 0 else []
+    cut = f"{plural(more, 'more partition')} hang, about which no group was asked"
+    return [Failure(cut, FailureCode.NOT_ASKED)] if more > 0 else []
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
@@ -264,7 +265,7 @@ def _ask_broker(
         answers.errors |= dict.fromkeys(_not_judged(send, broker_id, shares))
         if len(consumers) > GROUPS_MAX:
             cut = f"of {len(consumers):,} groups on broker {broker_id} {GROUPS_MAX:,} were asked about"
-            answers.errors[Failure(cut)] = None
+            answers.errors[Failure(cut, FailureCode.NOT_ASKED)] = None
         wanted = {group.group: keys for group in consumers[:GROUPS_MAX]}
         answers.committed, why = _fetched(send, broker_id, wanted, require_stable=False)
         answers.errors |= dict.fromkeys(why)
@@ -286,7 +287,8 @@ def _not_judged(send: Send, broker_id: int, shares: Sequence[str]) -> list[Failu
     waiting = sum(isinstance(level, str) and level != READ_UNCOMMITTED for level in levels.values())
     need = Permission("DescribeConfigs", "Group")
     hidden = Counter(needing(level, need) for level in levels.values() if isinstance(level, Failure))
-    cut = [Failure(f"{plural(waiting, 'share group')} on broker {broker_id} cannot be judged")] if waiting else []
+    unjudged = f"{plural(waiting, 'share group')} on broker {broker_id} cannot be judged"
+    cut = [Failure(unjudged, FailureCode.NOT_ASKED)] if waiting else []
     return [*cut, *(one.within(f"{plural(n, 'share group')} on broker {broker_id}") for one, n in hidden.items())]
 
 
@@ -298,7 +300,8 @@ def _fetched(
         found = offset_fetch(send, broker_id, wanted, require_stable=require_stable)
     except RequestFailed as failed:
         old = f"broker {broker_id} is older than Kafka 3.0, and is not asked what its groups have committed"
-        return {}, [Failure(old) if failed.failure.lacks_api is not None else failed.failure]
+        lacks_api = failed.failure.lacks_api is not None
+        return {}, [replace(failed.failure, error=old) if lacks_api else failed.failure]
     failures = Counter(one.failure for one in found.values() if one.failure is not None)
     return found, [one.within(f"{plural(count, 'group')} on broker {broker_id}") for one, count in failures.items()]
 
@@ -325,14 +328,14 @@ def _ask_unstable(
     blocked += [
         _unstable(name, BlockReason.MAYBE_UNSTABLE, states, one.unstable) for name, one in maybe.items() if one.unstable
     ]
-    unread = [Failure(pending.error).within(o.topic_partition)] if pending.error is not None else []
+    unread = [pending.failure.within(o.topic_partition)] if pending.failure is not None else []
     return _kept(blocked, len(named) + len(others), dict.fromkeys([*unread, *why, *why_others]))
 
 
 def _others(
     pending: PendingOffsets, consumers: Sequence[ListedGroup], offsets_partitions: int, partition: int
 ) -> list[str]:
-    if pending.error is None or not offsets_partitions:
+    if pending.failure is None or not offsets_partitions:
         return []
     here = (g.group for g in consumers if coordinator_partition(g.group, offsets_partitions) == partition)
     return [name for name in here if name not in pending.groups][:GROUPS_MAX]
@@ -404,7 +407,7 @@ def _read_behind(send: Send, o: Observation, committed: Iterable[tuple[ListedGro
 
 def _not_read(o: Observation, behind: Starved) -> Failure:
     """The reason why groups further back could not be judged."""
-    failure = behind.failure.failure if behind.failure is not None else Failure("it was not read")
+    failure = behind.failure.failure if behind.failure is not None else _NOT_READ
     return needing(failure, Permission("Read", "Topic")).within(o.topic_partition)
 
 
@@ -414,7 +417,7 @@ def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[Failure]) -> Bl
     return Blocked(tuple(blocked[:GROUPS_KEPT_MAX]), len(blocked), asked, tuple(why))
 
 
-def _said(failures: Iterable[Failure], format_failure: FormatFailure) -> str:
+def _said(failures: Iterable[Failure], format_failure: Callable[[Failure], str]) -> str:
     return _reasons(map(format_failure, failures))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from txnscan.kafka.failure import Failure
+
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
@@ -18,8 +20,8 @@ class EpochEnd:
 class CoordinatorView:
     """A transactional id as one broker describes it, with why that broker may not be its proven coordinator.
 
-    `partitions` are "topic-partition" names. `coverage_error` is None when obligation V holds for the id's
-    `__transaction_state` partition; `split_error` says how brokers disagree about that partition.
+    `partitions` are "topic-partition" names. `coverage_failure` is None when obligation V holds for the id's
+    `__transaction_state` partition; `split_failure` says how brokers disagree about that partition.
     """
 
     transactional_id: str
@@ -30,9 +32,9 @@ class CoordinatorView:
     timeout_ms: int = -1
     start_time_ms: int = -1
     partitions: tuple[str, ...] = ()
-    describe_error: str | None = None
-    coverage_error: str | None = None
-    split_error: str | None = None
+    describe_failure: Failure | None = None
+    coverage_failure: Failure | None = None
+    split_failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka.errors import kafka_errors
 
-from txnscan.kafka.failure import Failure
+from txnscan.kafka.failure import Failure, FailureCode
 
 # The Kafka version that introduced each API which brokers in use may still lack.
 API_SINCE: Mapping[str, str] = MappingProxyType(
@@ -58,13 +58,13 @@ def error_name(code: int) -> str:
 class RequestFailed(Exception):
     """A request that brought no usable answer from a broker.
 
-    failure: why, without secrets; a text becomes a Failure without code and API. sent: whether the request may have
-    reached the broker, which decides if a request that changes something can be repeated.
+    failure: why, without secrets; a text becomes a Failure with this code. sent: whether the request may have reached
+    the broker, which decides if a request that changes something can be repeated.
     """
 
-    def __init__(self, failure: Failure | str, *, sent: bool = True) -> None:
+    def __init__(self, failure: Failure | str, code: str = FailureCode.UNUSABLE_ANSWER, *, sent: bool = True) -> None:
         super().__init__(failure, sent)
-        self.failure = failure if isinstance(failure, Failure) else Failure(failure)
+        self.failure = failure if isinstance(failure, Failure) else Failure(failure, code)
         self.sent = sent
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class RequestFailed(Exception):
         """A broker does not have an API. where: which broker, in words."""
         since = API_SINCE.get(api)
         lacks = f"lacks an API of Kafka {since} and newer: it " if since is not None else ""
-        return cls(Failure(f"{where} {lacks}does not support {api}", lacks_api=api), sent=False)
+        return cls(Failure(f"{where} {lacks}does not support {api}", "UNSUPPORTED_VERSION", api), sent=False)
 
     @classmethod
     def answered(cls, where: str, api: str, error_code: int) -> RequestFailed:
@@ -93,8 +93,8 @@ class RequestFailed(Exception):
 
 
 # The failures of a partition that was asked about.
-LEFT_OUT = Failure("the broker left this partition out of its answer")
-ANSWERED_TWICE = Failure("the broker's answer holds a partition twice")
+LEFT_OUT = Failure("the broker left this partition out of its answer", FailureCode.LEFT_OUT)
+ANSWERED_TWICE = Failure("the broker's answer holds a partition twice", FailureCode.UNUSABLE_ANSWER)
 
 
 def answered(error_code: int) -> Failure:

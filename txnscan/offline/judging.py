@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txnscan.kafka.answers import PREPARED, CoordinatorView
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.kafka.units import duration
 from txnscan.offline.files import METADATA_FILE
@@ -215,7 +216,7 @@ def views(
                 timeout_ms=last.timeout_ms,
                 start_time_ms=last.start_time_ms,
                 partitions=tuple(f"{topic}-{index}" for topic, index in sorted(last.partitions)),
-                coverage_error=uncovered.get(k, uncovered.get(-1, loose)),
+                coverage_failure=_incomplete(uncovered.get(k, uncovered.get(-1, loose))),
             )
             found.setdefault(last.producer_id, []).append(view)
     return found
@@ -236,7 +237,7 @@ def judge_files(
     """
     uncovered = coverage_errors(copies, logs)
     by_pid = views(copies, logs, uncovered)
-    context = Context(next(iter(uncovered.values()), None), None, None, now_ms, late_after_ms)
+    context = Context(_incomplete(next(iter(uncovered.values()), None)), None, (), now_ms, late_after_ms)
     running = running_error(copies)
     last = {name: record for log in logs.values() for name, record in log.ids.items()}
     found = []
@@ -255,7 +256,9 @@ def judge_files(
             if judged.judgement.verdict is Verdict.HANGING:
                 damaged = checksum_error(replica, one.start_offset)
                 if damaged is not None:
-                    observed = replace(observed, first_error=damaged, second_error=damaged)
+                    observed = replace(
+                        observed, first_failure=_incomplete(damaged), second_failure=_incomplete(damaged)
+                    )
                     judged = judge_observation(observed, by_pid.get(one.producer_id, ()), context)
             if judged.judgement.verdict is Verdict.HANGING:
                 judged = with_outcome(judged, outcome(_outcome_evidence(judged, replica, logs, uncovered)))
@@ -304,14 +307,14 @@ def _observation(
         leader_epoch=replica.leader_epoch,
         first_read_at_ms=now_ms,
         first_high_watermark=high_watermark if high_watermark >= 0 else None,
-        first_error=why,
+        first_failure=_incomplete(why),
         second_read_at_ms=now_ms,
         second_high_watermark=high_watermark if high_watermark >= 0 else None,
         second_last_stable_offset=replica.last_stable_offset,
         second_start_offset=one.start_offset,
         second_producer_epoch=one.producer_epoch,
         second_last_sequence=one.last_sequence,
-        second_error=why,
+        second_failure=_incomplete(why),
         first_seen_ms=now_ms,
     )
 
@@ -325,18 +328,21 @@ def _outcome_evidence(
     # Records before the beginning of the log, which were deleted, may have been of it.
     seen = seen and replica.start_unknown is None
     held = logged(logs, o.producer_id)
+    gone = f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more"
     return OutcomeEvidence(
         observation=o,
         owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
         first_epoch=begun.first_epoch if seen and begun is not None else None,
         first_sequence=begun.first_sequence if seen and begun is not None else None,
-        batch_error=None
-        if seen
-        else f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more",
+        batch_failure=None if seen else Failure(gone, FailureCode.RECORD_GONE),
         logged=held,
-        log_error=next(iter(uncovered.values()), None),
+        log_failure=_incomplete(next(iter(uncovered.values()), None)),
         contradiction=None,
     )
+
+
+def _incomplete(why: str | None) -> Failure | None:
+    return None if why is None else Failure(why, FailureCode.COPY_INCOMPLETE)
 
 
 def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransaction, ...]:
@@ -382,9 +388,9 @@ def outcomes(
             owner_epoch=max(owners, default=None),
             first_epoch=producer_epoch,
             first_sequence=None,
-            batch_error=None,
+            batch_failure=None,
             logged=held,
-            log_error=next(iter(uncovered.values()), running),
+            log_failure=_incomplete(next(iter(uncovered.values()), running)),
             contradiction=None,
         )
         found.append(((topic, index), outcome(evidence)))
@@ -407,14 +413,14 @@ def _anywhere(topic: str, index: int, producer_id: int, producer_epoch: int) -> 
         leader_epoch=-1,
         first_read_at_ms=-1,
         first_high_watermark=None,
-        first_error=None,
+        first_failure=None,
         second_read_at_ms=-1,
         second_high_watermark=None,
         second_last_stable_offset=None,
         second_start_offset=None,
         second_producer_epoch=None,
         second_last_sequence=None,
-        second_error=None,
+        second_failure=None,
         first_seen_ms=-1,
     )
 

@@ -19,13 +19,15 @@ from collections.abc import Callable, Iterable, Iterator
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.describe_producers import DescribedPartition, by_topic, describe_producers
 from txnscan.kafka.protocol.frames import Counted
 from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offsets
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Key, Partition
 from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, WideRow
+
+_PASSED = Failure("the last stable offset passed the open transaction during the read", FailureCode.ENDED_MEANWHILE)
 
 
 def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
@@ -135,7 +137,7 @@ def _unproven(
         if failure is not None:
             return of_topic(failure, operation, topic)
     if log_start is not None and after.offset > log_start.offset:
-        return Failure("the last stable offset passed the open transaction during the read")
+        return _PASSED
     return None
 
 

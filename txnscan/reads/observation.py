@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from txnscan.kafka.failure import Failure
+
 
 class TransactionKey(NamedTuple):
     """What makes an open transaction on a partition the same one in another sweep."""
@@ -31,9 +33,9 @@ class TransactionKey(NamedTuple):
 class Observation:
     """An open transaction on a partition: what the two proven reads of its leader showed.
 
-    first_error, second_error: why obligation L does not hold for that read, or None when it does. incident_offset: the
-    start offset that its incident has, where its first records are gone since (`identity.py`); else None.
-    The second_* fields are None when the transaction was no longer open at the second read, or could not be read.
+    first_failure, second_failure: why obligation L does not hold for that read, or None when it does. incident_offset:
+    the start offset that its incident has, where its first records are gone since (`identity.py`); else None. The
+    second_* fields are None when the transaction was no longer open at the second read, or could not be read.
     """
 
     topic: str
@@ -49,14 +51,14 @@ class Observation:
     leader_epoch: int
     first_read_at_ms: int
     first_high_watermark: int | None
-    first_error: str | None
+    first_failure: Failure | None
     second_read_at_ms: int
     second_high_watermark: int | None
     second_last_stable_offset: int | None
     second_start_offset: int | None
     second_producer_epoch: int | None
     second_last_sequence: int | None
-    second_error: str | None
+    second_failure: Failure | None
     first_seen_ms: int
     incident_offset: int | None = None
 

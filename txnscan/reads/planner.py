@@ -12,13 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
-from txnscan.kafka.failure import Failure, Unobserved
+from txnscan.kafka.failure import NO_LEADER, Unobserved
 from txnscan.kafka.topology import Partition, Topic
 from txnscan.reads.rows import LogBatch, ReadBatch, WideBatch
 
 Piece = TypeVar("Piece")
-
-NO_LEADER = Failure("the partition has no leader")
 
 
 def plan_wide(

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import date, datetime
 from typing import Any
 
-from txnscan.report.plain import error_object, iso, iso_utc
+from txnscan.report.plain import error_object, iso, iso_utc, stored_error
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import IMPACT, OPEN_TRANSACTIONS, TRANSACTION
 from txnscan.verdict.evidence import Verdict
@@ -47,7 +47,7 @@ def scan_object(scan: Scan) -> dict[str, Any]:
     return {
         "sweep": sweep_summary(scan),
         "transactions": [{name: row[name] for name in names} for row in rows],
-        "errors": [error_object(error) for error in scan.errors],
+        "errors": [error_object(error, scan.principal) for error in scan.errors],
     }
 
 
@@ -72,7 +72,7 @@ def stored_object(
             "stages": list(sweep.get("stages") or ()),
         },
         "transactions": [_stored(row) for row in transactions],
-        "errors": [{name: row[name] for name in ("stage", "broker", "topic", "partition", "error")} for row in errors],
+        "errors": [stored_error(row, sweep["principal"]) for row in errors],
     }
 
 

@@ -43,7 +43,7 @@ def not_observed(scan: Scan) -> str:
     if scan.complete:
         return "everything is observed"
     if scan.errors:
-        first = scan.errors[0].error
+        first = scan.errors[0].failure
         return f"not everything is observed: {first}" + (
             f" (and {len(scan.errors) - 1} more)" if len(scan.errors) > 1 else ""
         )

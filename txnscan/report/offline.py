@@ -7,7 +7,7 @@ partitions with their figures, and the transactional ids of `__transaction_state
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.kafka.answers import AT_REST, State
-from txnscan.kafka.failure import ScanError
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural
 from txnscan.offline.producer_snapshots import Figures, Spread
@@ -66,23 +66,26 @@ def offline_scan(read: Read, sweep_id: str) -> Scan:
         coordinators_planned=planned,
         coordinators_proven=planned - len({k for k in read.uncovered if k >= 0}),
         transactional_ids=sum(len(log.ids) for log in read.logs.values()),
-        visibility_error=None,
+        visibility_failures=(),
         proven={},
         transactions=tuple(one.judged for one in read.transactions),
-        errors=tuple(ScanError(_STAGE, f"{error.path}: {error.error}") for error in read.errors)
-        + tuple(ScanError("transaction log", why) for why in read.uncovered.values() if read.logs)
-        + _running(read),
+        errors=tuple(_errors(read)),
         warnings=_warnings(read),
         settings="",
         version=__version__,
     )
 
 
-def _running(read: Read) -> tuple[ScanError, ...]:
-    """Files that may be of different moments, where that matters: for verdicts, and for files that change."""
-    if read.running_error is None or not (read.logs or read.changing):
-        return ()
-    return (ScanError("copies", read.running_error),)
+def _errors(read: Read) -> Iterator[Unobserved]:
+    """What could not be read; and files that may be of different moments, where that matters: for verdicts, and for
+    files that change.
+    """
+    for error in read.errors:
+        yield Unobserved(_STAGE, Failure(f"{error.path}: {error.error}", FailureCode.FILE_UNREADABLE))
+    for why in read.uncovered.values() if read.logs else ():
+        yield Unobserved("transaction log", Failure(why, FailureCode.COPY_INCOMPLETE))
+    if read.running_error is not None and (read.logs or read.changing):
+        yield Unobserved("copies", Failure(read.running_error, FailureCode.COPY_INCOMPLETE))
 
 
 def _warnings(read: Read) -> tuple[str, ...]:

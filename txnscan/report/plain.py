@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from txnscan.kafka.failure import ScanError
+from txnscan.kafka.failure import Permission, Unobserved
+from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained, granted
 
 
 def iso_utc(epoch_ms: int) -> str:
@@ -23,12 +26,22 @@ def utc(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def error_object(error: ScanError) -> dict[str, Any]:
-    """Something that could not be observed."""
+def error_object(error: Unobserved, principal: str) -> dict[str, Any]:
+    """Something that this principal could not observe, in words."""
     return {
         "stage": error.stage,
         "broker": error.broker,
         "topic": error.topic,
         "partition": error.partition,
-        "error": error.error,
+        "code": error.failure.code,
+        "error": explained(error.failure, principal),
     }
+
+
+def stored_error(row: Mapping[str, Any], principal: str | None) -> dict[str, Any]:
+    """The same of a row of `scan_errors`. principal: of its sweep."""
+    found = {name: row[name] for name in ("stage", "broker", "topic", "partition", "code", "error")}
+    if row["needs"] is None:
+        return found
+    needs = Permission(**{field.name: row["needs"][field.name] for field in fields(Permission)})
+    return {**found, "error": granted(row["error"], needs, principal or UNKNOWN_PRINCIPAL)}

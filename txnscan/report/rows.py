@@ -17,9 +17,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from txnscan.config import printable
-from txnscan.kafka.failure import ScanError
 from txnscan.report.output import write_line
-from txnscan.report.plain import error_object
 
 Row = Mapping[str, Any]
 _NONE = "-"
@@ -43,8 +41,8 @@ class Rows(Protocol):
         """Some rows. Raises OutputFailed."""
         ...
 
-    def end(self, errors: Sequence[ScanError]) -> None:
-        """After the last row: what could not be observed."""
+    def end(self, errors: Sequence[Row]) -> None:
+        """After the last row: what could not be observed (`plain.error_object`)."""
         ...
 
 
@@ -63,7 +61,7 @@ class TableRows:
         if lines:
             write_line("\n".join(lines))
 
-    def end(self, errors: Sequence[ScanError]) -> None:
+    def end(self, errors: Sequence[Row]) -> None:
         """See Rows. A table without rows has its headers."""
         if not self._begun:
             self.write([])
@@ -85,7 +83,7 @@ class LineRows:
         if said:
             write_line("\n".join(said))
 
-    def end(self, errors: Sequence[ScanError]) -> None:
+    def end(self, errors: Sequence[Row]) -> None:
         """See Rows."""
 
 
@@ -105,10 +103,10 @@ class JsonRows:
         # Without the newline at its end: a comma may follow.
         _write(before + ",\n".join(json.dumps(row) for row in rows))
 
-    def end(self, errors: Sequence[ScanError]) -> None:
+    def end(self, errors: Sequence[Row]) -> None:
         """See Rows."""
         before = "\n]" if self._begun else f'{{"{self._name}": []'
-        write_line(f'{before}, "errors": {json.dumps([error_object(error) for error in errors])}}}')
+        write_line(f'{before}, "errors": {json.dumps(list(errors))}}}')
 
 
 class CsvRows:
@@ -131,7 +129,7 @@ class CsvRows:
         if page.tell():
             _write(page.getvalue())
 
-    def end(self, errors: Sequence[ScanError]) -> None:
+    def end(self, errors: Sequence[Row]) -> None:
         """See Rows."""
         if not self._begun:
             self.write([])

@@ -156,8 +156,8 @@ def _not_to_be_ended(judged: Judged) -> str | None:
 
 def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
     known = judged.known
-    if known is None or known.log_error is not None:
-        why = known.log_error if known is not None else "it was not looked for"
+    if known is None or known.log_failure is not None:
+        why = known.log_failure if known is not None else "it was not looked for"
         return f"it could not be checked against the transaction log: {why}"
     if known.outcome is Outcome.COMMITTED:
         return (
@@ -265,7 +265,7 @@ def cannot_be_asked(found: Scan) -> str | None:
     """
     if not found.partitions_failed:
         return None
-    failed = next(error for error in found.errors if error.partition is not None)
+    failed = next(error.failure for error in found.errors if error.partition is not None)
     if failed.lacks_api != "DescribeProducers":
         raise Unreadable(f"abort: the partition cannot be read: {failed.error}")
     return failed.error
@@ -397,16 +397,16 @@ def unread(action: Action, partition: Partition, last_stable_offset: int, now_ms
         leader_epoch=partition.leader_epoch,
         first_read_at_ms=now_ms,
         first_high_watermark=None,
-        first_error=None,
+        first_failure=None,
         second_read_at_ms=now_ms,
         second_high_watermark=None,
         second_last_stable_offset=last_stable_offset,
         second_start_offset=None,
         second_producer_epoch=None,
         second_last_sequence=None,
-        second_error=None,
+        second_failure=None,
         first_seen_ms=now_ms,
     )
-    context = Context(None, None, None, now_ms, 0)
+    context = Context(None, None, (), now_ms, 0)
     judgement = Judgement(Verdict.INDETERMINATE, Reason.PARTITION, False, 0, action.why)
     return Judged(Evidence(o, (), context), judgement)

@@ -457,7 +457,7 @@ def _still_there(action: Action, prove: Callable[[Action], Judged | None]) -> Ju
     judged = _found(action, prove)
     if isinstance(judged, Result):
         return judged
-    unproven = judged.observation.first_error or judged.observation.second_error
+    unproven = judged.observation.first_failure or judged.observation.second_failure
     if unproven is not None:
         return Result(action, Status.REFUSED, f"the partition cannot be read with proof: {unproven}")
     if not _is_same(action, judged):
@@ -477,7 +477,7 @@ def changed(action: Action, judged: Judged) -> str | None:
     why = moved_on(action, judged)
     if why is not None:
         return why
-    unread = judged.known.log_error if judged.known is not None else "it was not looked for"
+    unread = judged.known.log_failure if judged.known is not None else "it was not looked for"
     if unread is not None:
         return f"it could not be checked against the transaction log: {unread}"
     now = judged.judgement.outcome

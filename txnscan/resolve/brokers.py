@@ -101,7 +101,7 @@ class LiveBrokers:
         except (ClusterUnreachable, ConfigError) as error:
             raise RequestFailed(str(error), sent=False) from None
         if found.partitions_failed:
-            raise RequestFailed(found.errors[0].error, sent=False)
+            raise RequestFailed(found.errors[0].failure, sent=False)
         return found
 
     def proven(self, topic: str, partition: int, *, reads_log: bool = True) -> Scan:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.units import duration
 from txnscan.verdict.evidence import Outcome, Reason, Verdict
 
@@ -35,9 +36,10 @@ class Stored:
     """A hanging transaction as the tables have it: the row of its sweep, and its incident's.
 
     outcome, outcome_reason: by all facts that sweeps and applies have seen.
-    log_error: why this sweep could not read the transaction log. owner_epoch: the epoch of the id that has its producer
-    id, None for an orphan. first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many saw it hanging.
-    late_after_ms, max_timeout_ms: the sweep's threshold and the longest `transaction.max.timeout.ms` of the brokers.
+    log_failure: why this sweep could not read the transaction log. owner_epoch: the epoch of the id that has its
+    producer id, None for an orphan. first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many saw it
+    hanging. late_after_ms, max_timeout_ms: the sweep's threshold and the longest `transaction.max.timeout.ms` of the
+    brokers.
     """
 
     incident_id: str
@@ -52,7 +54,7 @@ class Stored:
     reason: str
     outcome: str | None
     outcome_reason: str | None
-    log_error: str | None
+    log_failure: Failure | None
     transactional_id: str | None
     owner_epoch: int | None
     blocked_records: int | None
@@ -199,7 +201,7 @@ def _maybe_committed(s: Stored, limits: Limits) -> bool:
 
 
 def _log_unread(s: Stored, limits: Limits) -> bool:
-    return s.log_error is not None
+    return s.log_failure is not None
 
 
 def _outcome_unfamiliar(s: Stored, limits: Limits) -> bool:
@@ -256,7 +258,7 @@ GUARDS: tuple[Guard, ...] = (
         _log_unread,
         lambda s, _: (
             "the transaction log could not be read, so that what its coordinators say could not be checked against it: "
-            f"{s.log_error}: sweep again"
+            f"{s.log_failure}: sweep again"
         ),
     ),
     Guard("outcome_not_told", _outcome_unfamiliar, lambda s, _: "its sweep did not look for its outcome: sweep again"),

@@ -14,6 +14,7 @@ from typing import Any
 
 from txnscan.engine.clock import BootTime, wall_clock_ms
 from txnscan.engine.rows import from_row
+from txnscan.kafka.failure import Failure
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored
 from txnscan.resolve.lock import Lock, this_process
@@ -192,7 +193,7 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
 # The verdict is judged again from the evidence. The outcome, the first sighting and the count of sweeps are computed.
 _OF_ROW = (
     *(column.name for column in OPEN_TRANSACTIONS.columns if column.name in {field.name for field in fields(Stored)}),
-    *("coordinator_producer_epoch", "first_epoch", "first_sequence", "first_batch_error", "evidence", "read_at"),
+    *("coordinator_producer_epoch", "first_epoch", "first_sequence", "first_batch_failure", "evidence", "read_at"),
 )
 _OF_SWEEP = ("started_at", "finished_at", "boot_id", "since_boot_ms")
 _OF_SIGHTING = ("incident_id", "sweep_id", "verdict", "read_at")
@@ -213,9 +214,9 @@ def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> S
         owner_epoch=row["coordinator_producer_epoch"],
         first_epoch=row["first_epoch"],
         first_sequence=row["first_sequence"],
-        batch_error=row["first_batch_error"],
+        batch_failure=from_row(Failure, row["first_batch_failure"]),
         logged=(),
-        log_error=row["log_error"],
+        log_failure=from_row(Failure, row["log_failure"]),
         contradiction=None,
     )
     known = outcome(with_stored(evidence, seen))
@@ -231,7 +232,7 @@ def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> S
         "owner_epoch": row["coordinator_producer_epoch"],
         "outcome": known.outcome.value if row["outcome"] is not None else None,
         "outcome_reason": known.why,
-        "log_error": known.log_error,
+        "log_failure": known.log_failure,
         "sweeps": len({one["sweep_id"] for one in rows if one["verdict"] == Verdict.HANGING}),
     }
     return Stored(**{field.name: found[field.name] for field in fields(Stored)})

@@ -152,7 +152,7 @@ def not_observed(found: Scan) -> str | None:
     """What has no row, as a sentence; None where every open transaction has one."""
     if not found.errors:
         return None
-    shown = "; ".join(printable(error.error) for error in found.errors[:_SHOWN_MAX])
+    shown = "; ".join(printable(str(error.failure)) for error in found.errors[:_SHOWN_MAX])
     more = f"; and {len(found.errors) - _SHOWN_MAX} more" if len(found.errors) > _SHOWN_MAX else ""
     return (
         f"the sweep did not observe everything: {shown}{more}; `txnscan check` says what to do, and failOnIncomplete="

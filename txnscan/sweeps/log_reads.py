@@ -19,7 +19,7 @@ from txnscan.engine import Engine
 from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, FormatFailure
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.fetch import fetch
@@ -91,7 +91,7 @@ def read_outcomes(
     for log in logs.values():
         log.confirm(after)
     return [
-        _evidence(judged, batch, logs_of_it, facts, contradiction, cluster.format_failure)
+        _evidence(judged, batch, logs_of_it, facts, contradiction)
         for judged, batch, logs_of_it, facts, contradiction in zip(hanging, first, of_each, known, said, strict=True)
     ]
 
@@ -152,13 +152,13 @@ def _stored_reads(log: Partition, facts: Iterable[ProducerFacts]) -> dict[str, L
     return found
 
 
-def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[str | None]:
+def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[Failure | None]:
     """How the logs contradict what the coordinators reported about each, or None. A log with a failure shows nothing.
 
     Logs are checked in parallel, and transactions that share a log one after another.
     """
     of_owners: dict[int, list[int]] = defaultdict(list)
-    said: list[str | None] = [None] * len(hanging)
+    said: list[Failure | None] = [None] * len(hanging)
     for number, (judged, logs) in enumerate(hanging):
         logged = [record for log in logs for record in log.logged]
         said[number] = dropped_decision(judged.observation, logged)
@@ -169,7 +169,7 @@ def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[L
         else:
             said[number] = orphan_contradiction(judged.observation, logged)
 
-    def ask(numbers: Sequence[int]) -> list[str | None]:
+    def ask(numbers: Sequence[int]) -> list[Failure | None]:
         return [_owner_contradiction(hanging[number][0], hanging[number][1][0]) for number in numbers]
 
     groups = list(of_owners.values())
@@ -179,7 +179,7 @@ def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[L
     return said
 
 
-def _owner_contradiction(judged: Judged, log: Log) -> str | None:
+def _owner_contradiction(judged: Judged, log: Log) -> Failure | None:
     """The same for one transaction whose id is known, with the log that serves that id."""
     o, first = judged.observation, Described.of(judged.evidence.coordinators[0])
     described, why = first, None
@@ -217,18 +217,17 @@ def _evidence(
     first: Batch | Failure,
     logs: Sequence[Log],
     stored: ProducerFacts,
-    contradiction: str | None,
-    format_failure: FormatFailure,
+    contradiction: Failure | None,
 ) -> OutcomeEvidence:
     o = judged.observation
     # A broker that loads this log may find there what the coordinators did not report.
-    unserved = next((format_failure(log.failure) for log in logs if log.unserved and log.failure is not None), None)
+    unserved = next((log.failure for log in logs if log.unserved and log.failure is not None), None)
     live = [read for log in logs for read in log.reads(o.producer_id, stored.reads)]
     facts = facts_of(o.producer_id, live, stored.reads)
     commits = tuple(
         SeenCommit(view.transactional_id, view.producer_id, view.producer_epoch)
         for view in judged.evidence.coordinators
-        if view.describe_error is None
+        if view.describe_failure is None
         and view.state == State.COMPLETE_COMMIT
         # A later commit is of a later transaction, of which a busy owner makes many.
         and view.producer_epoch <= o.producer_epoch + 1
@@ -238,9 +237,9 @@ def _evidence(
         owner_epoch=max((view.producer_epoch for view in judged.evidence.coordinators), default=None),
         first_epoch=first.producer_epoch if isinstance(first, Batch) else None,
         first_sequence=first.base_sequence if isinstance(first, Batch) else None,
-        batch_error=format_failure(first) if isinstance(first, Failure) else None,
+        batch_failure=first if isinstance(first, Failure) else None,
         logged=facts.logged,
-        log_error=next((format_failure(log.failure) for log in logs if log.failure is not None), facts.error),
+        log_failure=next((log.failure for log in logs if log.failure is not None), facts.failure),
         contradiction=contradiction or unserved or facts.lost,
         vetoes=facts.vetoes,
         seen=stored + ProducerFacts(commits=commits),
@@ -262,14 +261,14 @@ def _scans(logs: Sequence[Log], producer_id: int, stored: ProducerFacts) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What reads of the log show of all ids that ever had a producer id (see OutcomeEvidence). error: why a stored
+    """What reads of the log show of all ids that ever had a producer id (see OutcomeEvidence). failure: why a stored
     record cannot be decoded, or None.
     """
 
     logged: tuple[LoggedTransaction, ...] = ()
     vetoes: tuple[LoggedTransaction, ...] = ()
-    lost: str | None = None
-    error: str | None = None
+    lost: Failure | None = None
+    failure: Failure | None = None
 
 
 def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead]) -> LogFacts:
@@ -287,7 +286,8 @@ def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead
             current = [replace(decoded(one), stored_by=found.stored_by.get(one.offset)) for one in found.current]
             vetoes += map(decoded, found.others)
         except UnknownRecord as unknown:
-            return LogFacts(error=f"a stored record of '{name}' cannot be decoded: {unknown}")
+            error = f"a stored record of '{name}' cannot be decoded: {unknown}"
+            return LogFacts(failure=Failure(error, FailureCode.UNKNOWN_RECORD))
         if any(record.producer_id == producer_id for record in current):
             logged += current
     return LogFacts(tuple(logged), tuple(vetoes), lost)
@@ -318,7 +318,7 @@ def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEviden
     return replace(
         evidence,
         logged=facts.logged,
-        log_error=evidence.log_error or facts.error,
+        log_failure=evidence.log_failure or facts.failure,
         contradiction=facts.lost,
         vetoes=facts.vetoes,
         seen=seen,
@@ -336,7 +336,8 @@ def _first_batch(send: Send, before: Agreement, judged: Judged) -> Batch | Failu
         data = batch.is_transactional and not batch.is_control
         if data and (batch.base_offset, batch.producer_id) == (o.start_offset, o.producer_id):
             return batch
-    return Failure(f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more")
+    gone = f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more"
+    return Failure(gone, FailureCode.RECORD_GONE)
 
 
 class Log:
@@ -461,7 +462,8 @@ class Log:
             self.failure, self.unserved = self.failure or unagreed.failure, True
         else:
             if not same:
-                self.failure = Failure(f"{TRANSACTION_STATE_TOPIC}-{self.partition.partition} moved while it was read")
+                moved = f"{TRANSACTION_STATE_TOPIC}-{self.partition.partition} moved while it was read"
+                self.failure = Failure(moved, FailureCode.LEADER_MOVED)
                 self.unserved = True
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from txnscan.coordinators.claims import ClaimedTransaction
 from txnscan.kafka.answers import OpenProducer
-from txnscan.kafka.failure import Failure, FormatFailure
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
 from txnscan.verdict.evidence import Judged
 
-RECREATED = Failure("the topic was deleted and created again")
-_NOT_AGAIN = Failure("the partition was not read again")
+RECREATED = Failure("the topic was deleted and created again", FailureCode.TOPIC_RECREATED)
+_NOT_AGAIN = Failure("the partition was not read again", FailureCode.NOT_ASKED)
 
 
 def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:
@@ -27,14 +27,12 @@ def observe(
     wide: Mapping[Key, WideRow],
     first: Mapping[Key, FencedRow],
     second: Mapping[Key, FencedRow],
-    format_failure: FormatFailure,
 ) -> list[Observation]:
     """Every transaction that was open at the first read, with what the second read shows of it.
 
     Where the first read failed, the transactions that the wide read and the second read show take its place: they must
     become indeterminate. If they were left out, they would count as over, because the second read is proven. A topic
     that was deleted and created again since the plan, whose topic ids are given, is a failure of both reads.
-    format_failure: puts a failure into words.
     """
     observations = []
     for key, one in sorted(first.items()):
@@ -45,7 +43,7 @@ def observe(
         if recreated:
             one, two = replace(one, failure=RECREATED), replace(two, failure=RECREATED)
         seen = _seen(wide.get(key), one, two)
-        observations += [_observation(topic_ids[key], one, two, producer, format_failure) for producer in seen]
+        observations += [_observation(topic_ids[key], one, two, producer) for producer in seen]
     return observations
 
 
@@ -57,9 +55,7 @@ def _seen(row: WideRow | None, one: FencedRow, two: FencedRow) -> Iterable[OpenP
     return tuple(seen[producer_id] for producer_id in sorted(seen))
 
 
-def _observation(
-    topic_id: str, one: FencedRow, two: FencedRow, producer: OpenProducer, format_failure: FormatFailure
-) -> Observation:
+def _observation(topic_id: str, one: FencedRow, two: FencedRow, producer: OpenProducer) -> Observation:
     now_open = {other.producer_id: other for other in two.open_producers}
     still = now_open.get(producer.producer_id)
     return Observation(
@@ -76,27 +72,27 @@ def _observation(
         leader_epoch=two.leader_epoch if two.failure is None else one.leader_epoch,
         first_read_at_ms=one.read_at_ms,
         first_high_watermark=one.high_watermark,
-        first_error=format_failure(one.failure) if one.failure is not None else None,
+        first_failure=one.failure,
         second_read_at_ms=two.read_at_ms,
         second_high_watermark=two.high_watermark,
         second_last_stable_offset=two.last_stable_offset,
         second_start_offset=still.start_offset if still is not None else None,
         second_producer_epoch=still.producer_epoch if still is not None else None,
         second_last_sequence=still.last_sequence if still is not None else None,
-        second_error=format_failure(two.failure) if two.failure is not None else None,
+        second_failure=two.failure,
         first_seen_ms=one.read_at_ms,
     )
 
 
-# Why a held transaction has no proven read, and needs none.
-HELD = "its coordinator holds the transaction, so it was not read again"
+# Why a claimed transaction has no proven read, and needs none.
+CLAIMED = Failure("its coordinator claims the transaction, so it was not read again", FailureCode.NOT_ASKED)
 
 
 def claimed_observation(topic_id: str, held: ClaimedTransaction, now_ms: int) -> Observation:
     """A claimed transaction, as the wide read saw it at about this time, without proof."""
     (topic, index), leader = held.key, held.row.leader
-    unread = FencedRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=Failure(HELD))
-    return _observation(topic_id, unread, unread, held.producer, lambda failure: failure.error)
+    unread = FencedRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=CLAIMED)
+    return _observation(topic_id, unread, unread, held.producer)
 
 
 def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:

@@ -20,7 +20,7 @@ from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.impact.impact import Impact
 from txnscan.impact.who_waits import impact_of, read_blockage
-from txnscan.kafka.failure import ScanError, Unobserved
+from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Topic
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, OnProgress, WideRow
@@ -68,10 +68,10 @@ class Planned:
 
     latest: Latest
     unresolved: Callable[[], Incidents]
-    hidden_topics: str | None
+    hidden_topics: Failure | None
     max_timeout_ms: int
     late_after_ms: int
-    errors: tuple[ScanError, ...]
+    errors: tuple[Unobserved, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
     keys = split.unclaimed.keys() | everything.of_incidents.keys()
     rows, agreed = run.reader.narrow(keys, split.agreed, run.stage("first read"))
     if last_seen is None:
-        seen = observe(claims.topic_ids, split.unclaimed, rows, rows, run.cluster.format_failure)
+        seen = observe(claims.topic_ids, split.unclaimed, rows, rows)
         if _has_news(seen, everything.incidents):
             last_seen = run.history.last_seen(everything.view.cluster_id)
     return Fenced(rows, agreed, last_seen)
@@ -240,7 +240,7 @@ def judge_all(
     snapshot, incidents, split = snapshotted.snapshot, everything.incidents, claims.split
     seen = _earliest(incidents, second.last_seen() if second.last_seen is not None else {})
     same = partial(first_records_are_gone, run.cluster.send, second.agreed, incidents)
-    observed = observe(claims.topic_ids, split.unclaimed, first.rows, second.rows, run.cluster.format_failure)
+    observed = observe(claims.topic_ids, split.unclaimed, first.rows, second.rows)
     observations = with_history(continued(observed, incidents, same), seen)
     context = _context(snapshot, run.now_ms(), planned.late_after_ms)
     of_claims = zip(with_history(claims.claimed, seen), split.claimed, strict=True)
@@ -286,9 +286,9 @@ def result(
     last = {key: row for key, row in {**first.rows, **second.rows}.items() if row.failure is None}
     unobserved = (*wide.errors, *_fenced_errors(first.rows, second.rows))
     errors = (
-        *([ScanError("plan", planned.hidden_topics)] if planned.hidden_topics is not None else ()),
+        *([Unobserved("plan", planned.hidden_topics)] if planned.hidden_topics is not None else ()),
         *planned.errors,
-        *(one.in_words(run.cluster.format_failure) for one in unobserved),
+        *unobserved,
         *_snapshot_errors(snapshot, enriched.judged),
     )
     return Scan(
@@ -306,7 +306,8 @@ def result(
         coordinators_planned=snapshot.coordinators_planned,
         coordinators_proven=snapshot.coordinators_proven,
         transactional_ids=claims.split.transactional_ids,
-        visibility_error=snapshot.visibility_error or planned.hidden_topics,
+        principal=run.cluster.principal,
+        visibility_failures=_visibility_failures(snapshot, planned),
         proven={key: row.topic_id for key, row in last.items()},
         ends={key: (row.leader_epoch, row.high_watermark) for key, row in last.items()},
         transactions=tuple(sorted(enriched.judged, key=lambda one: _order(one.observation))),
@@ -351,15 +352,13 @@ def _impacts(
         random_token=cluster.random_token,
     )
     patterns = [parse_owner_pattern(text) for text in run.config.owner_pattern]
-    logged = {e.observation.transaction_key: e.logged for e in decided if e.log_error is None}
+    logged = {e.observation.transaction_key: e.logged for e in decided if e.log_failure is None}
     found = {}
     for one in hanging:
         which = one.observation.transaction_key
         incident = everything.incidents.get(which)
         known = incident.impact if incident is not None else None
-        found[which] = impact_of(
-            *(one, blockage, logged.get(which, ()), known, topics, cluster.format_failure, patterns)
-        )
+        found[which] = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
     run.progress("ask who waits", 1, 1)
     return found, blockage.warnings(cluster.format_failure)
 
@@ -422,9 +421,9 @@ def _producer_ids(rows: Mapping[Key, FencedRow]) -> frozenset[int]:
 
 def _context(snapshot: Snapshot, now_ms: int, late_after_ms: int) -> Context:
     return Context(
-        coverage_error=snapshot.coverage_error,
-        split_error=snapshot.split_errors[0] if snapshot.split_errors else None,
-        visibility_error=snapshot.visibility_error,
+        coverage_failure=snapshot.coverage_failure,
+        split_failure=snapshot.split_failures[0] if snapshot.split_failures else None,
+        visibility_failures=snapshot.visibility_failures,
         now_ms=now_ms,
         late_after_ms=late_after_ms,
     )
@@ -439,11 +438,14 @@ def _fenced_errors(first: Mapping[Key, FencedRow], second: Mapping[Key, FencedRo
     ]
 
 
-def _snapshot_errors(snapshot: Snapshot, judged: Sequence[Judged]) -> list[ScanError]:
+def _snapshot_errors(snapshot: Snapshot, judged: Sequence[Judged]) -> list[Unobserved]:
     """What the snapshot missed. A cluster that never had a transaction has no coordinators, which is no error then."""
     errors = list(snapshot.errors)
     if snapshot.coordinators_planned or judged:
         errors += snapshot.coverage_errors
-    if snapshot.visibility_error is not None:
-        errors.append(ScanError("snapshot", snapshot.visibility_error))
-    return errors
+    return errors + [Unobserved("snapshot", failure) for failure in snapshot.visibility_failures]
+
+
+def _visibility_failures(snapshot: Snapshot, planned: Planned) -> tuple[Failure, ...]:
+    hidden = planned.hidden_topics
+    return snapshot.visibility_failures or (() if hidden is None else (hidden,))

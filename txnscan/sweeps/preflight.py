@@ -24,19 +24,21 @@ from txnscan.engine.spark.java import DELTA, JavaError, find_java, is_fetched, m
 from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
-from txnscan.kafka.errors import API_SINCE, RequestFailed
+from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.api_versions import API_KEYS, api_versions
 from txnscan.kafka.protocol.describe_cluster import cluster_operations
 from txnscan.kafka.protocol.describe_producers import describe_producers
 from txnscan.kafka.protocol.list_offsets import newest
-from txnscan.kafka.security.acls import lacks, needing
+from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic
 from txnscan.kafka.units import duration, plural
 
 if TYPE_CHECKING:
     pass
 
+_ALTER = Permission("Alter", "Cluster")
+_CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name
 Item = TypeVar("Item")
 
 # Records in these carry the time of the broker that appended them.
@@ -192,14 +194,14 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
     missing = []
     hidden = cluster.hidden_topics()
     if hidden is not None:
-        missing.append(Finding("acls", Level.INCOMPLETE, hidden))
+        missing.append(Finding("acls", Level.INCOMPLETE, cluster.format_failure(hidden)))
     missing += _unreadable(cluster, view.topics)
     unseen = hidden_groups(cluster.send, brokers, cluster.random_token())
     if unseen is not None:
         said = f"which groups wait behind what hangs is not known: {cluster.format_failure(unseen)}"
         missing.append(Finding("acls", Level.NOTE, said))
     _, config_errors = cluster.max_timeout_ms()
-    missing += [Finding("acls", Level.INCOMPLETE, error.error) for error in config_errors[:1]]
+    missing += [Finding("acls", Level.INCOMPLETE, cluster.format_failure(error.failure)) for error in config_errors[:1]]
     for broker_id in brokers[:1]:
         try:
             may = cluster_operations(cluster.send, broker_id)
@@ -207,8 +209,8 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
             # Older brokers do not say.
             continue
         if "Describe" in may and not may & {"Alter", "ClusterAction"}:
-            needs = lacks(Permission("Alter", "Cluster"), cluster.principal)
-            missing.append(Finding("acls", Level.NOTE, f"apply --execute would be refused: {needs}"))
+            refused = Failure("apply --execute would be refused", _CLUSTER_REFUSED, needs=_ALTER)
+            missing.append(Finding("acls", Level.NOTE, cluster.format_failure(refused)))
     yield from missing or [Finding("acls", Level.OK, "every topic is visible, and one partition of each could be read")]
 
 
@@ -241,8 +243,9 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
 def _coordinators(cluster: Cluster) -> Iterator[Finding]:
     split = cluster.split_by_claim({}, (), lambda done, total: None)
     snapshot, _ = cluster.snapshot(frozenset(), frozenset(), split.agreed, lambda done, total: None)
-    if snapshot.visibility_error is not None:
-        yield Finding("acls", Level.INCOMPLETE, snapshot.visibility_error)
+    if snapshot.visibility_failures:
+        said = "; ".join(map(cluster.format_failure, snapshot.visibility_failures))
+        yield Finding("acls", Level.INCOMPLETE, said)
     if not snapshot.coordinators_planned and split.transactional_ids:
         ids = plural(split.transactional_ids, "transactional id")
         yield Finding(
@@ -253,9 +256,10 @@ def _coordinators(cluster: Cluster) -> Iterator[Finding]:
         )
     elif not snapshot.coordinators_planned:
         yield Finding("coordinators", Level.OK, f"there is no {TRANSACTION_STATE_TOPIC}: no transaction ever ran here")
-    elif snapshot.coverage_error is not None:
+    elif snapshot.coverage_failure is not None:
         proven = f"{snapshot.coordinators_proven} of {snapshot.coordinators_planned} coordinator partitions proven"
-        yield Finding("coordinators", Level.INCOMPLETE, f"{proven}: {snapshot.coverage_error}")
+        why = cluster.format_failure(snapshot.coverage_failure)
+        yield Finding("coordinators", Level.INCOMPLETE, f"{proven}: {why}")
     else:
         ids = plural(split.transactional_ids, "transactional id")
         count = snapshot.coordinators_planned

@@ -18,7 +18,7 @@ from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.failure import Failure, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition, Topic
 from txnscan.reads.fenced_read import failed_partitions, fenced_failed
@@ -29,7 +29,7 @@ from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.scope import in_scope
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
-MOVED = Failure("the leader moved during the read")
+MOVED = Failure("the leader moved during the read", FailureCode.LEADER_MOVED)
 FENCED_TRIES = 3
 _RETRY_WAIT_S = 0.25
 FENCED_BATCH_SIZE = 100

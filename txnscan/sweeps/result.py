@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
 from txnscan.engine.clock import BootTime, StageTime
 from txnscan.impact.impact import Impact, KnownImpact
-from txnscan.kafka.failure import ScanError
+from txnscan.kafka.failure import Failure, Unobserved
+from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import TransactionKey
 from txnscan.txnlog.facts import NO_FACTS, Facts
@@ -39,7 +40,7 @@ class Scan:
     max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
     rows in the tables too. proven: the topic id of each partition whose leader's answer the last read of it proved.
     ends: its leader epoch and high watermark then. boot: the time since boot when the sweep was finished. stages: how
-    long each stage took.
+    long each stage took. principal: whom brokers most likely take the scanner for.
     broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for. read_bytes: bytes of
     producers' states and of `__transaction_state` that were read. decided: the facts about what hangs, where the log
     was read for it. log_epochs: by partition of `__transaction_state`, the leader epoch that all brokers named last.
@@ -61,14 +62,15 @@ class Scan:
     coordinators_planned: int
     coordinators_proven: int
     transactional_ids: int
-    visibility_error: str | None
+    visibility_failures: tuple[Failure, ...]
     proven: Mapping[Key, str]
     transactions: tuple[Judged, ...]
-    errors: tuple[ScanError, ...]
+    errors: tuple[Unobserved, ...]
     warnings: tuple[str, ...]
     settings: str
     version: str
     store_all: bool = False
+    principal: str = UNKNOWN_PRINCIPAL
     broker_ids: tuple[int, ...] = ()
     impacts: Mapping[TransactionKey, Impact] = field(default_factory=dict)
     read_bytes: int = 0
@@ -78,6 +80,11 @@ class Scan:
     ends: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
     log_epochs: Mapping[int, int] = field(default_factory=dict)
     topics_gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def named_principal(self) -> str | None:
+        """The principal that swept, from SASL; None without."""
+        return None if self.principal == UNKNOWN_PRINCIPAL else self.principal
 
     def over(self, incidents: Iterable[TransactionKey]) -> dict[TransactionKey, str]:
         """Which of these incidents the sweep proved to be over, and how: ENDED, TOPIC_DELETED or TOPIC_RECREATED. A
@@ -149,7 +156,7 @@ class Scan:
             not self.errors
             and self.partitions_failed == 0
             and self.coordinators_proven == self.coordinators_planned
-            and self.visibility_error is None
+            and not self.visibility_failures
             and self.counts[Verdict.INDETERMINATE] == 0
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from txnscan.config import ScanConfig, printable
 from txnscan.kafka.errors import API_SINCE
-from txnscan.kafka.failure import ScanError
+from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import ClusterView
 from txnscan.kafka.units import duration
 
@@ -29,12 +29,12 @@ def early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
     )
 
 
-def old_brokers(errors: Sequence[ScanError]) -> tuple[str, ...]:
+def old_brokers(errors: Sequence[Unobserved]) -> tuple[str, ...]:
     """One sentence on the brokers that lack an API, and what cannot be judged without it; nothing where none does."""
     lacking: dict[str | None, set[int]] = defaultdict(set)
     for error in errors:
-        if error.broker is not None and error.lacks_api in API_SINCE:
-            lacking[error.lacks_api].add(error.broker)
+        if error.broker is not None and error.failure.lacks_api in API_SINCE:
+            lacking[error.failure.lacks_api].add(error.broker)
     consequences = (
         (("DescribeProducers",), "what is open on the partitions led there is not seen"),
         (

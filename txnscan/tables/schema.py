@@ -20,12 +20,12 @@ from typing import Any
 from txnscan.engine.clock import StageTime
 from txnscan.impact.impact import BlockedGroup
 from txnscan.kafka.answers import CoordinatorView, EpochEnd
-from txnscan.kafka.failure import ScanError
+from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.sweeps.result import HealthyCount, Scan
 from txnscan.txnlog.facts import LogRead, RawRecord, ScannedLog, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _owner(judged: Judged) -> CoordinatorView | None:
 def _of_owner(name: str) -> Callable[[Scan, Judged], Any]:
     def value(scan: Scan, judged: Judged) -> Any:
         view = _owner(judged)
-        described = view is not None and (view.describe_error is None or name in ("transactional_id", "broker_id"))
+        described = view is not None and (view.describe_failure is None or name in ("transactional_id", "broker_id"))
         return getattr(view, name) if described else None
 
     return value
@@ -237,10 +237,10 @@ TRANSACTION = (
         "outcome_reason", "STRING", "How the outcome of what hangs is known, or why not", _judgement("outcome_reason")
     ),
     Column(
-        "log_error",
-        "STRING",
+        "log_failure",
+        Failure,
         "Why __transaction_state could not be read for what hangs: nothing is done about it then",
-        _known("log_error"),
+        _known("log_failure"),
     ),
     Column(
         "transactional_id",
@@ -385,7 +385,7 @@ OPEN_TRANSACTIONS = Table(
             "Base sequence of the first batch of what hangs; null where it could not be read",
             _decided("first_sequence"),
         ),
-        Column("first_batch_error", "STRING", "Why that batch could not be read", _decided("batch_error")),
+        Column("first_batch_failure", Failure, "Why that batch could not be read", _decided("batch_failure")),
         Column(
             "incident_id",
             "STRING",
@@ -428,7 +428,7 @@ CANDIDATES = Table(
 )
 
 
-def _error(name: str) -> Callable[[Scan, ScanError], Any]:
+def _error(name: str) -> Callable[[Scan, Unobserved], Any]:
     return lambda scan, error: getattr(error, name)
 
 
@@ -441,7 +441,20 @@ SCAN_ERRORS = Table(
         Column("broker", "INT", "Broker that was asked", _error("broker")),
         Column("topic", "STRING", "Topic, where the error is about one", _error("topic")),
         Column("partition", "INT", "Partition, where the error is about one", _error("partition")),
-        Column("error", "STRING", "What went wrong", _error("error"), True),
+        Column(
+            "code",
+            "STRING",
+            "What went wrong: the name of an error of Kafka's protocol, or one of txnscan's codes",
+            lambda s, error: error.failure.code,
+            True,
+        ),
+        Column("error", "STRING", "The same in words", lambda s, error: str(error.failure), True),
+        Column(
+            "needs",
+            Permission,
+            "The permission that the sweep's principal lacks, where that is why",
+            lambda s, error: error.failure.needs,
+        ),
     ),
 )
 
@@ -672,11 +685,12 @@ SWEEPS = Table(
             True,
         ),
         Column(
-            "visibility_error",
-            "STRING",
-            "Why transactional ids or topics may be hidden from the principal, null when none are known to be",
-            lambda s, _: s.visibility_error,
+            "visibility_failures",
+            tuple[Failure, ...],
+            "Why transactional ids or topics may be hidden from the principal, empty when none are known to be",
+            lambda s, _: s.visibility_failures,
         ),
+        Column("principal", "STRING", "Kafka principal that swept, null without SASL", lambda s, _: s.named_principal),
         Column("producers", "BIGINT", "Producers that the partitions know", lambda s, _: s.producers, True),
         Column(
             "transactional_ids",

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from txnscan.kafka.answers import EpochEnd
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.txnlog.facts import LogRead, RawRecord
 
@@ -43,7 +44,7 @@ class Joined:
 
     current: tuple[RawRecord, ...]
     others: tuple[RawRecord, ...]
-    lost: str | None = None
+    lost: Failure | None = None
     stored_by: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -125,7 +126,9 @@ def _is_of_same_log(one: LogRead, other: LogRead) -> bool:
     return (one.topic_id, one.partition) == (other.topic_id, other.partition)
 
 
-def _confirmed(newest: LogRead, same: Iterable[LogRead]) -> tuple[dict[int, RawRecord], dict[LogRead, int], str | None]:
+def _confirmed(
+    newest: LogRead, same: Iterable[LogRead]
+) -> tuple[dict[int, RawRecord], dict[LogRead, int], Failure | None]:
     """The records of the current lineage by offset, for each read the offset up to which it is of it, and how two reads
     contradict each other, or None.
     """
@@ -149,7 +152,7 @@ def _confirmed(newest: LogRead, same: Iterable[LogRead]) -> tuple[dict[int, RawR
             bounds[read], grows = bound, True
             for record in read.records:
                 if record.offset <= bound and not record.is_same(current.setdefault(record.offset, record)):
-                    conflict = f"two reads contradict each other at offset {record.offset}"
+                    conflict = _lost_records(f"two reads contradict each other at offset {record.offset}")
     return current, bounds, conflict
 
 
@@ -174,15 +177,19 @@ def _after(records: Iterable[RawRecord]) -> Iterator[tuple[int, RawRecord]]:
         before = record.offset
 
 
-def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord]) -> str | None:
+def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord]) -> Failure | None:
     last = chain[-1].offset if chain else _NO_OFFSET
     name = f"'{newest.transactional_id}'"
     if any(read.records for read in every if not _is_of_same_log(newest, read)):
-        return f"{TRANSACTION_STATE_TOPIC} was made anew since a sweep read {name} there"
+        return _lost_records(f"{TRANSACTION_STATE_TOPIC} was made anew since a sweep read {name} there")
     tails = [read.records[-1] for read in every if read.records]
     lost = [tail.offset for tail in tails if tail.offset > last]
     left = f"nothing of it behind offset {last}" if chain else "nothing of it"
-    return f"a sweep read {name} at offset {max(lost)}, and the log has {left} now" if lost else None
+    return _lost_records(f"a sweep read {name} at offset {max(lost)}, and the log has {left} now") if lost else None
+
+
+def _lost_records(how: str) -> Failure:
+    return Failure(how, FailureCode.LOG_LOST_RECORDS)
 
 
 def _distinct(records: Iterable[RawRecord]) -> tuple[RawRecord, ...]:

@@ -19,7 +19,7 @@ from txnscan.coordinators.metadata_quorum import Unagreed
 from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.fetch import Reading, fetch_undecoded
 from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, offset_of
 from txnscan.kafka.protocol.record_batch import Batch
@@ -105,7 +105,7 @@ def _appended(batch: LogBatch, partition: Partition, send: Send) -> LogRow:
 
 def log_failure(k: int, failed: RequestFailed | Unagreed | UnknownRecord) -> Failure:
     """Why a partition of the log is not known."""
-    failure = Failure(str(failed)) if isinstance(failed, UnknownRecord) else failed.failure
+    failure = Failure(str(failed), FailureCode.UNKNOWN_RECORD) if isinstance(failed, UnknownRecord) else failed.failure
     return needing(failure, Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)).within(
         f"{TRANSACTION_STATE_TOPIC}-{k}"
     )

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from txnscan.coordinators.transactions import NO_LEADER
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Failure, Unobserved
+from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
@@ -120,8 +119,9 @@ def to_read(
     """
     log = next((topic for topic in view.topics if topic.name == TRANSACTION_STATE_TOPIC), None)
     if log is None:
-        why = dict(view.topic_errors).get(TRANSACTION_STATE_TOPIC, "it is not in the brokers' metadata")
-        return [], [Unobserved("plan", Failure(f"{TRANSACTION_STATE_TOPIC}: {why}"))]
+        code = dict(view.topic_errors).get(TRANSACTION_STATE_TOPIC)
+        why = code or "it is not in the brokers' metadata"
+        return [], [Unobserved("plan", Failure(f"{TRANSACTION_STATE_TOPIC}: {why}", code or FailureCode.LEFT_OUT))]
     by_partition: dict[int, list[str]] = {}
     for name in dict.fromkeys(names):
         by_partition.setdefault(coordinator_partition(name, len(log.indexes)), []).append(name)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.transitions import completes, follows
@@ -52,16 +53,17 @@ def last_records(logged: Iterable[LoggedTransaction]) -> Mapping[str, LoggedTran
     return {record.transactional_id: record for record in logged}
 
 
-def orphan_contradiction(o: Observation, logged: Iterable[LoggedTransaction]) -> str | None:
+def orphan_contradiction(o: Observation, logged: Iterable[LoggedTransaction]) -> Failure | None:
     """How the log contradicts that no transactional id has this producer id, or None where it does not."""
     for name, last in last_records(logged).items():
         if last.producer_id == o.producer_id:
-            return f"its last record of '{name}' has producer id {o.producer_id}, and no coordinator shows that id"
+            said = f"its last record of '{name}' has producer id {o.producer_id}, and no coordinator shows that id"
+            return _contradicts(said)
     return None
 
 
-def dropped_decision(o: Observation, logged: Iterable[LoggedTransaction]) -> str | None:
-    """A decision about this partition that its id went on without, in words; or None.
+def dropped_decision(o: Observation, logged: Iterable[LoggedTransaction]) -> Failure | None:
+    """A decision about this partition that its id went on without, or None.
 
     An append that timed out is no such decision: its coordinator goes on from the record before. If offsets are
     missing, the completion may be among them, and the result is None.
@@ -81,7 +83,8 @@ def dropped_decision(o: Observation, logged: Iterable[LoggedTransaction]) -> str
                 for decision in undone:
                     if _holds(decision, o) and record.contiguous_from <= decision.offset:
                         shown = f"the {decision.state} of '{name}' with this partition at offset {decision.offset}"
-                        return f"{shown} is not completed, and the record at offset {record.offset} does not follow"
+                        follows_not = f"the record at offset {record.offset} does not follow"
+                        return _contradicts(f"{shown} is not completed, and {follows_not}")
             before, undone = record, []
     return None
 
@@ -91,7 +94,7 @@ def owner_contradiction(
     described: Described,
     logged: Sequence[LoggedTransaction],
     later: Sequence[LoggedTransaction] = (),
-) -> str | None:
+) -> Failure | None:
     """How the log contradicts the description of the owner by its coordinator, or None.
 
     later: what was appended after `logged` had been read and before the description was taken, in which the id may have
@@ -100,16 +103,18 @@ def owner_contradiction(
     last = last_records(logged).get(described.transactional_id)
     name = f"'{described.transactional_id}'"
     if last is None:
-        return f"it holds nothing of {name}, and {described}"
+        return _contradicts(f"it holds nothing of {name}, and {described}")
     now = [last, *(record for record in later if record.transactional_id == described.transactional_id)]
     if not any(described.is_of(record) for record in now):
-        return f"its last record of {name} is {last.state} at epoch {last.producer_epoch}, and {described}"
+        state = f"{last.state} at epoch {last.producer_epoch}"
+        return _contradicts(f"its last record of {name} is {state}, and {described}")
     if _holds(now[-1], o):
-        return f"its last record of {name} is {now[-1].state} with this partition, which its coordinator does not show"
+        shown_by_log = f"its last record of {name} is {now[-1].state} with this partition"
+        return _contradicts(f"{shown_by_log}, which its coordinator does not show")
     return None
 
 
-def ended_since(o: Observation, described: Described, logged: Sequence[LoggedTransaction]) -> str | None:
+def ended_since(o: Observation, described: Described, logged: Sequence[LoggedTransaction]) -> Failure | None:
     """Why the owner may since have ended what hung when it was described, or None. It may have, where it has had the
     partition in a transaction since then.
 
@@ -119,11 +124,17 @@ def ended_since(o: Observation, described: Described, logged: Sequence[LoggedTra
     name = f"'{described.transactional_id}'"
     then = [number for number, record in enumerate(of_owner) if described.is_of(record)]
     if not then:
-        return f"it has gone on with {name}, and holds no record of what was described: {described}"
+        return _contradicts(f"it has gone on with {name}, and holds no record of what was described: {described}")
     # Under transactions v1 an id completes many transactions at one epoch, and several records may match the
     # description: the last of them counts.
     since = next((record for record in of_owner[then[-1] :] if _holds(record, o)), None)
-    return f"it has {name} {since.state} with this partition later, and {described}" if since is not None else None
+    if since is None:
+        return None
+    return _contradicts(f"it has {name} {since.state} with this partition later, and {described}")
+
+
+def _contradicts(how: str) -> Failure:
+    return Failure(how, FailureCode.LOG_CONTRADICTS)
 
 
 def _holds(record: LoggedTransaction, o: Observation) -> bool:

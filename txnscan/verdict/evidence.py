@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from txnscan.kafka.answers import CoordinatorView
+from txnscan.kafka.failure import Failure
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import NO_FACTS, LoggedTransaction, ProducerFacts
 
@@ -45,9 +46,9 @@ class Reason(StrEnum):
 class Context:
     """What holds for every transaction of a sweep: what the snapshot could not see, the time, and the age threshold."""
 
-    coverage_error: str | None
-    split_error: str | None
-    visibility_error: str | None
+    coverage_failure: Failure | None
+    split_failure: Failure | None
+    visibility_failures: tuple[Failure, ...]
     now_ms: int
     late_after_ms: int
 
@@ -62,7 +63,7 @@ class Evidence:
     observation: Observation
     coordinators: tuple[CoordinatorView, ...]
     context: Context
-    log_contradiction: str | None = None
+    log_contradiction: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,8 @@ class OutcomeEvidence:
 
     owner_epoch: the epoch of the id that has the producer id now, None where none has. first_epoch, first_sequence: the
     producer epoch and base sequence of the transaction's first batch, None where it could not be read, which
-    `batch_error` explains. logged: what is left in `__transaction_state`, on the log's current lineage, of every id
-    that has ever had the producer id, in the order of the log. log_error: why some of it could not be read, or None.
+    `batch_failure` explains. logged: what is left in `__transaction_state`, on the log's current lineage, of every id
+    that has ever had the producer id, in the order of the log. log_failure: why some of it could not be read, or None.
     contradiction: how the log contradicts the coordinators or earlier reads, or None (`verification.py`, `lineage.py`).
     vetoes: records of reads that are not known to be of the current lineage. seen: all other facts, those of this sweep
     included. news: what this sweep has seen that was not stored.
@@ -125,10 +126,10 @@ class OutcomeEvidence:
     owner_epoch: int | None
     first_epoch: int | None
     first_sequence: int | None
-    batch_error: str | None
+    batch_failure: Failure | None
     logged: tuple[LoggedTransaction, ...]
-    log_error: str | None
-    contradiction: str | None
+    log_failure: Failure | None
+    contradiction: Failure | None
     vetoes: tuple[LoggedTransaction, ...] = ()
     seen: ProducerFacts = NO_FACTS
     news: ProducerFacts = NO_FACTS
@@ -138,13 +139,13 @@ class OutcomeEvidence:
 class KnownOutcome:
     """The outcome of a hanging transaction as far as it is known, and why in a clause.
 
-    log_error: why the log could not be read, or None. siblings: where else it may show how the transaction ended, None
-    where the log names nothing. evidence: the records of the log that it rests on, in words.
+    log_failure: why the log could not be read, or None. siblings: where else it may show how the transaction ended,
+    None where the log names nothing. evidence: the records of the log that it rests on, in words.
     """
 
     outcome: Outcome
     why: str
-    log_error: str | None = None
+    log_failure: Failure | None = None
     siblings: PeerPartitions | None = None
     evidence: tuple[str, ...] = ()
 

@@ -87,7 +87,7 @@ def split(e: Evidence) -> str:
     if len(e.coordinators) > 1:
         claims = ", ".join(f"'{v.transactional_id}' on broker {v.broker_id}" for v in e.coordinators)
         return f"More than one claim stands on producer id {e.observation.producer_id} ({claims}), so neither is proof."
-    why = the_view(e).split_error if e.coordinators else e.context.split_error
+    why = the_view(e).split_failure if e.coordinators else e.context.split_failure
     return f"Brokers disagree about {TRANSACTION_STATE_TOPIC}: {why}."
 
 
@@ -95,12 +95,12 @@ def undescribed(e: Evidence) -> str:
     view = the_view(e)
     return (
         f"Transactional id '{view.transactional_id}' has this producer id but could not be described: "
-        f"{view.describe_error}."
+        f"{view.describe_failure}."
     )
 
 
 def uncovered(e: Evidence) -> str:
-    why = the_view(e).coverage_error if e.coordinators else e.context.coverage_error
+    why = the_view(e).coverage_failure if e.coordinators else e.context.coverage_failure
     return f"A coordinator that could own this transaction was not seen: {why}."
 
 
@@ -145,7 +145,8 @@ def partition(e: Evidence) -> str:
 
 
 def hidden(e: Evidence) -> str:
-    return f"A transactional id that this principal cannot see could own it: {e.context.visibility_error}."
+    why = "; ".join(map(str, e.context.visibility_failures))
+    return f"A transactional id that this principal cannot see could own it: {why}."
 
 
 def contradicted(e: Evidence) -> str:

@@ -109,7 +109,7 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
     return KnownOutcome(
         found.outcome,
         f"{found.why}{_stored_alone(shown) if found.outcome in _CERTAIN else ''}",
-        log_error=evidence.log_error,
+        log_failure=evidence.log_failure,
         siblings=_of_all([siblings(evidence.logged, at) for at in at_each]),
         evidence=tuple(map(str, shown)),
     )
@@ -145,7 +145,7 @@ def _of_unknown_epochs(evidence: OutcomeEvidence, each: Sequence[_Found]) -> _Fo
     """What is known where the first record is gone: the open data may be of any earlier epoch."""
     last = evidence.observation.producer_epoch
     if evidence.first_epoch is None:
-        doubt = f"the first record of the transaction could not be read: {evidence.batch_error}"
+        doubt = f"the first record of the transaction could not be read: {evidence.batch_failure}"
     else:
         doubt = f"records of epochs {evidence.first_epoch} to {last} stand in the open transaction"
     commit = next((found for found in each if found.outcome in (_C, _M)), None)
@@ -198,8 +198,8 @@ def _at_epoch(evidence: OutcomeEvidence, epoch: int) -> _Found:
 
 def _doubt(evidence: OutcomeEvidence, names: Sequence[str], o: Observation) -> str | None:
     """Why nothing can be concluded about this epoch at all, or None."""
-    if evidence.log_error is not None:
-        return f"the transaction log could not be read: {evidence.log_error}"
+    if evidence.log_failure is not None:
+        return f"the transaction log could not be read: {evidence.log_failure}"
     if evidence.contradiction is not None:
         return f"the transaction log is contradicted: {evidence.contradiction}"
     if not names:

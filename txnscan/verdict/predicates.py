@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.verdict.evidence import Evidence
 
 # The transaction timeout of two-phase commit (KIP-939): an outside coordinator will decide.
@@ -10,6 +11,11 @@ TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
 # Timed-out transactions are looked for every 10 s (`transaction.abort.timed.out.transaction.cleanup.interval.ms`);
 # the rest is for clocks that differ.
 TIMEOUT_SLACK_MS = 60_000
+
+_ABOVE_HIGH_WATERMARK = Failure(
+    "the transaction starts at or above the high watermark and may still be truncated", FailureCode.ABOVE_HIGH_WATERMARK
+)
+_WRITTEN_MEANWHILE = Failure("the transaction was written to between the two reads", FailureCode.WRITTEN_MEANWHILE)
 
 _BETWEEN = ("Empty", "Ongoing", "CompleteAbort")
 
@@ -37,7 +43,7 @@ def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
     return tuple(
         view
         for view in e.coordinators
-        if view.describe_error is None and view.state in states and partition in view.partitions
+        if view.describe_failure is None and view.state in states and partition in view.partitions
     )
 
 
@@ -48,7 +54,7 @@ def owners(e: Evidence) -> tuple[CoordinatorView, ...]:
 
 def behind(e: Evidence) -> tuple[CoordinatorView, ...]:
     """Views at an epoch before the partition's."""
-    described = (view for view in e.coordinators if view.describe_error is None)
+    described = (view for view in e.coordinators if view.describe_failure is None)
     return tuple(view for view in described if view.producer_epoch < e.observation.producer_epoch)
 
 
@@ -70,7 +76,7 @@ def bystander(e: Evidence, *states: str) -> CoordinatorView | None:
 
 def ended(e: Evidence) -> bool:
     o = e.observation
-    return o.second_error is None and o.second_start_offset != o.start_offset
+    return o.second_failure is None and o.second_start_offset != o.start_offset
 
 
 def marker_owed(e: Evidence) -> bool:
@@ -113,24 +119,24 @@ def ongoing_without_partitions(e: Evidence) -> bool:
 
 def split(e: Evidence) -> bool:
     if not e.coordinators:
-        return e.context.split_error is not None
+        return e.context.split_failure is not None
     view, *others = e.coordinators
-    return bool(others) or view.split_error is not None
+    return bool(others) or view.split_failure is not None
 
 
 def owner_undescribed(e: Evidence) -> bool:
-    return any(view.describe_error is not None for view in e.coordinators)
+    return any(view.describe_failure is not None for view in e.coordinators)
 
 
 def uncovered(e: Evidence) -> bool:
     if not e.coordinators:
-        return e.context.coverage_error is not None
-    return any(view.coverage_error is not None for view in e.coordinators)
+        return e.context.coverage_failure is not None
+    return any(view.coverage_failure is not None for view in e.coordinators)
 
 
 def hidden(e: Evidence) -> bool:
     """Whether the owner may be hidden: only where no id was seen to have this producer id."""
-    return not e.coordinators and e.context.visibility_error is not None
+    return not e.coordinators and bool(e.context.visibility_failures)
 
 
 def orphan(e: Evidence) -> bool:
@@ -165,20 +171,20 @@ def otherwise(e: Evidence) -> bool:
     return True
 
 
-def partition_doubt(e: Evidence) -> str | None:
+def partition_doubt(e: Evidence) -> Failure | None:
     """Why the two reads of the partition do not prove that this transaction stood open through them, or None.
 
     A transaction that was written to between the reads has a producer that is alive: an owner may have added the
     partition after the coordinators were asked.
     """
     o = e.observation
-    if o.first_error is not None:
-        return o.first_error
-    if o.second_error is not None:
-        return o.second_error
+    if o.first_failure is not None:
+        return o.first_failure
+    if o.second_failure is not None:
+        return o.second_failure
     high_watermarks = (o.first_high_watermark, o.second_high_watermark)
     if any(mark is None or o.start_offset >= mark for mark in high_watermarks):
-        return "the transaction starts at or above the high watermark and may still be truncated"
+        return _ABOVE_HIGH_WATERMARK
     if (o.second_producer_epoch, o.second_last_sequence) != (o.producer_epoch, o.last_sequence):
-        return "the transaction was written to between the two reads"
+        return _WRITTEN_MEANWHILE
     return None

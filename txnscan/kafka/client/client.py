@@ -29,6 +29,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.listener import Listener, look, mismatch
 from txnscan.kafka.client.receiving import received
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.security.oauth import TokenFailed, Tokens
 from txnscan.kafka.topology import Broker
@@ -135,7 +136,8 @@ class Client:
         with self._lock:
             connection = self._connections.get(broker_id)
         if connection is None:
-            raise RequestFailed(f"broker {broker_id} is not in the cluster's metadata", sent=False)
+            unknown = f"broker {broker_id} is not in the cluster's metadata"
+            raise RequestFailed(unknown, FailureCode.NOT_ASKED, sent=False)
         return connection.send(request)
 
     def close(self) -> None:
@@ -161,7 +163,7 @@ class _BrokerConnection:
         self._client = client
         self._manager: Any = None
         self._turn = threading.Lock()
-        self._dead: str | None = None
+        self._dead: Failure | None = None
         # Whether it ever answered a request.
         self._answered = False
         self._answer_bytes: int | None = None
@@ -201,7 +203,8 @@ class _BrokerConnection:
         """A broker that asks for too long a pause is not asked again."""
         if throttle_ms > THROTTLE_MS_MAX:
             asks = f"asks for a pause of {duration(throttle_ms)}, and {duration(THROTTLE_MS_MAX)} is the longest"
-            self._dead = f"{self._where} {asks}; check the quotas of this principal"
+            error = f"{self._where} {asks}; check the quotas of this principal"
+            self._dead = Failure(error, FailureCode.NO_ANSWER)
         self._not_before_s = self._client._monotonic_s() + max(throttle_ms, 0) / 1000
 
     def _send_when_ready(self, request: Any, deadline_s: float) -> Any:
@@ -253,20 +256,22 @@ class _BrokerConnection:
         if isinstance(error, kafka_errors.UnsupportedVersionError):
             return RequestFailed.unsupported(where, name)
         if isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
-            text = f"{where} {self._mute(name)}"
+            failure = Failure(f"{where} {self._mute(name)}", FailureCode.NO_ANSWER)
         elif isinstance(error, TokenFailed):
-            text = f"{where} was not asked, for want of a {error.of_what}: {_sentence(error)}"
+            wanting = f"{where} was not asked, for want of a {error.of_what}: {_sentence(error)}"
+            failure = Failure(wanting, FailureCode.NOT_AUTHENTICATED)
         elif isinstance(error, kafka_errors.SaslAuthenticationFailedError):
-            text = f"{where} refused the credentials: {_sentence(error)}"
+            refused = f"{where} refused the credentials: {_sentence(error)}"
+            failure = Failure(refused, FailureCode.NOT_AUTHENTICATED)
         elif isinstance(error, _UNREACHED) or (
             # A listener of another protocol than Kafka's.
             isinstance(error, kafka_errors.InvalidReceiveError) and not self._answered
         ):
-            text = f"{where} {self._unreached(error)}"
+            failure = Failure(f"{where} {self._unreached(error)}", FailureCode.UNREACHABLE)
         else:
             return RequestFailed(f"{where} answered {name} with {_sentence(error)}")
-        self._dead = text
-        return RequestFailed(text)
+        self._dead = failure
+        return RequestFailed(failure)
 
     def _mute(self, name: str) -> str:
         settings = self._client.settings

@@ -13,7 +13,7 @@ from kafka.protocol.admin import DescribeConfigsRequest
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
-from txnscan.kafka.failure import Failure
+from txnscan.kafka.failure import Failure, FailureCode
 
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _ISOLATION_LEVEL, READ_UNCOMMITTED = "share.isolation.level", "read_uncommitted"
@@ -89,7 +89,8 @@ def share_isolation_levels(send: Send, broker_id: int, groups: Iterable[str]) ->
             resource(resource_type=_GROUP, resource_name=name, configuration_keys=[_ISOLATION_LEVEL]) for name in names
         ]
     )
-    found: dict[str, str | Failure] = dict.fromkeys(names, Failure(f"the broker did not name {_ISOLATION_LEVEL}"))
+    left_out = Failure(f"the broker did not name {_ISOLATION_LEVEL}", FailureCode.LEFT_OUT)
+    found: dict[str, str | Failure] = dict.fromkeys(names, left_out)
     for result in present(send(broker_id, request).results):
         if result.error_code != ErrorCode.NONE:
             found[result.resource_name] = answered(result.error_code)

@@ -22,7 +22,7 @@ from kafka.protocol.admin import DescribeProducersRequest
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, answered
-from txnscan.kafka.failure import Failure
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor, undecodable
 from txnscan.kafka.protocol.primitives import NO_TAGS, items, numbers, string
 from txnscan.kafka.topology import Key
@@ -55,7 +55,7 @@ class DescribedPartition:
 
 _MISSING = DescribedPartition(failure=LEFT_OUT)
 _DOUBLED = DescribedPartition(failure=ANSWERED_TWICE)
-_PRODUCER_TWICE = Failure("the broker's answer holds a producer id twice")
+_PRODUCER_TWICE = Failure("the broker's answer holds a producer id twice", FailureCode.UNUSABLE_ANSWER)
 _NOTHING_OPEN = tuple(DescribedPartition(producers) for producers in range(_PRODUCERS_MAX + 1))
 
 

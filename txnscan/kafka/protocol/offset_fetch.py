@@ -23,7 +23,7 @@ from kafka.protocol.consumer import OffsetFetchRequest
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, answered
-from txnscan.kafka.failure import Failure
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_producers import by_topic
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
 from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, numbers, string
@@ -66,7 +66,8 @@ def offset_fetch(
         plain = OffsetFetchRequest(groups=[], min_version=_MIN_VERSION, max_version=_MAX_VERSION)
         request = AsBytes(plain, lambda version, some=some: encode(version, some, require_stable))  # type: ignore[misc]
         fetched = decode(send(broker_id, request))
-        found |= {name: fetched.get(name, GroupOffsets(Failure("the broker left it out"))) for name in some}
+        left_out = GroupOffsets(Failure("the broker left it out", FailureCode.LEFT_OUT))
+        found |= {name: fetched.get(name, left_out) for name in some}
     return found
 
 

@@ -62,19 +62,14 @@ def needing(failure: Failure, permission: Permission) -> Failure:
 
 
 def explained(failure: Failure, principal: str) -> str:
-    """A failure in words; where a permission is missing, with the remedy."""
-    if failure.needs is None:
-        return failure.error
-    remedy = lacks(failure.needs, principal)
-    return f"{failure.error}: {remedy}" if failure.error else remedy
+    """A failure in words; where a permission is missing, with the command that grants it."""
+    return str(failure) if failure.needs is None else granted(str(failure), failure.needs, principal)
 
 
-def lacks(permission: Permission, principal: str) -> str:
-    """A sentence that this permission is missing, with the command that grants it."""
-    return (
-        f"this principal needs {permission}, and no DENY rule against it; grant it with "
-        f"`{_COMMAND} --add --allow-principal {shlex.quote(principal)} {_options(permission)}`"
-    )
+def granted(error: str, needs: Permission, principal: str) -> str:
+    """A failure's words, with the command that grants the permission to this principal."""
+    allow = f"{_COMMAND} --add --allow-principal {shlex.quote(principal)} {_options(needs)}"
+    return f"{error}; grant it with `{allow}`"
 
 
 def denied(rule: AclRule) -> str:
