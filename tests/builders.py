@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from txnscan.kafka.answers import CoordinatorView
-from txnscan.kafka.failure import Failure
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained
 from txnscan.reads.observation import Observation
 from txnscan.resolve.guard import Limits, Stored
@@ -27,6 +27,23 @@ def said(failure: Failure | None, principal: str = UNKNOWN_PRINCIPAL) -> str | N
     return None if failure is None else explained(failure, principal)
 
 
+def lacks(permission: Permission, principal: str = UNKNOWN_PRINCIPAL) -> str:
+    """The words of a failure for want of this permission alone."""
+    return explained(Failure("", "REFUSED", needs=permission), principal)
+
+
+def failed(error: str, **changes: Any) -> Failure:
+    """A failure in these words. Its code is the same where they are an error of the protocol."""
+    return replace(Failure(error, error if error.isupper() else FailureCode.UNREACHABLE), **changes)
+
+
+def unobserved(
+    stage: str, error: str, broker: int | None = None, topic: str | None = None, partition: int | None = None
+) -> Unobserved:
+    """Something that could not be observed, with a failure in these words."""
+    return Unobserved(stage, failed(error), broker, topic, partition)
+
+
 def observation(**changes: Any) -> Observation:
     """Open through both reads, proven, old enough to be late."""
     base = Observation(
@@ -43,14 +60,14 @@ def observation(**changes: Any) -> Observation:
         leader_epoch=5,
         first_read_at_ms=NOW_MS - 2_000,
         first_high_watermark=105,
-        first_error=None,
+        first_failure=None,
         second_read_at_ms=NOW_MS - 1_000,
         second_high_watermark=105,
         second_last_stable_offset=100,
         second_start_offset=100,
         second_producer_epoch=3,
         second_last_sequence=4,
-        second_error=None,
+        second_failure=None,
         first_seen_ms=NOW_MS - 60 * MINUTE_MS,
     )
     return replace(base, **changes)
@@ -73,7 +90,7 @@ def view(state: str, epoch: int = 3, partitions: tuple[str, ...] = (), **changes
 
 def context(**changes: Any) -> Context:
     """A snapshot that saw everything."""
-    return replace(Context(None, None, None, NOW_MS, LATE_AFTER_MS), **changes)
+    return replace(Context(None, None, (), NOW_MS, LATE_AFTER_MS), **changes)
 
 
 def evidence(*views: CoordinatorView, o: dict[str, Any] | None = None, c: dict[str, Any] | None = None) -> Evidence:
@@ -108,7 +125,7 @@ def scan(*transactions: Judged, **changes: Any) -> Scan:
         coordinators_planned=6,
         coordinators_proven=6,
         transactional_ids=4,
-        visibility_error=None,
+        visibility_failures=(),
         proven={("p", 0): "t0", ("p", 1): "t0"},
         transactions=transactions,
         errors=(),
@@ -134,7 +151,7 @@ def stored(**changes: Any) -> Stored:
         reason="stale_epoch",
         outcome="not_committed",
         outcome_reason="'X' never committed anything at epoch 3",
-        log_error=None,
+        log_failure=None,
         transactional_id="X",
         owner_epoch=9,
         blocked_records=5,

@@ -54,6 +54,8 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.security.acls import explained
 from txnscan.resolve.apply import Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
@@ -201,6 +203,10 @@ def accused(scan: Scan) -> set[str]:
     return {name for name, (verdict, _) in verdicts(scan).items() if verdict == "hanging"}
 
 
+def words(scan: Scan, error: Unobserved) -> str:
+    return explained(error.failure, scan.principal)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.user)
 def test_a_principal_sees_what_its_acls_allow_and_is_told_what_it_lacks(locked: Locked, case: Case) -> None:
     locked.add(case.user, *case.acls)
@@ -209,7 +215,7 @@ def test_a_principal_sees_what_its_acls_allow_and_is_told_what_it_lacks(locked: 
     assert verdicts(scan) == expected
     assert scan.complete == case.complete
     # What all brokers answer is one thing to be told.
-    told = {re.sub(r"\bbroker \d", "broker N", error.error) for error in scan.errors}
+    told = {re.sub(r"\bbroker \d", "broker N", words(scan, error)) for error in scan.errors}
     for sentence in case.says:
         assert any(sentence in error for error in told), told
     assert len(told) == len(case.says), told
@@ -246,7 +252,7 @@ def test_without_describe_configs_the_brokers_default_is_assumed(locked: Locked)
     locked.add("no-configs", *CASES_BY_USER["no-configs"].acls)
     scan = locked.swept("no-configs")
     assert scan.late_after_ms == 20 * MINUTE_MS
-    assert [error.error for error in scan.errors if "15 min is assumed" in error.error]
+    assert [words(scan, error) for error in scan.errors if "to be 15 min" in words(scan, error)]
 
 
 def test_the_commands_that_a_sweep_names_are_all_that_it_takes_to_make_it_whole(locked: Locked) -> None:
@@ -257,7 +263,7 @@ def test_the_commands_that_a_sweep_names_are_all_that_it_takes_to_make_it_whole(
     locked.add(COMMANDED, *TOPICS, *denials)
     for _ in range(3):
         scan = locked.swept(COMMANDED)
-        commands = {match[1] for error in scan.errors for match in COMMAND.finditer(error.error)}
+        commands = {match[1] for error in scan.errors for match in COMMAND.finditer(words(scan, error))}
         assert bool(commands) == bool(scan.errors)
         for command in sorted(commands):
             locked.run(command)
@@ -353,5 +359,5 @@ def test_where_everybody_may_do_what_no_rule_is_about_an_id_is_hidden_by_a_rule_
         assert (verdicts(scan), scan.complete) == (hides("backfill-0", "clicks-0"), False)
         # A rule on '*' would take all other ids from everybody else.
         (error,) = scan.errors
-        assert "TransactionalId prefix 'backfill-'" in error.error
-        assert "'*'" not in error.error
+        assert "TransactionalId prefix 'backfill-'" in words(scan, error)
+        assert "'*'" not in words(scan, error)

@@ -114,7 +114,7 @@ def test_a_stopped_broker_leaves_what_only_it_knows_indeterminate_and_the_rest_a
     assert not scan.complete
     assert scan.coordinators_proven < scan.coordinators_planned
     (unled,) = [error for error in scan.errors if error.topic == "only-on-victim"]
-    assert (unled.stage, unled.error) == ("plan", "the partition has no leader")
+    assert (unled.stage, str(unled.failure)) == ("plan", "the partition has no leader")
     assert scan.partitions_failed >= 1
 
 

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.builders import MINUTE_MS, NOW_MS, context, known, observation, scan, view
+from tests.builders import MINUTE_MS, NOW_MS, context, known, observation, scan, unobserved, view
 from tests.process import ROOT
 from txnscan import api
 from txnscan.cli.app import app
 from txnscan.config import ConfigError
-from txnscan.kafka.failure import ScanError
 from txnscan.resolve.plan import from_json
 from txnscan.sweeps.result import Scan
 from txnscan.tables.delta_rs import DeltaRs
@@ -221,7 +220,7 @@ def test_a_sweep_that_is_not_there_is_a_usage_error(
 
 
 def test_nothing_is_complete_beside_what_was_not_observed() -> None:
-    assert scan().complete and not scan(errors=(ScanError("config", "denied", 1),)).complete
+    assert scan().complete and not scan(errors=(unobserved("config", "denied", 1),)).complete
 
 
 # --- damaged tables ---------------------------------------------------------------------------------------------------

@@ -302,7 +302,7 @@ def test_every_nth_partition_answers_with_an_error() -> None:
         scan = swept(cluster)
     failed = {(e.topic, e.partition) for e in scan.errors}
     assert failed == {shape.key(ordinal) for ordinal in (6, 13, 20, 27)} and not scan.complete
-    assert all(ErrorCode.NOT_LEADER_OR_FOLLOWER.name in e.error for e in scan.errors)
+    assert all(ErrorCode.NOT_LEADER_OR_FOLLOWER.name in str(e.failure) for e in scan.errors)
 
 
 def test_at_every_nth_request_for_producers_a_broker_closes_the_connection_unanswered() -> None:

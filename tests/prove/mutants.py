@@ -126,7 +126,7 @@ EXPLAINED: dict[Key, str] = {
     (
         "verdict/predicates.py",
         "uncovered",
-        "any((view.coverage_error is not None → all((view.coverage_error is not None",
+        "any((view.coverage_failure is not None → all((view.coverage_failure is not None",
     ): ("two views are a split, which is told before; of one view, any and all say the same"),
     (
         "verdict/predicates.py",

@@ -16,7 +16,7 @@ from tests.sim.exhaustive import exhaustive
 from tests.sim.obligations import DROPPED, EVERYTHING, with_all
 from tests.sim.scenarios import ARENAS
 from tests.sim.stories import STORIES
-from txnscan.sweeps.observations import HELD
+from txnscan.sweeps.observations import CLAIMED
 from txnscan.sweeps.result import Scan
 
 
@@ -26,7 +26,7 @@ def said(scan: Scan) -> list[tuple[str, str]]:
 
 ACCUSED = "a coordinator would have ended it"
 MISSED = "it hung all the while, and a complete sweep did not see it"
-HELD_IN_VAIN = "it hangs, and a coordinator that will not end it kept it from the proof"
+CLAIMED_IN_VAIN = "it hangs, and a coordinator that will not end it kept it from the proof"
 
 
 def told(name: str, why: str = ACCUSED) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -104,17 +104,17 @@ def test_a_producer_that_is_held_elsewhere_hangs_here() -> None:
     """Claims. A late record of a transaction that is over hangs on one partition, while the next transaction of the
     same producer is ongoing on another: its coordinator will never end the first.
     """
-    assert told("claim", HELD_IN_VAIN) == ([("late_ongoing", "owned")], [("hanging", "live_epoch")])
+    assert told("claim", CLAIMED_IN_VAIN) == ([("late_ongoing", "owned")], [("hanging", "live_epoch")])
 
 
 def test_a_coordinator_that_was_cut_off_keeps_nothing_from_the_proof() -> None:
     """Claims. Broker 1 was deposed and has not heard of it. Its claim does not count, and the transaction is read
     with proof. As long as broker 1 answers, its view stands in the snapshot as well, and no absence is proven.
     """
-    assert told("claimant", HELD_IN_VAIN) == ([("late_ongoing", "owned")], [("late_ongoing", "owned")])
+    assert told("claimant", CLAIMED_IN_VAIN) == ([("late_ongoing", "owned")], [("late_ongoing", "owned")])
     history = STORIES["claimant"].history
     (blind,), (seeing,) = (run(history, protocol)[0].transactions for protocol in (DROPPED["claimant"], EVERYTHING))
-    assert (blind.observation.first_error, seeing.observation.first_error) == (HELD, None)
+    assert (blind.observation.first_failure, seeing.observation.first_failure) == (CLAIMED, None)
 
 
 def test_every_obligation_has_its_story() -> None:
@@ -126,7 +126,7 @@ def test_the_search_finds_a_wrong_verdict_where_an_obligation_is_dropped(name: s
     """Somebody innocent is accused; of claims, what hangs is taken for held; of the plan, it is missed."""
     arena = ARENAS[name]
     found = exhaustive(arena, arena.brief, DROPPED[name], stop=lambda figures: figures.wrong != [])
-    why = {"plan": MISSED, "claimant": HELD_IN_VAIN, "claim": HELD_IN_VAIN}.get(name, ACCUSED)
+    why = {"plan": MISSED, "claimant": CLAIMED_IN_VAIN, "claim": CLAIMED_IN_VAIN}.get(name, ACCUSED)
     assert {wrong.why for _, wrong in found.wrong} == {why}
     assert (found.false_accusations > 0) == (why == ACCUSED)
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.builders import NOW_MS, judged, scan, view
+from tests.builders import NOW_MS, failed, judged, scan, unobserved, view
 from tests.prove.faults.ledger import Accusation, fate_of, missed, overlooked
 from tests.prove.faults.sweeps import At
 from tests.prove.faults.world import Known, World
-from txnscan.kafka.failure import ScanError
 from txnscan.verdict.evidence import Judged
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
 ORPHAN = judged()
 PLANTED = Known(ORPHAN.observation.transaction_key, ("orphan",))
-UNPROVEN = judged(first_error="broker 1 cannot be reached")
-UNREAD = ScanError("read", "broker 1 cannot be reached", 1, "p", 0)
+UNPROVEN = judged(first_failure=failed("broker 1 cannot be reached"))
+UNREAD = unobserved("read", "broker 1 cannot be reached", 1, "p", 0)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, ReadBatch
 from txnscan.sweeps.history import History as ScanHistory
 from txnscan.sweeps.history import Incident, Incidents, NoHistory
-from txnscan.sweeps.observations import HELD
+from txnscan.sweeps.observations import CLAIMED
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.rows import LogRow
@@ -410,7 +410,7 @@ def held_in_vain(found: Scan, claim_worlds: Sequence[World], end: World) -> list
     hears of it, and one that was elected anew, until it hears of that and loads its log. A broker that knows of no
     broker alive is not heard: like every client, a sweep takes its Metadata for a failure.
     """
-    held = [judged for judged in found.transactions if judged.observation.first_error == HELD]
+    held = [judged for judged in found.transactions if judged.observation.first_failure == CLAIMED]
     now = hanging(end) if held else frozenset()
     return [
         Wrong(*_identity(judged), "", "", "it hangs, and a coordinator that will not end it kept it from the proof")

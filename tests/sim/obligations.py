@@ -136,10 +136,10 @@ class _WhateverIsListed(SimulatedCluster):
         """See SimulatedCluster."""
         return replace(
             snapshot,
-            views=tuple(replace(view, coverage_error=None, split_error=None) for view in snapshot.views),
+            views=tuple(replace(view, coverage_failure=None, split_failure=None) for view in snapshot.views),
             coordinators_proven=snapshot.coordinators_planned,
             coverage_errors=(),
-            split_errors=(),
+            split_failures=(),
         )
 
 
@@ -148,7 +148,7 @@ class _NothingHidden(SimulatedCluster):
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """See SimulatedCluster."""
-        return replace(snapshot, visibility_error=None)
+        return replace(snapshot, visibility_failures=())
 
 
 class _ReadOnce(SimulatedEngine):

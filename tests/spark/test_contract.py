@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import NOW_MS, judged, plan, scan, stored, view
+from tests.builders import NOW_MS, judged, plan, scan, stored, unobserved, view
 from tests.tables.stored import (
     COMMIT,
     DOUBTFUL,
@@ -40,7 +40,6 @@ from txnscan.impact.cause import Cause
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner
 from txnscan.kafka.answers import EpochEnd
-from txnscan.kafka.failure import ScanError
 from txnscan.resolve.apply import ApplyRunning, Status
 from txnscan.resolve.plan import PlanRefused
 from txnscan.tables.open import open_tables
@@ -196,7 +195,7 @@ def test_values_are_read_back_as_they_were_written(tables: Tables) -> None:
     sweep = swept(
         ORPHAN, YOUNG, ONGOING,
         **read_for(ORPHAN, COMMIT),
-        errors=(ScanError("read", "it's \\ broker 3\n✓", 3, "p", 1), ScanError("configs", "")),
+        errors=(unobserved("read", "it's \\ broker 3\n✓", 3, "p", 1), unobserved("configs", "")),
         impacts={ORPHAN.observation.transaction_key: IMPACT},
         partitions_failed=1, store_all=True, warnings=("one", "two"),
     )  # fmt: skip
@@ -219,7 +218,7 @@ def test_every_condition_finds_its_rows(tables: Tables) -> None:
     from txnscan.tables.delta import Before, By, Is, IsNot, NoneOf, OneOf, StartsWith
 
     texts = {1: "it's", 2: "it's \\' more", None: "100% of it_s"}
-    errors = tuple(ScanError("read", text, broker) for broker, text in texts.items())
+    errors = tuple(unobserved("read", text, broker) for broker, text in texts.items())
     tables._append(scan(errors=errors), SCAN_ERRORS)
     day = date(2023, 11, 14)
     found: list[tuple[Condition, set[int | None]]] = [

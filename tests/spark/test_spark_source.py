@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.builders import NOW_MS, judged, scan
+from tests.builders import NOW_MS, judged, scan, unobserved
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
 from txnscan.api import new_sweep_id
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.failure import ScanError
 from txnscan.tables.schema import OPEN_TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def test_an_incomplete_sweep_fails_the_read_unless_it_is_accepted(
     from txnscan.sql import source as spark_source
     from txnscan.sql.source import Incomplete, Settings
 
-    partial = scan(judged(), errors=(ScanError("read every partition", "broker 3 did not answer", 3),))
+    partial = scan(judged(), errors=(unobserved("read every partition", "broker 3 did not answer", 3),))
     monkeypatch.setattr(spark_source, "sweep_once", lambda *_: partial)
     with pytest.raises(Incomplete) as incomplete:
         list(Settings({"bootstrapServers": "h:1"}).rows("sweep-1"))

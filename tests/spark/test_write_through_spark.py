@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tests.builders import NOW_MS
+from tests.builders import NOW_MS, unobserved
 from tests.tables.stored import COMMIT, ONGOING, ORPHAN, YOUNG, read_for, reads_of, swept
-from txnscan.kafka.failure import ScanError
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, LOG_READS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 
@@ -22,7 +21,7 @@ def test_a_sweep_that_spark_writes_is_read_by_both_stores(spark: SparkSession, l
 
     by_rust, by_spark = open_tables(location, None), open_tables(location, spark)
     by_rust.create()
-    error = ScanError("read", "it's down", 3, "p", 1)
+    error = unobserved("read", "it's down", 3, "p", 1)
     sweep = swept(ORPHAN, YOUNG, ONGOING, errors=(error,), store_all=True, **read_for(ORPHAN, COMMIT))
     by_spark.write(sweep)
     counts: list[int] = []

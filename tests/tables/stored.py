@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
+from tests.builders import MINUTE_MS, NOW_MS, failed, judged, scan, view
 from tests.sim.encode import transaction_log_value
 from tests.sim.records import TransactionMetadata
 from txnscan.sweeps.log_reads import signed
@@ -31,7 +31,7 @@ YOUNG = judged(start_offset=200, second_start_offset=200, first_seen_ms=NOW_MS, 
                first_high_watermark=300, second_high_watermark=300)  # fmt: skip
 ONGOING = judged(view("Ongoing", 3, ("p-0",)), start_offset=90, second_start_offset=90)
 ENDED = judged(start_offset=80, second_start_offset=None)
-DOUBTFUL = judged(view("Empty", 5, coverage_error="x"), partition=1)
+DOUBTFUL = judged(view("Empty", 5, coverage_failure=failed("x")), partition=1)
 LATER_MS = 5 * MINUTE_MS
 
 

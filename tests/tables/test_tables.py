@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.builders import NOW_MS, judged, known, plan, scan, stored, view
+from tests.builders import NOW_MS, failed, judged, known, plan, said, scan, stored, unobserved, view
 from tests.cases import Cases
 from tests.tables.stored import (
     COMMIT,
@@ -34,7 +34,6 @@ from txnscan.config import ConfigError
 from txnscan.impact.cause import Cause
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact, KnownImpact
 from txnscan.impact.owner import Owner
-from txnscan.kafka.failure import ScanError
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.tables.schema import (
     CANDIDATES,
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
 
 
 def test_a_sweep_stores_its_transactions_candidates_errors_and_counts(tables: Tables) -> None:
-    error = ScanError("read", "broker 3 cannot be reached", 3, "p", 1)
+    error = unobserved("read", "broker 3 cannot be reached", 3, "p", 1)
     tables.write(scan(ORPHAN, YOUNG, ONGOING, errors=(error,), partitions_failed=1, store_all=True))
     columns = ("start_offset", "verdict", "reason", "late", "candidate")
     stored = {tuple(row.values()) for row in tables.read(OPEN_TRANSACTIONS, "sweep-1", columns)}
@@ -246,7 +245,7 @@ def planned(tables: Tables, sweep_id: str) -> tuple[str | None, str | None]:
     from txnscan.resolve.journal import stored_hanging
 
     (found,) = stored_hanging(tables, sweep_id)
-    return found.outcome, found.log_error
+    return found.outcome, said(found.log_failure)
 
 
 def test_a_plan_computes_the_outcome_from_what_all_sweeps_have_read(after: After) -> None:
@@ -254,7 +253,7 @@ def test_a_plan_computes_the_outcome_from_what_all_sweeps_have_read(after: After
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED, COMMIT)))
     tables.write(next_sweep(2, UNDECIDED, **read_for(UNDECIDED)))
     assert planned(tables, "sweep-1") == planned(tables, "sweep-2") == ("committed", None)
-    lost = hanging(100, known("unknown", "no record", log_error="broker 2 is down"))
+    lost = hanging(100, known("unknown", "no record", log_failure=failed("broker 2 is down")))
     tables.write(next_sweep(3, lost, **read_for(lost)))
     assert planned(tables, "sweep-3") == ("maybe_committed", "broker 2 is down")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import NOW_MS, P, judged, known, scan, view
+from tests.builders import NOW_MS, P, failed, judged, known, lacks, scan, unobserved, view
 from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch
 from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
@@ -18,10 +18,9 @@ from txnscan.config import ScanConfig
 from txnscan.coordinators.metadata_quorum import read_agreement
 from txnscan.coordinators.transactions import Transaction
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Permission, ScanError
+from txnscan.kafka.failure import Permission, Unobserved
 from txnscan.kafka.protocol.init_producer_id import Fenced
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.kafka.security.acls import lacks
 from txnscan.resolve import terminate as fencing
 from txnscan.resolve.abort import (
     AbortRefused,
@@ -61,7 +60,11 @@ YOUNG: dict[str, Any] = {"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS}
 REFUSED = [
     ("live", judged(view("Ongoing", 3, (P,))), "it is live (ongoing), and its coordinator ends it"),
     ("decided", judged(view("PrepareCommit", 3, (P,))), "it is not proven to hang: it is pending_marker"),
-    ("unproven", judged(first_error="NOT_LEADER_OR_FOLLOWER"), "it is not proven to hang: it is indeterminate"),
+    (
+        "unproven",
+        judged(first_failure=failed("NOT_LEADER_OR_FOLLOWER")),
+        "it is not proven to hang: it is indeterminate",
+    ),
     ("an owner at its epoch", hangs(view("Empty", 3)), "its owner is still at epoch 3 and can write here"),
     ("young", hangs(*STALE, **YOUNG), "it is not late yet"),
     ("committed", hangs(*STALE, outcome="committed"), "it committed, and an abort would delete its data"),
@@ -71,7 +74,7 @@ REFUSED = [
     ("not looked for", judged(*STALE), "it could not be checked against the transaction log: it was not looked for"),
     (
         "a log that was not read",
-        with_outcome(judged(*STALE), known("not_committed", log_error="away")),
+        with_outcome(judged(*STALE), known("not_committed", log_failure=failed("away"))),
         "it could not be checked against the transaction log: away",
     ),
     (
@@ -130,11 +133,11 @@ def test_the_transaction_is_found_by_its_offset_or_its_producer_and_not_by_other
 
 def test_brokers_that_cannot_be_asked_are_told_from_those_that_did_not_answer() -> None:
     assert cannot_be_asked(scan()) is None
-    lacks = ScanError("read", "broker 1 does not support it", 1, "p", 0, lacks_api="DescribeProducers")
-    refused = ScanError("configs", "broker 1 does not say its timeout", 1)
-    assert cannot_be_asked(scan(partitions_failed=1, errors=(refused, lacks))) == lacks.error
+    old = failed("broker 1 does not support it", lacks_api="DescribeProducers")
+    refused = unobserved("configs", "broker 1 does not say its timeout", 1)
+    assert cannot_be_asked(scan(partitions_failed=1, errors=(refused, Unobserved("read", old, 1, "p", 0)))) == old.error
     with pytest.raises(Unreadable, match="away"):
-        cannot_be_asked(scan(partitions_failed=1, errors=(ScanError("read", "away", 1, "p", 0),)))
+        cannot_be_asked(scan(partitions_failed=1, errors=(unobserved("read", "away", 1, "p", 0),)))
 
 
 # --- against the guards -----------------------------------------------------------------------------------------------
@@ -160,8 +163,16 @@ def test_a_reason_sends_what_is_refused_without_one() -> None:
 NEVER = [
     ("another transaction", now(start_offset=101, second_start_offset=101), "another transaction is open there now"),
     ("another epoch", now(producer_epoch=4), "another transaction is open there now"),
-    ("a first read without proof", now(first_error="moved"), "the partition cannot be read with proof: moved"),
-    ("a second read without proof", now(second_error="moved"), "the partition cannot be read with proof: moved"),
+    (
+        "a first read without proof",
+        now(first_failure=failed("moved")),
+        "the partition cannot be read with proof: moved",
+    ),
+    (
+        "a second read without proof",
+        now(second_failure=failed("moved")),
+        "the partition cannot be read with proof: moved",
+    ),
     ("nothing there", None, "the transaction is not open any more"),
 ]
 

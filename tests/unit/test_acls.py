@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.builders import lacks
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.security.acls import (
@@ -17,7 +18,6 @@ from txnscan.kafka.security.acls import (
     AclRule,
     denied,
     explained,
-    lacks,
     needing,
 )
 
@@ -95,8 +95,8 @@ def test_names_from_the_cluster_stay_one_word_in_a_command(name: str) -> None:
         assert f"User:{name}" in words
 
 
-@pytest.mark.parametrize("code", ["NOT_COORDINATOR", "SASL_AUTHENTICATION_FAILED", None])
-def test_an_error_that_no_acl_would_mend_is_left_as_it_is(code: str | None) -> None:
+@pytest.mark.parametrize("code", ["NOT_COORDINATOR", "SASL_AUTHENTICATION_FAILED", "UNREACHABLE"])
+def test_an_error_that_no_acl_would_mend_is_left_as_it_is(code: str) -> None:
     error = "broker 1 says something of TOPIC_AUTHORIZATION_FAILED"
     assert explained(needing(Failure(error, code), DESCRIBE_CLUSTER), "User:bob") == error
 
@@ -115,7 +115,7 @@ def test_what_is_known_to_be_missing_stays_what_it_is() -> None:
 
 
 def test_a_missing_permission_that_is_all_there_is_to_say_stands_alone() -> None:
-    assert explained(Failure("", needs=DESCRIBE_CLUSTER), "User:bob") == lacks(DESCRIBE_CLUSTER, "User:bob")
+    assert explained(Failure("", "REFUSED", needs=DESCRIBE_CLUSTER), "User:bob") == lacks(DESCRIBE_CLUSTER, "User:bob")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.builders import NOW_MS, P, Q, judged, known, plan, stored, view
+from tests.builders import NOW_MS, P, Q, failed, judged, known, plan, stored, view
 from tests.cases import Cases
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
@@ -288,8 +288,8 @@ CHANGED: tuple[tuple[str, Judged], ...] = (
     ("owned again", now(view("Ongoing", 9, (P,)))),
     ("late, and owned again", now(view("Ongoing", 9, (P,), start_time_ms=1))),
     ("decided", now(view("PrepareCommit", 9, (P,)))),
-    ("not proven", now(second_error="NOT_LEADER_OR_FOLLOWER")),
-    ("not covered", now(view("Empty", 9, coverage_error="moved"))),
+    ("not proven", now(second_failure=failed("NOT_LEADER_OR_FOLLOWER"))),
+    ("not covered", now(view("Empty", 9, coverage_failure=failed("moved")))),
     ("behind", now(view("Empty", 2))),
     ("of another topic of that name", now(topic_id="t1")),
     ("of a higher epoch", now(producer_epoch=4, second_producer_epoch=4)),
@@ -299,7 +299,7 @@ CHANGED: tuple[tuple[str, Judged], ...] = (
     ("a later one", now(start_offset=101, second_start_offset=101)),
     ("an earlier one", now(start_offset=99, second_start_offset=99)),
     ("an orphan now", orphaned()),
-    ("checked against no log", now(outcome="not_committed", log_error="broker 2 cannot be reached")),
+    ("checked against no log", now(outcome="not_committed", log_failure=failed("broker 2 cannot be reached"))),
     ("of a live owner", now(view("Empty", 3))),
     ("maybe committed", now(view("CompleteCommit", 4))),
     ("committed", now(outcome="committed")),
@@ -391,7 +391,7 @@ def test_a_marker_is_sent_only_where_the_outcome_is_still_that_of_the_plan() -> 
 
 @pytest.mark.parametrize("planned", [PLAN, UNKNOWN_PLAN, COMMIT_PLAN], ids=["abort", "unknown", "commit"])
 def test_an_unreadable_log_stops_the_marker(planned: Plan, wording: SnapshotAssertion) -> None:
-    brokers = FakeBrokers(proof=proof_of("unknown", log_error="broker 2 cannot be reached"))
+    brokers = FakeBrokers(proof=proof_of("unknown", log_failure=failed("broker 2 cannot be reached")))
     (result,) = apply(brokers, of=planned, options=EVERY_OPTION)
     assert result.status is Status.REFUSED and brokers.written == []
     assert result.detail == wording

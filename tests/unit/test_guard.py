@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, stored
+from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, failed, stored
 from tests.cases import Cases
 from txnscan.resolve.guard import (
     Allowed,
@@ -53,7 +53,7 @@ ORDER = (
     row("seen_too_rarely", {"sweeps": 1}),
     row("consumer_offsets", {"topic": OFFSETS}),
     row("topic_not_listed", {}, topics=("q",)),
-    row("log_unread", {"log_error": "broker 2 cannot be reached"}),
+    row("log_unread", {"log_failure": failed("broker 2 cannot be reached")}),
     row("outcome_not_told", {"outcome": None}),
     row("mixed", {"outcome": "mixed"}),
     row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}),
@@ -91,7 +91,7 @@ MORE = (
     row("outcome_not_told", {"reason": "maybe_committed", "outcome": None}),
     row("mixed", {"reason": "maybe_committed", "outcome": "mixed"}),
     row("maybe_committed", {"outcome": "maybe_committed", "outcome_reason": "but v1"}),
-    row("log_unread", {"log_error": "it moved", "outcome": "committed"}),
+    row("log_unread", {"log_failure": failed("it moved"), "outcome": "committed"}),
     row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}),
     row("maybe_committed", {"reason": "orphan", "outcome": "maybe_committed", "owner_epoch": None}),
     row("maybe_committed", {"reason": "maybe_committed", "outcome": "maybe_committed"}),
@@ -287,7 +287,7 @@ def test_whatever_is_stored_nothing_is_allowed_that_could_tear_data(s: Stored, l
     else:
         assert (s.outcome, answer.needs) in (("not_committed", None), ("unknown", "--accept-unknown-outcome"))
         assert s.reason != "maybe_committed" or s.outcome == "not_committed"
-    assert s.log_error is None
+    assert s.log_failure is None
 
 
 @given(st.lists(_STORED, max_size=6), _LIMITS)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.builders import MINUTE_MS, NOW_MS, judged, known, scan, view
+from tests.builders import MINUTE_MS, NOW_MS, failed, judged, known, scan, unobserved, view
 from txnscan.cli.app import app
-from txnscan.kafka.failure import ScanError
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import timestamp
 from txnscan.verdict.evidence import Judged
@@ -82,7 +81,7 @@ def page_of(location: Path, *sweeps: Any) -> tuple[str, Page]:
 
 
 ORPHAN = with_outcome(judged(), known("unknown", "the log holds nothing of producer id 7"))
-DOUBTFUL = judged(view("Empty", 5, coverage_error="broker 2 cannot be reached"), partition=1)
+DOUBTFUL = judged(view("Empty", 5, coverage_failure=failed("broker 2 cannot be reached")), partition=1)
 
 
 def test_a_page_tells_what_hangs_what_it_blocks_how_it_came_about_and_what_to_do(
@@ -156,7 +155,7 @@ def test_the_times_of_the_chart_are_utc_and_fit_how_long_it_is(minutes: int, tic
 def test_nothing_that_comes_from_a_cluster_is_taken_for_html(tmp_path: Path) -> None:
     observation = replace(ORPHAN.observation, topic=EVIL)
     evil = replace(ORPHAN, evidence=replace(ORPHAN.evidence, observation=observation))
-    error = ScanError("read", EVIL, 1, EVIL, 0)
+    error = unobserved("read", EVIL, 1, EVIL, 0)
     text, page = page_of(tmp_path, sweep(1, evil, errors=(error,), warnings=(EVIL,), partitions_failed=1))
     assert "script" not in page.seen and "<script" not in text and text.count("&lt;script&gt;") >= 4
 

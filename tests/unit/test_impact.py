@@ -225,7 +225,7 @@ def test_share_groups_are_not_judged_unless_they_wait_for_no_transaction(
     cluster.config |= {"share.isolation.level": level} if level is not None else {}
     cluster.config_error = int(code)
     found = blockage(cluster)
-    impact = impact_of(ORPHAN, found, (), None, (), say)
+    impact = impact_of(ORPHAN, found, (), None, ())
     assert ([group.group for group in impact.groups], impact.groups_blocked, impact.groups_asked) == (["a"], blocked, 1)
     assert error_of(found.groups[ORPHAN.observation.transaction_key]) == wording
     assert bool(found.warnings(say)) == (blocked is None)
@@ -291,7 +291,7 @@ def test_where_the_partition_cannot_be_read_the_count_is_not_known(code: ErrorCo
     cluster = FakeGroups({1: {"near": FakeGroup({P: 100}), "far": FakeGroup({P: 97})}})
     cluster.partitions[P].errors["fetch"] = int(code)
     found = blockage(cluster)
-    impact = impact_of(ORPHAN, found, (), None, (), say)
+    impact = impact_of(ORPHAN, found, (), None, ())
     assert ([group.group for group in impact.groups], impact.groups_blocked) == (["near"], None)
     assert code.name in str(impact.groups_error) and code.name in found.warnings(say)[0]
     needs_read = "needs Read on Topic" in str(impact.groups_error)
@@ -372,7 +372,7 @@ def test_a_long_transaction_is_read_up_to_a_reported_bound(
     cluster.fetch_max_bytes = 1
     found = pending_offsets(cluster.send, on_offsets().observation)
     assert set(found.groups) == {"a"}
-    assert found.error == wording
+    assert str(found.failure) == wording
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -473,7 +473,7 @@ def test_compaction_stops_and_retention_does_not_unless_the_topic_is_tiered(
 ) -> None:
     cluster = FakeGroups({})
     cluster.config = config
-    found = impact_of(ORPHAN, blockage(cluster), (), None, (), say)
+    found = impact_of(ORPHAN, blockage(cluster), (), None, ())
     assert (found.compaction_blocked, found.retention_ms) == (compaction, retention_ms)
 
 
@@ -481,7 +481,7 @@ def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_the
     known_at = KnownImpact(100, NOW_MS - 90_000, Cause.NEVER_ADDED, "said so", "sink-3-17")
     elsewhere = replace(known_at, last_stable_offset=90)
     nothing = blockage(FakeGroups({}))
-    first, same, moved = (impact_of(ORPHAN, nothing, (), one, (), say) for one in (None, known_at, elsewhere))
+    first, same, moved = (impact_of(ORPHAN, nothing, (), one, ()) for one in (None, known_at, elsewhere))
     key = ORPHAN.observation.transaction_key
     assert (first.lso_since_ms, same.lso_since_ms, moved.lso_since_ms) == (None, NOW_MS - 90_000, None)
     # What this sweep cannot tell any more, an earlier one did.
@@ -508,11 +508,11 @@ def test_how_many_groups_wait_is_known_where_all_were_asked(
 ) -> None:
     cluster = FakeGroups(groups)
     cluster.refuses = refuses
-    assert impact_of(ORPHAN, blockage(cluster), (), None, (), say).groups_blocked == count
+    assert impact_of(ORPHAN, blockage(cluster), (), None, ()).groups_blocked == count
 
 
 def test_json_has_the_impact_of_what_hangs_and_nulls_for_all_else() -> None:
-    found = impact_of(ORPHAN, blockage(FakeGroups({1: {"billing": FakeGroup({P: 99})}})), (), None, (), say)
+    found = impact_of(ORPHAN, blockage(FakeGroups({1: {"billing": FakeGroup({P: 99})}})), (), None, ())
     key = ORPHAN.observation.transaction_key
     other = judged(view("Ongoing", 3, ("p-1",)), partition=1)
     hanging, ongoing = scan_object(scan(ORPHAN, other, impacts={key: found}))["transactions"]

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders import MINUTE_MS, NOW_MS, judged, scan, view
+from tests.builders import MINUTE_MS, NOW_MS, failed, judged, scan, unobserved, view
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
-from txnscan.kafka.failure import ScanError
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.sweeps.news import Kind, News
 from txnscan.sweeps.result import Scan
@@ -24,7 +23,7 @@ LATE = judged(STALE)
 # Hanging, and first seen now.
 EARLY = judged(STALE, first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS)
 GONE = judged(STALE, second_start_offset=None, second_producer_epoch=None)
-UNPROVEN = judged(STALE, second_error="broker 1 cannot be reached")
+UNPROVEN = judged(STALE, second_failure=failed("broker 1 cannot be reached"))
 WHERE = LATE.observation.transaction_key
 
 
@@ -149,8 +148,8 @@ def test_a_commit_that_a_sweep_saw_is_kept_once_though_a_later_one_cannot_tell()
     ("second", "kept"),
     [
         (scan(), False),
-        (scan(errors=(ScanError("read", "broker 1 cannot be reached", 1, "p", 0),)), True),
-        (scan(errors=(ScanError("read", "broker 1 cannot be reached", 1, "p", 1),)), False),
+        (scan(errors=(unobserved("read", "broker 1 cannot be reached", 1, "p", 0),)), True),
+        (scan(errors=(unobserved("read", "broker 1 cannot be reached", 1, "p", 1),)), False),
     ],
     ids=["it is gone", "its partition was not read", "another partition was not read"],
 )

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.builders import failed
 from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
@@ -17,7 +18,7 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure
+from txnscan.kafka.failure import NO_LEADER, Failure
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
 from txnscan.reads.fenced_read import read_wide
@@ -188,7 +189,7 @@ def test_partitions_that_are_new_or_have_another_leader_differ(
         ([10], 1, set(), "it has caught up at the first look"),
         ([8, 9, 11], 3, set(), "it catches up"),
         ([8], 20, {2}, "it stays behind"),
-        ([Failure("gone")], 1, {2}, "it does not answer any more"),
+        ([failed("gone")], 1, {2}, "it does not answer any more"),
         ([None], 1, set(), "it is outside KRaft mode now"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.builders import said
+from tests.builders import failed, said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
 from txnscan.coordinators.metadata_quorum import TOPIC_DELETED, TOPIC_RECREATED, Agreement, Unagreed, read_agreement
@@ -139,7 +139,7 @@ def test_an_unreachable_broker_that_others_still_name_leaves_every_leader_unknow
 def test_a_broker_that_does_not_support_metadata_is_told_with_the_api_that_it_lacks(cluster: FakeCluster) -> None:
     cluster.edit["Metadata"] = lacking(3, "Metadata")
     why = "broker 3 does not support Metadata"
-    assert agree(cluster).errors == (Unobserved("metadata", Failure(why, lacks_api="Metadata"), 3),)
+    assert agree(cluster).errors == (Unobserved("metadata", Failure(why, "UNSUPPORTED_VERSION", "Metadata"), 3),)
 
 
 def test_an_unreachable_broker_that_one_other_names_is_still_waited_for(cluster: FakeCluster) -> None:
@@ -320,7 +320,7 @@ def row(**changes: object) -> FencedRow:
         ({"leader_epoch": 4}, "the leader moved during the read", "a leader elected again at the next epoch"),
         ({"topic_id": "old"}, "the topic was deleted and created again", "another topic of that name"),
         ({"partition": 9}, "t is not in the brokers' metadata", "a partition that is no more"),
-        ({"failure": Failure("FENCED_LEADER_EPOCH"), "leader": 2}, "FENCED_LEADER_EPOCH", "the first error stands"),
+        ({"failure": failed("FENCED_LEADER_EPOCH"), "leader": 2}, "FENCED_LEADER_EPOCH", "the first error stands"),
     ],
 )
 def test_a_narrow_row_stands_only_where_brokers_still_agree_that_it_came_from_the_leader(

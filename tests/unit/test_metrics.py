@@ -11,14 +11,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
+from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.cli import app as base
 from txnscan.cli.app import app
 from txnscan.impact.cause import Cause
 from txnscan.impact.impact import Impact
 from txnscan.impact.owner import Owner
-from txnscan.kafka.failure import ScanError
 from txnscan.report.metrics import (
     LATE_PARTITIONS,
     NAMES,
@@ -128,7 +127,7 @@ def test_late_partitions_are_counted_by_leader_as_the_brokers_gauge_counts_them(
         ({"coordinators_proven": 3}, 1, 0.5, 0),
         # A cluster that never had a transaction has no coordinators.
         ({"coordinators_planned": 0, "coordinators_proven": 0}, 1, 1, 1),
-        ({"visibility_error": "ids may be hidden"}, 1, 1, 0),
+        ({"visibility_failures": (failed("ids may be hidden"),)}, 1, 1, 0),
     ],
 )
 def test_coverage_is_a_share_and_complete_is_more_than_that(
@@ -187,7 +186,7 @@ def at(minutes: int, offset: int | None = 100, **changes: Any) -> Scan:
     return scan(hanging, finished_at_ms=now_ms, **changes)
 
 
-NOT_READ = ScanError("read", "broker 1 cannot be reached", 1, "p", 0)
+NOT_READ = unobserved("read", "broker 1 cannot be reached", 1, "p", 0)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.builders import NOW_MS, context, judged, observation, view
+from tests.builders import NOW_MS, context, failed, judged, observation, view
 from tests.fakes import producer
 from txnscan.coordinators.claims import ClaimedTransaction
 from txnscan.kafka.answers import OpenProducer
-from txnscan.kafka.failure import Failure
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
-from txnscan.sweeps.observations import HELD, claimed_observation, observe, suspects, with_history, with_offsets
+from txnscan.sweeps.observations import CLAIMED, claimed_observation, observe, suspects, with_history, with_offsets
 from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.verdict.rules import judge, judge_observation
 
@@ -33,13 +32,9 @@ def narrow(read_at_ms: int, *producers: OpenProducer, **changes: Any) -> FencedR
     return replace(row, **changes)
 
 
-def say(failure: Failure) -> str:
-    return failure.error
-
-
 def seen(first: FencedRow, second: FencedRow | None, row: WideRow | None = None) -> list[Observation]:
     reads = ({KEY: first}, {} if second is None else {KEY: second})
-    return observe({KEY: "t0"}, {KEY: row or wide(producer(7))}, *reads, say)
+    return observe({KEY: "t0"}, {KEY: row or wide(producer(7))}, *reads)
 
 
 def verdict(o: Observation) -> tuple[Verdict, Reason]:
@@ -82,42 +77,42 @@ def test_what_the_wide_read_saw_and_a_proven_first_read_did_not_is_over() -> Non
 
 
 def test_where_the_first_read_failed_the_transactions_of_the_wide_read_stand_in_as_indeterminate() -> None:
-    failed = narrow(FIRST_MS, failure=Failure("FENCED_LEADER_EPOCH"), high_watermark=None)
-    (o,) = seen(failed, narrow(SECOND_MS, producer(7)))
-    assert (o.producer_id, o.start_offset, o.first_error) == (7, 100, "FENCED_LEADER_EPOCH")
+    unread = narrow(FIRST_MS, failure=failed("FENCED_LEADER_EPOCH"), high_watermark=None)
+    (o,) = seen(unread, narrow(SECOND_MS, producer(7)))
+    assert (o.producer_id, o.start_offset, str(o.first_failure)) == (7, 100, "FENCED_LEADER_EPOCH")
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_a_failed_first_read_that_shows_one_transaction_does_not_forget_the_others() -> None:
-    failed = narrow(FIRST_MS, producer(8), failure=Failure("NOT_LEADER_OR_FOLLOWER"))
-    observations = seen(failed, narrow(SECOND_MS, producer(7), producer(8)), wide(producer(7), producer(8)))
+    unread = narrow(FIRST_MS, producer(8), failure=failed("NOT_LEADER_OR_FOLLOWER"))
+    observations = seen(unread, narrow(SECOND_MS, producer(7), producer(8)), wide(producer(7), producer(8)))
     assert [o.producer_id for o in observations] == [7, 8]
 
 
 def test_a_failed_first_read_adds_what_it_shows_to_what_the_wide_read_saw_and_is_the_newer_of_the_two() -> None:
-    failed = narrow(FIRST_MS, producer(8), producer(9, 130), failure=Failure("NOT_LEADER_OR_FOLLOWER"))
-    observations = seen(failed, narrow(SECOND_MS), wide(producer(9, 110), producer(7)))
+    unread = narrow(FIRST_MS, producer(8), producer(9, 130), failure=failed("NOT_LEADER_OR_FOLLOWER"))
+    observations = seen(unread, narrow(SECOND_MS), wide(producer(9, 110), producer(7)))
     assert [(o.producer_id, o.start_offset) for o in observations] == [(7, 100), (8, 100), (9, 130)]
 
 
 def test_a_failed_first_read_of_a_partition_without_a_wide_row_is_observed_all_the_same() -> None:
-    failed = narrow(FIRST_MS, producer(7), failure=Failure("NOT_LEADER_OR_FOLLOWER"))
-    (o,) = observe({KEY: "t0"}, {}, {KEY: failed}, {}, say)
-    assert (o.producer_id, o.first_error) == (7, "NOT_LEADER_OR_FOLLOWER")
+    unread = narrow(FIRST_MS, producer(7), failure=failed("NOT_LEADER_OR_FOLLOWER"))
+    (o,) = observe({KEY: "t0"}, {}, {KEY: unread}, {})
+    assert (o.producer_id, str(o.first_failure)) == (7, "NOT_LEADER_OR_FOLLOWER")
 
 
 def test_what_the_second_read_alone_could_see_is_indeterminate_and_not_forgotten() -> None:
     """A broker that was away during the wide read and the first one, where an incident is open: the second read is
     proven, so that what it shows and nobody observed would have ended the incident.
     """
-    first = narrow(FIRST_MS, failure=Failure("broker 1 cannot be reached"))
-    (o,) = observe({KEY: "t0"}, {}, {KEY: first}, {KEY: narrow(SECOND_MS, producer(7))}, say)
+    first = narrow(FIRST_MS, failure=failed("broker 1 cannot be reached"))
+    (o,) = observe({KEY: "t0"}, {}, {KEY: first}, {KEY: narrow(SECOND_MS, producer(7))})
     assert (o.producer_id, o.second_start_offset) == (7, 100)
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_where_the_first_read_failed_what_was_seen_before_it_counts_and_not_what_began_since() -> None:
-    first = narrow(FIRST_MS, failure=Failure("broker 1 cannot be reached"))
+    first = narrow(FIRST_MS, failure=failed("broker 1 cannot be reached"))
     (o,) = seen(first, narrow(SECOND_MS, producer(7, 103)), wide(producer(7, 100)))
     assert (o.start_offset, o.second_start_offset) == (100, 103)
 
@@ -126,7 +121,7 @@ def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_num
     keys = [("q", 0), ("p", 1), ("p", 0)]
     first = {(t, k): narrow(FIRST_MS, producer(7), topic=t, partition=k) for t, k in keys}
     second = {(t, k): narrow(SECOND_MS, producer(7), topic=t, partition=k) for t, k in keys}
-    observations = observe(dict.fromkeys(keys, "t0"), {}, first, second, say)
+    observations = observe(dict.fromkeys(keys, "t0"), {}, first, second)
     assert [(o.topic, o.partition, o.second_start_offset) for o in observations] == [
         ("p", 0, 100),
         ("p", 1, 100),
@@ -139,16 +134,16 @@ def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_num
     [(None, "the partition was not read again"), ("FENCED_LEADER_EPOCH", "FENCED_LEADER_EPOCH")],
 )
 def test_a_missing_second_read_is_an_error_of_it_and_not_an_end(first_error: str | None, expected: str) -> None:
-    failure = Failure(first_error) if first_error is not None else None
+    failure = failed(first_error) if first_error is not None else None
     (o,) = seen(narrow(FIRST_MS, producer(7), failure=failure), None)
-    assert (o.first_error, o.second_error, o.second_start_offset) == (first_error, expected, None)
+    assert (o.first_failure, str(o.second_failure), o.second_start_offset) == (failure, expected, None)
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_a_failed_second_read_keeps_the_leader_of_the_first() -> None:
-    failed = narrow(SECOND_MS, leader=-1, leader_epoch=-1, failure=Failure("p-0 has no leader"))
-    (o,) = seen(narrow(FIRST_MS, producer(7)), failed)
-    assert (o.leader, o.leader_epoch, o.second_error) == (1, 5, "p-0 has no leader")
+    unread = narrow(SECOND_MS, leader=-1, leader_epoch=-1, failure=failed("p-0 has no leader"))
+    (o,) = seen(narrow(FIRST_MS, producer(7)), unread)
+    assert (o.leader, o.leader_epoch, str(o.second_failure)) == (1, 5, "p-0 has no leader")
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
@@ -163,15 +158,15 @@ def test_a_failed_second_read_keeps_the_leader_of_the_first() -> None:
 def test_a_topic_that_was_created_anew_is_an_error_of_both_reads(first_id: str, second_id: str, why: str) -> None:
     first, second = narrow(FIRST_MS, producer(7), topic_id=first_id), narrow(SECOND_MS, producer(7), topic_id=second_id)
     (o,) = seen(first, second)
-    assert (o.first_error, o.second_error, o.topic_id) == (RECREATED, RECREATED, "t0"), why
+    assert (str(o.first_failure), str(o.second_failure), o.topic_id) == (RECREATED, RECREATED, "t0"), why
     assert (o.first_read_at_ms, o.second_read_at_ms) == (FIRST_MS, SECOND_MS)
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_the_topic_id_of_a_read_that_failed_says_nothing() -> None:
-    failed = narrow(FIRST_MS, failure=Failure("t-0 has no leader"), topic_id="")
-    (o,) = seen(failed, narrow(SECOND_MS, producer(7)))
-    assert (o.first_error, o.second_error) == ("t-0 has no leader", None)
+    unread = narrow(FIRST_MS, failure=failed("t-0 has no leader"), topic_id="")
+    (o,) = seen(unread, narrow(SECOND_MS, producer(7)))
+    assert (str(o.first_failure), o.second_failure) == ("t-0 has no leader", None)
 
 
 def test_each_transaction_of_a_partition_is_an_observation_of_its_own() -> None:
@@ -230,14 +225,14 @@ def test_a_held_transaction_is_as_the_wide_read_saw_it_and_no_read_of_it_is_prov
         last_timestamp_ms=1_700_000_000_000,
         first_read_at_ms=NOW_MS,
         first_high_watermark=None,
-        first_error=HELD,
+        first_failure=CLAIMED,
         second_read_at_ms=NOW_MS,
         second_high_watermark=None,
         second_last_stable_offset=None,
         second_start_offset=None,
         second_producer_epoch=None,
         second_last_sequence=None,
-        second_error=HELD,
+        second_failure=CLAIMED,
         first_seen_ms=NOW_MS,
     )
 
@@ -273,7 +268,7 @@ def test_what_is_held_names_its_partition(field: str, value: object) -> None:
 
 def test_what_is_held_and_overdue_says_what_it_blocks_and_keeps_its_verdict() -> None:
     unread = {"second_high_watermark": None, "second_last_stable_offset": None}
-    held = judged(view("Ongoing", 3, ("p-0",)), first_error=HELD, second_error=HELD, **unread)
+    held = judged(view("Ongoing", 3, ("p-0",)), first_failure=CLAIMED, second_failure=CLAIMED, **unread)
     row = OffsetsRow("p", 0, high_watermark=120, last_stable_offset=100)
     told = with_offsets(held, row)
     assert (told.observation.second_high_watermark, told.observation.second_last_stable_offset) == (120, 100)

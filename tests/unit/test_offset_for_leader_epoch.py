@@ -12,7 +12,7 @@ from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetForLeader
 from tests.cases import Cases
 from tests.fakes import epoch_end, partition
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFailed, answered
-from txnscan.kafka.failure import Failure
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.offset_for_leader_epoch import EPOCHS_MAX, epoch_ends
 
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
@@ -158,7 +158,7 @@ def test_an_answer_without_the_partition_or_with_two_of_it_is_a_failed_request()
         topics[0].partitions = None
         return topics
 
-    null = Failure("an answer holds null in place of a list")
+    null = Failure("an answer holds null in place of a list", FailureCode.UNUSABLE_ANSWER)
     table: list[tuple[str, Callable[[list[Any]], Any], Failure]] = [
         ("no topic", lambda topics: [], LEFT_OUT),
         ("another topic", renamed, LEFT_OUT),

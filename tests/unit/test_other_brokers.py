@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import context, observation, view
+from tests.builders import context, failed, observation, view
 from tests.fakes import FakeCluster
 from tests.unit.test_snapshot import take
 from txnscan.sweeps.preflight import Level, _coordinators
@@ -43,7 +43,7 @@ def test_ids_without_their_log_are_said_to_be_kept_elsewhere(wording: SnapshotAs
 
 def test_without_their_log_an_open_transaction_without_an_owner_is_not_called_hanging() -> None:
     snapshot = take(FakeCluster())
-    seen = context(coverage_error=snapshot.coverage_error, visibility_error=snapshot.visibility_error)
+    seen = context(coverage_error=snapshot.coverage_failure, visibility_error=snapshot.visibility_failures)
     judged = judge_observation(observation(), (), seen)
     assert judged.judgement.verdict is Verdict.INDETERMINATE
 
@@ -56,9 +56,9 @@ def test_without_their_log_no_outcome_is_a_commit_to_complete_whatever_a_coordin
         owner_epoch=owner.producer_epoch,
         first_epoch=3,
         first_sequence=0,
-        batch_error=None,
+        batch_failure=None,
         logged=(),
-        log_error="__transaction_state does not exist",
+        log_failure=failed("__transaction_state does not exist"),
         contradiction=None,
     )
     assert outcome(evidence).outcome is not Outcome.COMMITTED

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import NOW_MS, judged, observation, view
+from tests.builders import NOW_MS, failed, judged, observation, view
 from tests.cases import Cases
 from txnscan.kafka.answers import State
 from txnscan.kafka.topology import Key
@@ -116,7 +116,7 @@ NO_MORE = tombstone(0, 0, "X")
 MARKED = {"coordinator_epoch": 0}
 BEFORE = [empty(2), empty(3)]
 FROM_3: dict[str, Any] = {"first_epoch": 3}
-GONE: dict[str, Any] = {"first_epoch": None, "batch_error": "it is deleted"}
+GONE: dict[str, Any] = {"first_epoch": None, "batch_failure": failed("it is deleted")}
 TO_4, TO_5 = {"producer_epoch": 4}, {"producer_epoch": 5}
 COMMITTED_V1, COMMITTED_V2 = [*BEFORE, *v1(COMMIT, P), empty(4)], [*BEFORE, *v2(COMMIT, P)]
 ABORTED_V2 = [*BEFORE, *v2(ABORT, P)]
@@ -631,8 +631,16 @@ CASES = (
         {},
         GONE,
     ),
-    Case("some of the log could not be read", [*BEFORE, *v2(ABORT, P)], UNKNOWN, {}, {"log_error": "it moved"}),
-    Case("the same with a commit in what could", [*BEFORE, *v2(COMMIT, P)], MAYBE, {}, {"log_error": "it moved"}),
+    Case(
+        "some of the log could not be read", [*BEFORE, *v2(ABORT, P)], UNKNOWN, {}, {"log_failure": failed("it moved")}
+    ),
+    Case(
+        "the same with a commit in what could",
+        [*BEFORE, *v2(COMMIT, P)],
+        MAYBE,
+        {},
+        {"log_failure": failed("it moved")},
+    ),
     Case(
         "two ids have had its producer id, which is against all rules",
         [*BEFORE, *v2(ABORT, P), empty(3, transactional_id="Y")],
@@ -827,7 +835,7 @@ CASES = (
         "the commit of the very transaction, where some of the log could not be read",
         ABORTED_V2,
         MAYBE,
-        changes={"vetoes": (SAME_COMMIT,), "log_error": "it moved"},
+        changes={"vetoes": (SAME_COMMIT,), "log_failure": failed("it moved")},
     ),
     Case("v1: a fence", FENCED_V1, NOT),
     Case(
@@ -995,9 +1003,9 @@ def test_outcomes_have_these_names_in_reports_and_tables() -> None:
 
 
 DOUBTS: dict[str, dict[str, Any]] = {
-    "no first batch": {"first_epoch": None, "batch_error": "x"},
+    "no first batch": {"first_epoch": None, "batch_failure": failed("x")},
     "another epoch": {"first_epoch": 2},
-    "no log": {"log_error": "x"},
+    "no log": {"log_failure": failed("x")},
 }
 
 
@@ -1634,8 +1642,8 @@ def test_siblings_are_those_of_every_epoch_of_the_open_data(
 
 
 def test_an_outcome_says_that_the_log_could_not_be_read() -> None:
-    assert told(COMMITTED_V2, log_error="it moved").log_error == "it moved"
-    assert told(COMMITTED_V2).log_error is None
+    assert told(COMMITTED_V2, log_failure=failed("it moved")).log_failure == failed("it moved")
+    assert told(COMMITTED_V2).log_failure is None
 
 
 def test_the_evidence_describes_the_chain(wording: SnapshotAssertion) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from rich.console import Console
 
-from tests.builders import MINUTE_MS, NOW_MS, P, judged, scan, view
-from txnscan.kafka.failure import ScanError
+from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
 from txnscan.kafka.units import duration
 from txnscan.report import html, table
 from txnscan.report.json import dumps, scan_object, stored_object
@@ -54,7 +53,7 @@ def shown(found: Any, *, every: bool = False, terminal: bool = False) -> str:
 
 
 def test_the_object_has_the_fields_of_the_contract() -> None:
-    found = json.loads(dumps(scan_object(scan(hanging(), errors=(ScanError("read", "x", 1, "p", 1),)))))
+    found = json.loads(dumps(scan_object(scan(hanging(), errors=(unobserved("read", "x", 1, "p", 1),)))))
     assert set(found) == {"sweep", "transactions", "errors"}
     assert set(found["sweep"]) == SWEEP | SWEEP_MORE
     assert set(found["sweep"]["partitions"]) == {"planned", "answered", "failed"}
@@ -72,7 +71,7 @@ def test_the_object_holds_what_the_sweep_found() -> None:
                     with_outcome(hanging(), KnownOutcome(Outcome.NOT_COMMITTED, "it was aborted")),
                     judged(view("PrepareCommit", 4, (P,)), partition=0),
                     partitions_failed=1,
-                    errors=(ScanError("snapshot", "no"),),
+                    errors=(unobserved("snapshot", "no"),),
                 )
             )
         )
@@ -94,7 +93,7 @@ def test_the_object_holds_what_the_sweep_found() -> None:
 
 
 def test_an_owner_that_could_not_be_described_has_no_state_and_no_epoch() -> None:
-    found = scan_object(scan(judged(view("", -1, describe_error="NOT_COORDINATOR"))))["transactions"][0]
+    found = scan_object(scan(judged(view("", -1, describe_failure=failed("NOT_COORDINATOR")))))["transactions"][0]
     assert (found["transactional_id"], found["coordinator"]) == ("X", 2)
     assert (found["coordinator_state"], found["coordinator_producer_epoch"]) == (None, None)
 
@@ -108,7 +107,7 @@ def test_json_is_ascii_whatever_an_id_holds_and_gives_it_back_unchanged(transact
 
 
 def test_a_sweep_from_the_tables_is_the_same_object() -> None:
-    fresh = scan(hanging(), errors=(ScanError("read", "x", 1, "p", 1),))
+    fresh = scan(hanging(), errors=(unobserved("read", "x", 1, "p", 1),))
     (row,) = SWEEPS.rows(fresh, [fresh])
     errors = [{"stage": "read", "broker": 1, "topic": "p", "partition": 1, "error": "x"}]
     stored = stored_object(row, OPEN_TRANSACTIONS.rows(fresh, fresh.transactions), errors)
@@ -136,7 +135,7 @@ def test_verdicts_are_in_the_order_of_their_urgency() -> None:
     text = shown(
         scan(
             judged(view("PrepareCommit", 4, (P,))),
-            judged(second_error="NOT_LEADER_OR_FOLLOWER", partition=1),
+            judged(second_failure=failed("NOT_LEADER_OR_FOLLOWER"), partition=1),
             hanging(first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS, producer_id=8),
             hanging(producer_id=9),
         )
@@ -160,7 +159,7 @@ def test_healthy_transactions_are_shown_only_when_asked_for(every: bool, expecte
         ({}, "Nothing hangs."),
         ({"partitions_failed": 1}, "Nothing that was seen hangs, but not everything was seen."),
         ({"coordinators_proven": 5}, "Nothing that was seen hangs, but not everything was seen."),
-        ({"visibility_error": "x"}, "Nothing that was seen hangs, but not everything was seen."),
+        ({"visibility_failures": (failed("x"),)}, "Nothing that was seen hangs, but not everything was seen."),
     ],
 )
 def test_an_empty_result_says_whether_everything_was_seen(changes: dict[str, Any], said: str) -> None:
@@ -177,7 +176,7 @@ def test_a_hostile_id_is_escaped_and_stays_on_its_own_line(terminal: bool) -> No
 
 
 def test_hostile_topics_errors_and_warnings_are_escaped_on_their_own_lines() -> None:
-    error = ScanError("read", "bad\nnews\x1b[2J", 1, "to\npic\x1b]0;", 3)
+    error = unobserved("read", "bad\nnews\x1b[2J", 1, "to\npic\x1b]0;", 3)
     text = shown(scan(errors=(error,), warnings=("watch\nout\x07",)))
     for escaped in ("bad\\nnews\\x1b[2J", "to\\npic\\x1b]0;-3", "warning: watch\\nout\\x07"):
         assert escaped in text
@@ -193,11 +192,11 @@ def test_hostile_topics_errors_and_warnings_are_escaped_on_their_own_lines() -> 
     ],
 )
 def test_an_error_with_brackets_is_shown_as_it_is(error: str) -> None:
-    assert error in shown(scan(errors=(ScanError("metadata", error, 1),)))
+    assert error in shown(scan(errors=(unobserved("metadata", error, 1),)))
 
 
 def test_the_same_error_on_many_partitions_is_one_line() -> None:
-    errors = tuple(ScanError("read", "NOT_LEADER_OR_FOLLOWER", 1, "p", n) for n in range(30))
+    errors = tuple(unobserved("read", "NOT_LEADER_OR_FOLLOWER", 1, "p", n) for n in range(30))
     text = shown(scan(errors=errors))
     assert text.count("NOT_LEADER_OR_FOLLOWER") == 1 and "p-0 and 29 more" in text
 

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.builders import judged, view
+from tests.builders import failed, judged, view
 from txnscan.engine.rows import arrow_schema, from_arrow, plain, spark_schema, to_arrow
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
-from txnscan.kafka.failure import Failure
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import FencedRow, LogBatch, ReadBatch, WideRow
 from txnscan.txnlog.rows import LogRow
@@ -80,7 +79,7 @@ def test_no_rows_are_an_empty_table_with_the_same_columns(row_type: type) -> Non
 
 
 def test_nothing_and_an_empty_text_stay_apart() -> None:
-    rows = [WideRow(1, topic="", failure=None), WideRow(1, topic=None, failure=Failure(""), partition=0)]
+    rows = [WideRow(1, topic="", failure=None), WideRow(1, topic=None, failure=failed(""), partition=0)]
     assert from_arrow(to_arrow(rows, WideRow), WideRow) == rows
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, context, evidence, observation, view
+from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, context, evidence, failed, observation, view
 from tests.cases import Cases
 from txnscan.verdict.evidence import Evidence, Reason, Verdict
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS
@@ -137,7 +137,10 @@ CASES = (
     ),
     Case(
         "own-1",
-        evidence(view("Ongoing", 3, (P,), coverage_error="moved"), o={"second_error": "NOT_LEADER_OR_FOLLOWER"}),
+        evidence(
+            view("Ongoing", 3, (P,), coverage_failure=failed("moved")),
+            o={"second_failure": failed("NOT_LEADER_OR_FOLLOWER")},
+        ),
         Verdict.ONGOING,
         Reason.OWNED,
         "an owner needs no proof of anything else",
@@ -179,7 +182,7 @@ CASES = (
     ),
     Case(
         "own-7",
-        evidence(view("Ongoing", 3, (P,), describe_error="NOT_COORDINATOR")),
+        evidence(view("Ongoing", 3, (P,), describe_failure=failed("NOT_COORDINATOR"))),
         INDETERMINATE,
         Reason.COORDINATOR,
         "what could not be described holds nothing",
@@ -207,7 +210,7 @@ CASES = (
     ),
     Case(
         "first-3",
-        evidence(view("Empty", 2), o={"second_error": "NOT_LEADER_OR_FOLLOWER"}),
+        evidence(view("Empty", 2), o={"second_failure": failed("NOT_LEADER_OR_FOLLOWER")}),
         INDETERMINATE,
         Reason.PARTITION,
         "unproven and behind: an epoch that is not proven is not one to be behind of",
@@ -221,35 +224,44 @@ CASES = (
     ),
     Case(
         "first-5",
-        evidence(view("Ongoing", 4, split_error="brokers 1, 2 each claim it")),
+        evidence(view("Ongoing", 4, split_failure=failed("brokers 1, 2 each claim it"))),
         INDETERMINATE,
         Reason.VISIBILITY,
         "without partitions and claimed twice",
     ),
     Case(
         "first-6",
-        evidence(view("", -1, describe_error="NOT_COORDINATOR", split_error="brokers 1, 2 each claim it")),
+        evidence(
+            view("", -1, describe_failure=failed("NOT_COORDINATOR"), split_failure=failed("brokers 1, 2 each claim it"))
+        ),
         INDETERMINATE,
         Reason.SPLIT,
         "claimed twice and undescribed: the claims are why",
     ),
     Case(
         "first-7",
-        evidence(view("", -1, describe_error="NOT_COORDINATOR", coverage_error="moved")),
+        evidence(view("", -1, describe_failure=failed("NOT_COORDINATOR"), coverage_failure=failed("moved"))),
         INDETERMINATE,
         Reason.COORDINATOR,
         "undescribed and uncovered: the likely owner is known, and is what to look at",
     ),
     Case(
         "first-8",
-        evidence(c={"coverage_error": "broker 3 cannot be reached", "visibility_error": "a DENY rule stands"}),
+        evidence(
+            c={
+                "coverage_failure": failed("broker 3 cannot be reached"),
+                "visibility_failures": (failed("a DENY rule stands"),),
+            }
+        ),
         INDETERMINATE,
         Reason.COVERAGE,
         "uncovered and hidden: a broker that does not answer comes before ids that one hides",
     ),
     Case(
         "first-9",
-        replace(evidence(view("PrepareCommit", 4, (Q,))), log_contradiction="its last record of 'X' is Ongoing"),
+        replace(
+            evidence(view("PrepareCommit", 4, (Q,))), log_contradiction=failed("its last record of 'X' is Ongoing")
+        ),
         INDETERMINATE,
         Reason.DECIDED,
         "its marker may be sent again, and the log says otherwise: what to do about the decision is known",
@@ -257,14 +269,14 @@ CASES = (
     # the partition was not proven
     Case(
         "35",
-        evidence(o={"second_error": "FENCED_LEADER_EPOCH"}),
+        evidence(o={"second_failure": failed("FENCED_LEADER_EPOCH")}),
         INDETERMINATE,
         Reason.PARTITION,
         "the leader moved between the offsets",
     ),
     Case(
         "35b",
-        evidence(o={"first_error": "UNKNOWN_LEADER_EPOCH"}),
+        evidence(o={"first_failure": failed("UNKNOWN_LEADER_EPOCH")}),
         INDETERMINATE,
         Reason.PARTITION,
         "the first read is not proven",
@@ -294,8 +306,8 @@ CASES = (
         "39",
         evidence(
             o={
-                "first_error": "the topic was deleted and created again",
-                "second_error": "the topic was deleted and created again",
+                "first_failure": failed("the topic was deleted and created again"),
+                "second_failure": failed("the topic was deleted and created again"),
             }
         ),
         INDETERMINATE,
@@ -304,7 +316,7 @@ CASES = (
     ),
     Case(
         "7c",
-        evidence(o={"second_start_offset": None, "second_error": "NOT_LEADER_OR_FOLLOWER"}),
+        evidence(o={"second_start_offset": None, "second_failure": failed("NOT_LEADER_OR_FOLLOWER")}),
         INDETERMINATE,
         Reason.PARTITION,
         "an unproven read does not prove that it is gone either",
@@ -341,7 +353,7 @@ CASES = (
     ),
     Case(
         "27",
-        evidence(c={"split_error": "brokers 1, 2 each claim __transaction_state-3"}),
+        evidence(c={"split_failure": failed("brokers 1, 2 each claim __transaction_state-3")}),
         INDETERMINATE,
         Reason.SPLIT,
         "two coordinators for one partition",
@@ -355,7 +367,7 @@ CASES = (
     ),
     Case(
         "split",
-        evidence(view("Empty", 4, split_error="brokers 1, 2 each claim it")),
+        evidence(view("Empty", 4, split_failure=failed("brokers 1, 2 each claim it"))),
         INDETERMINATE,
         Reason.SPLIT,
         "its own coordinator partition is claimed twice",
@@ -363,7 +375,7 @@ CASES = (
     Case(
         "29",
         evidence(
-            view("", -1, describe_error="TRANSACTIONAL_ID_AUTHORIZATION_FAILED", producer_epoch=-1),
+            view("", -1, describe_failure=failed("TRANSACTIONAL_ID_AUTHORIZATION_FAILED"), producer_epoch=-1),
             o={"producer_epoch": -1, "second_producer_epoch": -1},
         ),
         INDETERMINATE,
@@ -372,49 +384,49 @@ CASES = (
     ),
     Case(
         "29b",
-        evidence(view("", -1, describe_error="NOT_COORDINATOR")),
+        evidence(view("", -1, describe_failure=failed("NOT_COORDINATOR"))),
         INDETERMINATE,
         Reason.COORDINATOR,
         "an epoch that was not answered is not behind",
     ),
     Case(
         "23",
-        evidence(c={"coverage_error": "broker 2 answered COORDINATOR_LOAD_IN_PROGRESS"}),
+        evidence(c={"coverage_failure": failed("broker 2 answered COORDINATOR_LOAD_IN_PROGRESS")}),
         INDETERMINATE,
         Reason.COVERAGE,
         "absence from a loading coordinator proves nothing",
     ),
     Case(
         "25",
-        evidence(c={"coverage_error": "__transaction_state-4 moved"}),
+        evidence(c={"coverage_failure": failed("__transaction_state-4 moved")}),
         INDETERMINATE,
         Reason.COVERAGE,
         "both sides of a move may leave an id out",
     ),
     Case(
         "25b",
-        evidence(view("Empty", 4, coverage_error="__transaction_state-4 moved")),
+        evidence(view("Empty", 4, coverage_failure=failed("__transaction_state-4 moved"))),
         INDETERMINATE,
         Reason.COVERAGE,
         "what an unproven coordinator says is no proof",
     ),
     Case(
         "33",
-        evidence(c={"visibility_error": "a DENY rule stands on transactional id 'secret-'"}),
+        evidence(c={"visibility_failures": (failed("a DENY rule stands on transactional id 'secret-'"),)}),
         INDETERMINATE,
         Reason.VISIBILITY,
         "the owner may be the hidden one",
     ),
     Case(
         "23b",
-        evidence(view("CompleteAbort", 4), c={"coverage_error": "broker 3 cannot be reached"}),
+        evidence(view("CompleteAbort", 4), c={"coverage_failure": failed("broker 3 cannot be reached")}),
         HANGING,
         Reason.STALE_EPOCH,
         "other coordinators do not matter once the owner is known and proven",
     ),
     Case(
         "33b",
-        evidence(view("CompleteAbort", 4), c={"visibility_error": "a DENY rule stands"}),
+        evidence(view("CompleteAbort", 4), c={"visibility_failures": (failed("a DENY rule stands"),)}),
         HANGING,
         Reason.STALE_EPOCH,
         "an id that was described is not hidden",
@@ -423,7 +435,7 @@ CASES = (
     *(
         Case(
             f"log {number}",
-            replace(evidence(*views), log_contradiction="its last record of 'X' is Ongoing at epoch 3"),
+            replace(evidence(*views), log_contradiction=failed("its last record of 'X' is Ongoing at epoch 3")),
             INDETERMINATE,
             Reason.SPLIT,
             why,
@@ -436,7 +448,7 @@ CASES = (
     ),
     Case(
         "log 4",
-        replace(evidence(view("Ongoing", 3, (P,))), log_contradiction="it is at rest"),
+        replace(evidence(view("Ongoing", 3, (P,))), log_contradiction=failed("it is at rest")),
         Verdict.ONGOING,
         Reason.OWNED,
         "who says that it is theirs is believed whatever the log says",
@@ -656,10 +668,14 @@ def test_what_was_decided_of_a_marker_that_is_owed_is_no_outcome_of_what_is_open
             "the id without partitions, not the one beside it",
         ),
         (evidence(view("Empty", 4), view("Empty", 4, transactional_id="Y")), ["'X'", "'Y'"], "both claims"),
-        (evidence(view("Empty", 4, split_error="both claim it")), ["both claim it"], "how brokers disagree about it"),
-        (evidence(c={"split_error": "two claim one"}), ["two claim one"], "how brokers disagree"),
-        (evidence(view("Empty", 4, coverage_error="it moved")), ["it moved"], "why it is not covered"),
-        (evidence(c={"coverage_error": "one moved"}), ["one moved"], "why something is not covered"),
+        (
+            evidence(view("Empty", 4, split_failure=failed("both claim it"))),
+            ["both claim it"],
+            "how brokers disagree about it",
+        ),
+        (evidence(c={"split_failure": failed("two claim one")}), ["two claim one"], "how brokers disagree"),
+        (evidence(view("Empty", 4, coverage_failure=failed("it moved"))), ["it moved"], "why it is not covered"),
+        (evidence(c={"coverage_failure": failed("one moved")}), ["one moved"], "why something is not covered"),
     ],
 )
 def test_an_explanation_names_what_the_verdict_rests_on(seen: Evidence, told: list[str], why: str) -> None:
@@ -682,8 +698,8 @@ STATES = (
 def test_no_single_doubt_anywhere_leaves_an_accusation_standing() -> None:
     """Take every evidence that is called hanging, spoil any one thing it rests on, and it is hanging no more."""
     doubts_of_the_partition = (
-        {"first_error": "x"},
-        {"second_error": "x"},
+        {"first_failure": failed("x")},
+        {"second_failure": failed("x")},
         {"first_high_watermark": 100},
         {"second_high_watermark": 100},
         {"second_start_offset": None},
@@ -701,9 +717,9 @@ def test_no_single_doubt_anywhere_leaves_an_accusation_standing() -> None:
         spoiled += [
             evidence(replace(one, **doubt))
             for doubt in (
-                {"coverage_error": "x"},
-                {"describe_error": "x"},
-                {"split_error": "x"},
+                {"coverage_failure": failed("x")},
+                {"describe_failure": failed("x")},
+                {"split_failure": failed("x")},
                 {"producer_epoch": 2},
                 {"state": "Ongoing", "partitions": (P,)},
                 {"state": "PrepareCommit", "partitions": (P,)},

@@ -12,18 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.admin import ListTransactionsRequest
 
+from tests.builders import failed, lacks, said
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.coordinators.visibility import Classes, Visibility
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.failure import Failure, Permission, ScanError
+from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition, probe_ids
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.protocol.list_transactions import ListedTransaction
-from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, lacks
+from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, explained
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def described_by(cluster: FakeCluster, topics: frozenset[str], **change: Callabl
     """Why broker 1 may leave a partition of these topics out of what it says of the one id that it coordinates."""
     cluster.ids[1] = {id_for(0): FakeId(partitions=())}
     (view,) = take(cluster, topics=topics, **change).views
-    return view.describe_error
+    return said(view.describe_failure, WHO)
 
 
 def spoil_metadata(cluster: FakeCluster, spoil: Callable[[Any], object], broker_id: int = 1) -> None:
@@ -128,8 +129,8 @@ def test_a_broker_that_was_not_in_a_round_has_not_shown_the_topics(
     answer = ask_coordinators(cluster.send, 1, {}, OPEN)
     cluster.fail_when = works if when == "before" else fails
     (view,) = conclude([answer], before, agree(cluster, P), P, WHO).views
-    assert view.describe_error == wording
-    assert view.coverage_error is not None
+    assert said(view.describe_failure, WHO) == wording
+    assert view.coverage_failure is not None
 
 
 def test_what_another_broker_hides_is_no_matter_of_this_ones_ids(cluster: FakeCluster) -> None:
@@ -196,12 +197,17 @@ def answers_of(
     return replace(CoordinatorAnswers(broker_id, before, {}, {}, later, None, hides()), **changes)
 
 
-CUT_OFF = Failure("cut off")
+CUT_OFF = failed("cut off")
+
+
+def hidden_by(snapshot: Snapshot) -> str | None:
+    """Why ids may be hidden, in words."""
+    return "; ".join(explained(failure, WHO) for failure in snapshot.visibility_failures) or None
 
 
 def hides(*sentences: str) -> Visibility:
     """What a broker showed that hides ids for these reasons."""
-    return Visibility(Classes(frozenset(), {}, frozenset(map(Failure, sentences))))
+    return Visibility(Classes(frozenset(), {}, frozenset(map(failed, sentences))))
 
 
 def uncovered(snapshot: Snapshot) -> set[int | None]:
@@ -240,8 +246,8 @@ def test_every_partition_is_proven_when_its_leader_alone_claims_it_twice_and_gav
 ) -> None:
     snapshot = take(cluster)
     assert (snapshot.coordinators_planned, snapshot.coordinators_proven) == (4, 4)
-    assert snapshot.complete and snapshot.coverage_error is None
-    assert (snapshot.coverage_errors, snapshot.split_errors, snapshot.errors) == ((), (), ())
+    assert snapshot.complete and snapshot.coverage_failure is None
+    assert (snapshot.coverage_errors, snapshot.split_failures, snapshot.errors) == ((), (), ())
 
 
 def test_a_broker_is_asked_for_its_listing_between_two_rounds_of_the_same_probes(cluster: FakeCluster) -> None:
@@ -310,7 +316,7 @@ def test_a_partition_is_not_covered_when(
     spoil(cluster)
     snapshot = take(cluster)
     assert uncovered(snapshot) == expected, why
-    assert not snapshot.complete and snapshot.coverage_error
+    assert not snapshot.complete and snapshot.coverage_failure
 
 
 @pytest.mark.parametrize("change", [{"leader": 2}, {"epoch": 6}, {"leader": -1}])
@@ -333,18 +339,18 @@ def test_a_leader_that_was_not_asked_covers_nothing(cluster: FakeCluster) -> Non
 
 def test_two_claims_to_one_partition_are_told_as_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.cached[2].add(0)
-    assert take(cluster).split_errors == wording
+    assert tuple(map(said, take(cluster).split_failures)) == wording
 
 
 def test_of_several_other_claims_the_first_brokers_is_told(cluster: FakeCluster) -> None:
     cluster.cached[2].add(0)
     cluster.cached[3].add(0)
     (error,) = take(cluster).coverage_errors
-    assert error.error == f"broker 2 claims {STATE}-0 as well"
+    assert said(error.failure) == f"broker 2 claims {STATE}-0 as well"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "broker", "said"),
+    ("spoil", "broker", "told"),
     [
         (left_out, 1, f"broker 1 answered nothing for {STATE}-0"),
         (probe_code(1, 0, 16), 1, f"broker 1 answered NOT_COORDINATOR for {STATE}-0"),
@@ -352,33 +358,36 @@ def test_of_several_other_claims_the_first_brokers_is_told(cluster: FakeCluster)
     ],
 )
 def test_a_partition_that_is_not_covered_is_told_with_its_broker_where_one_is_known(
-    cluster: FakeCluster, spoil: Callable[[FakeCluster], None], broker: int | None, said: str
+    cluster: FakeCluster, spoil: Callable[[FakeCluster], None], broker: int | None, told: str
 ) -> None:
     spoil(cluster)
-    assert take(cluster).coverage_errors == (ScanError("snapshot", said, broker, STATE, 0),)
+    (error,) = take(cluster).coverage_errors
+    assert (error.stage, error.broker, error.topic, error.partition) == ("snapshot", broker, STATE, 0)
+    assert said(error.failure) == told
 
 
 def test_errors_of_brokers_are_told_in_the_order_of_their_ids(cluster: FakeCluster) -> None:
     answers = [answers_of(b, failure=CUT_OFF, visibility=hides(f"h{b}")) for b in (3, 1, 2)]
     snapshot = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO)
     assert [error.broker for error in snapshot.errors] == [1, 2, 3]
-    assert snapshot.visibility_error == "h1; h2; h3"
+    assert list(map(said, snapshot.visibility_failures)) == ["h1", "h2", "h3"]
 
 
 def test_the_reason_for_missing_coverage_tells_how_much_is_missing(cluster: FakeCluster) -> None:
     cluster.list_errors[1] = 14
     snapshot = take(cluster)
-    said = "broker 1 answered ListTransactions with COORDINATOR_LOAD_IN_PROGRESS"
-    assert snapshot.coverage_error == f"{said} (and 1 more partitions of {STATE})"
-    assert [(e.stage, e.broker, e.error) for e in snapshot.errors] == [("snapshot", 1, said)]
+    told = "broker 1 answered ListTransactions with COORDINATOR_LOAD_IN_PROGRESS"
+    assert said(snapshot.coverage_failure) == f"{told} (and 1 more partitions of {STATE})"
+    assert [(e.stage, e.broker, said(e.failure)) for e in snapshot.errors] == [("snapshot", 1, told)]
 
 
 def test_a_broker_that_does_not_support_an_api_is_told_with_it_and_so_is_what_it_leads(cluster: FakeCluster) -> None:
     cluster.edit["ListTransactions"] = lacking(2, "ListTransactions")
     snapshot = take(cluster)
-    said = "broker 2 lacks an API of Kafka 3.0 and newer: it does not support ListTransactions"
-    assert snapshot.errors == (ScanError("snapshot", said, 2, lacks_api="ListTransactions"),)
-    assert snapshot.coverage_errors == (ScanError("snapshot", said, 2, STATE, 1, "ListTransactions"),)
+    told = "broker 2 lacks an API of Kafka 3.0 and newer: it does not support ListTransactions"
+    failure = Failure(told, "UNSUPPORTED_VERSION", "ListTransactions")
+    assert snapshot.errors == (Unobserved("snapshot", failure, 2),)
+    assert snapshot.coverage_errors == (Unobserved("snapshot", failure, 2, STATE, 1),)
 
 
 SPOILS = st.lists(
@@ -467,7 +476,7 @@ def test_probes_that_any_broker_refuses_at_any_time_mean_that_ids_may_be_hidden(
 ) -> None:
     spoil(cluster)
     snapshot = take(cluster)
-    assert snapshot.visibility_error == REFUSED
+    assert hidden_by(snapshot) == REFUSED
     assert not snapshot.complete
 
 
@@ -476,10 +485,10 @@ def test_a_refused_probe_proves_no_coverage_and_is_told_once_with_what_to_grant(
     cluster.ids = {1: {id_for(0): FakeId(7)}}
     snapshot = take(cluster)
     assert (snapshot.coordinators_proven, snapshot.coverage_errors, snapshot.errors) == (0, (), ())
-    assert snapshot.visibility_error == REFUSED
+    assert hidden_by(snapshot) == REFUSED
     (view,) = snapshot.views
-    said = f"broker 1 answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED for {STATE}-0"
-    assert view.coverage_error == f"{said}: {REFUSED}", "an id that is seen is not proven to be seen whole"
+    told = f"broker 1 answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED for {STATE}-0"
+    assert said(view.coverage_failure, WHO) == f"{told}: {REFUSED}", "an id that is seen is not proven to be seen whole"
 
 
 def test_one_probe_that_is_refused_though_its_class_is_not_tells_of_a_change(
@@ -489,7 +498,7 @@ def test_one_probe_that_is_refused_though_its_class_is_not_tells_of_a_change(
     tokens = sorted(f"probe-{n}" for n in range(20))
     assert coordinator_partition(tokens[0], 4) != 0, "else it is the one that stands for the class"
     snapshot = take(cluster)
-    assert snapshot.visibility_error == wording
+    assert hidden_by(snapshot) == wording
     assert uncovered(snapshot) == set(), "the partition's own leader was not the one that refused"
 
 
@@ -525,7 +534,7 @@ def test_what_is_not_covered_for_another_reason_than_a_refusal_is_told_beside_th
     spoil(cluster)
     others = [answers_of(2, visibility=hides(REFUSED)), answers_of(3)]
     snapshot = conclude([*([answer] if answer else []), *others], agree(cluster), agree(cluster), frozenset(), WHO)
-    assert (snapshot.visibility_error, snapshot.coordinators_proven < 4) == (REFUSED, True)
+    assert (hidden_by(snapshot), snapshot.coordinators_proven < 4) == (REFUSED, True)
     assert (0 in {error.partition for error in snapshot.coverage_errors}) is told, why
 
 
@@ -540,7 +549,7 @@ def test_a_refusal_is_told_with_the_first_remedy_of_the_same_broker_and_no_other
         answers_of(3),
     ]
     (view,) = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO).views
-    assert view.coverage_error is not None and view.coverage_error.endswith(ending)
+    assert str(view.coverage_failure).endswith(ending)
 
 
 def test_each_id_that_a_broker_lists_and_does_not_describe_is_shown_with_the_reason(cluster: FakeCluster) -> None:
@@ -548,13 +557,13 @@ def test_each_id_that_a_broker_lists_and_does_not_describe_is_shown_with_the_rea
     answers = [answers_of(1, listed=listed), answers_of(2), answers_of(3)]
     views = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO).views
     left_out = "broker 1 left the id out of its answer"
-    assert {view.transactional_id: view.describe_error for view in views} == dict.fromkeys(listed, left_out)
+    assert {view.transactional_id: said(view.describe_failure) for view in views} == dict.fromkeys(listed, left_out)
 
 
 def test_what_two_brokers_say_against_visibility_is_told_once_each(cluster: FakeCluster) -> None:
     cluster.rules = {1: None, 3: None}
     cluster.hides = lambda broker_id, name: broker_id in (1, 2)
-    error = str(take(cluster).visibility_error)
+    error = str(hidden_by(take(cluster)))
     assert error.count(REFUSED) == 1
     assert error.count("answered DescribeAcls with CLUSTER_AUTHORIZATION_FAILED") == 2
 
@@ -562,7 +571,7 @@ def test_what_two_brokers_say_against_visibility_is_told_once_each(cluster: Fake
 def test_a_broker_that_gave_no_listing_is_a_matter_of_coverage_and_not_of_visibility(cluster: FakeCluster) -> None:
     cluster.fail_when = only_metadata(1)
     snapshot = take(cluster)
-    assert snapshot.visibility_error is None
+    assert hidden_by(snapshot) is None
     assert uncovered(snapshot) == {0, 3}
 
 
@@ -595,7 +604,7 @@ def test_an_id_that_could_not_be_described_keeps_its_listed_producer_id_and_says
 ) -> None:
     (view,) = views(cluster, x=FakeId(7, error=code))
     assert (view.producer_id, view.state, view.partitions) == (7, "", ())
-    assert view.describe_error is not None and view.describe_error.startswith("broker 1 answered ")
+    assert str(view.describe_failure).startswith("broker 1 answered ")
 
 
 def test_an_id_left_out_of_the_description_keeps_its_listed_producer_id_and_says_so(
@@ -604,7 +613,7 @@ def test_an_id_left_out_of_the_description_keeps_its_listed_producer_id_and_says
     cluster.edit["DescribeTransactions"] = leave_out(lambda name: name == id_for(0))
     (view,) = views(cluster, x=FakeId(7))
     assert view.producer_id == 7
-    assert view.describe_error == wording
+    assert said(view.describe_failure, WHO) == wording
 
 
 def test_ids_of_a_broker_that_failed_after_its_listing_keep_their_producer_ids_and_the_reason(
@@ -612,7 +621,10 @@ def test_ids_of_a_broker_that_failed_after_its_listing_keep_their_producer_ids_a
 ) -> None:
     cluster.fail_when = lambda b, request, _: getattr(request, "transactional_ids", None) == [id_for(0)]
     (view,) = views(cluster, x=FakeId(7))
-    assert (view.producer_id, view.describe_error, view.coverage_error) == (7, *["broker 1 cannot be reached"] * 2)
+    assert (view.producer_id, str(view.describe_failure), str(view.coverage_failure)) == (
+        7,
+        *["broker 1 cannot be reached"] * 2,
+    )
 
 
 def test_an_id_that_is_not_found_a_moment_after_its_listing_is_absent(cluster: FakeCluster) -> None:
@@ -622,7 +634,7 @@ def test_an_id_that_is_not_found_a_moment_after_its_listing_is_absent(cluster: F
 
 def test_an_id_that_took_a_new_producer_id_is_shown_under_the_new_one(cluster: FakeCluster) -> None:
     (view,) = views(cluster, x=FakeId(9, 0, "CompleteCommit", listed_producer_id=7))
-    assert (view.producer_id, view.producer_epoch, view.describe_error) == (9, 0, None)
+    assert (view.producer_id, view.producer_epoch, view.describe_failure) == (9, 0, None)
 
 
 @pytest.mark.parametrize("filters", [True, False], ids=["by the filter", "by brokers that do not know it"])
@@ -673,15 +685,15 @@ def test_an_id_left_out_by_a_broker_that_hides_a_topic_as_well_is_told_as_left_o
 ) -> None:
     answers = [answers_of(1, listed={"x": LISTED})]
     (view,) = conclude(answers, agree(cluster), agree(cluster), P, WHO).views
-    assert view.describe_error == wording
+    assert said(view.describe_failure, WHO) == wording
 
 
 def test_a_view_tells_what_is_wrong_with_the_partition_of_its_own_id_and_no_other(cluster: FakeCluster) -> None:
     cluster.cached[2].add(0)
     cluster.ids = {1: {id_for(0): FakeId(7), id_for(3): FakeId(7)}}
     by_id = {view.transactional_id: view for view in take(cluster).views}
-    assert "claims" in str(by_id[id_for(0)].coverage_error) and "brokers 1, 2" in str(by_id[id_for(0)].split_error)
-    assert (by_id[id_for(3)].coverage_error, by_id[id_for(3)].split_error) == (None, None)
+    assert "claims" in str(by_id[id_for(0)].coverage_failure) and "brokers 1, 2" in str(by_id[id_for(0)].split_failure)
+    assert (by_id[id_for(3)].coverage_failure, by_id[id_for(3)].split_failure) == (None, None)
 
 
 def answer_twice(wanted: Callable[[Any], bool], **first: Any) -> Callable[[int, Any], Any]:
@@ -723,7 +735,7 @@ def test_an_id_described_twice_is_not_described(cluster: FakeCluster) -> None:
     cluster.edit["DescribeTransactions"] = answer_twice(
         lambda s: s.transactional_id == id_for(0), error_code=0, transaction_state="Ongoing", producer_id=7
     )
-    assert all(view.describe_error for view in views(cluster, x=FakeId(7, 9, "Empty")))
+    assert all(view.describe_failure for view in views(cluster, x=FakeId(7, 9, "Empty")))
 
 
 @pytest.mark.parametrize("step", ["ListTransactions", "DescribeTransactions"])
@@ -743,7 +755,7 @@ def test_null_in_place_of_an_ids_partitions_means_that_it_is_not_described(clust
         return answer
 
     cluster.edit["DescribeTransactions"] = nothing
-    assert all(view.describe_error for view in views(cluster, x=FakeId(7, 4, "PrepareCommit", (("p", 0),))))
+    assert all(view.describe_failure for view in views(cluster, x=FakeId(7, 4, "PrepareCommit", (("p", 0),))))
 
 
 # --- without `__transaction_state` -----------------------------------------------------------------------------------
@@ -752,7 +764,7 @@ def test_null_in_place_of_an_ids_partitions_means_that_it_is_not_described(clust
 def test_a_cluster_that_has_no_transaction_state_topic_has_no_coordinators_and_proves_no_absence() -> None:
     snapshot = take(FakeCluster())
     assert (snapshot.coordinators_planned, snapshot.coordinators_proven, snapshot.views) == (0, 0, ())
-    assert snapshot.coverage_error == f"{STATE}: UNKNOWN_TOPIC_OR_PARTITION"
+    assert said(snapshot.coverage_failure) == f"{STATE}: UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def add_a_partition(cluster: FakeCluster) -> None:
@@ -789,15 +801,15 @@ def test_coordinators_that_cannot_be_counted_are_an_incomplete_snapshot(
     before(cluster)
     snapshot = take(cluster, meanwhile=lambda: meanwhile(cluster))
     assert (snapshot.coordinators_planned, snapshot.coordinators_proven) == (1, 0)
-    assert (snapshot.coverage_error, snapshot.complete) == (error, False)
-    assert snapshot.coverage_errors == (ScanError("snapshot", error, None, STATE),)
+    assert (said(snapshot.coverage_failure, WHO), snapshot.complete) == (error, False)
+    assert [(one.topic, said(one.failure, WHO)) for one in snapshot.coverage_errors] == [(STATE, error)]
 
 
 def test_a_partition_count_that_grew_from_one_is_told_as_such() -> None:
     cluster = FakeCluster()
     cluster.lead(STATE, [1])
     snapshot = take(cluster, meanwhile=lambda: cluster.lead(STATE, [1, 1]))
-    assert snapshot.coverage_error == f"the partition count of {STATE} changed during the sweep"
+    assert said(snapshot.coverage_failure) == f"the partition count of {STATE} changed during the sweep"
 
 
 def test_what_brokers_failed_to_say_is_told_where_there_are_no_coordinators_too() -> None:
@@ -806,7 +818,7 @@ def test_what_brokers_failed_to_say_is_told_where_there_are_no_coordinators_too(
     cluster.list_errors[1] = 14
     snapshot = take(cluster)
     assert [error.broker for error in snapshot.errors] == [1]
-    assert "broker 2 answered DescribeAcls" in str(snapshot.visibility_error)
+    assert "broker 2 answered DescribeAcls" in str(snapshot.visibility_failures)
 
 
 def test_a_topic_that_is_missing_at_one_broker_and_forbidden_at_another_is_not_absent(cluster: FakeCluster) -> None:

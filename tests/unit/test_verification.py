@@ -123,7 +123,7 @@ def test_the_last_of_what_was_written_since_says_whether_the_partition_is_taken(
 
 def test_an_id_of_which_the_log_holds_nothing_is_contradicted(wording: SnapshotAssertion) -> None:
     said = described(State.EMPTY)
-    assert owner_contradiction(O, said, [record(State.EMPTY, transactional_id="Y")]) == wording
+    assert str(owner_contradiction(O, said, [record(State.EMPTY, transactional_id="Y")])) == wording
 
 
 AT_REST = record(State.COMPLETE_ABORT, 3)
@@ -133,7 +133,7 @@ AT_REST = record(State.COMPLETE_ABORT, 3)
 def test_an_owner_that_has_had_the_partition_since_may_have_ended_what_hung(state: State) -> None:
     said = described(State.COMPLETE_ABORT)
     since = [AT_REST, record(state, 3, P), record(State.COMPLETE_ABORT, 4)]
-    assert ended_since(O, said, since) == f"it has 'X' {state} with this partition later, and {said}"
+    assert str(ended_since(O, said, since)) == f"it has 'X' {state} with this partition later, and {said}"
     # Before it was described, or of another id, it is what hangs.
     assert ended_since(O, said, [record(state, 3, P), AT_REST]) is None
     assert ended_since(O, said, [AT_REST, record(state, 3, P, transactional_id="Y")]) is None

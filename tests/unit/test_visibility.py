@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeAclsResponse
 
+from tests.builders import lacks
 from tests.fakes import FakeCluster, acl_resource
 from txnscan.coordinators.visibility import (
     Unprobed,
@@ -23,9 +24,16 @@ from txnscan.coordinators.visibility import (
     why_hidden,
 )
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Permission
+from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.describe_acls import transactional_id_rules
-from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, DESCRIBE_CLUSTER, UNKNOWN_PRINCIPAL, AclRule, denied, lacks
+from txnscan.kafka.security.acls import (
+    DESCRIBE_ALL_IDS,
+    DESCRIBE_CLUSTER,
+    UNKNOWN_PRINCIPAL,
+    AclRule,
+    denied,
+    explained,
+)
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -40,6 +48,10 @@ def rule(name: str, *, prefixed: bool = False, deny: bool = False, principal: st
     return AclRule(name, prefixed, principal, "*", operation, deny)
 
 
+def worded(failures: tuple[Failure, ...]) -> tuple[str, ...]:
+    return tuple(explained(failure, WHO) for failure in failures)
+
+
 def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, *others: str) -> tuple[str, ...]:
     """What a broker hides; `meanwhile` happens between the probes. others: random ids beside the first."""
     probes = dict.fromkeys((TOKEN, *others), 0)
@@ -48,7 +60,7 @@ def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, *
     meanwhile()
     second = probe(cluster.send, 1, probes, classes)
     seen = Visibility(classes, (first, second), changes(cluster.send, 1, classes))
-    return hidden(1, seen, WHO)
+    return worded(hidden(1, seen, WHO))
 
 
 @pytest.fixture
@@ -236,28 +248,30 @@ def classes(rules: list[AclRule], *hidden: str) -> dict[str, Permission]:
 
 def test_one_grant_is_named_where_nothing_allows_all_ids() -> None:
     rules = [rule("app-", prefixed=True, principal="User:app"), rule("x", principal="User:x")]
-    assert why_hidden(class_probes(rules, TOKEN), rules, WHO) == (lacks(DESCRIBE_ALL_IDS, WHO),)
+    assert worded(why_hidden(class_probes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
 
 
 def test_where_ids_without_rules_are_seen_a_grant_is_named_for_the_others_alone() -> None:
     rules = [rule("x", principal="User:x")]
-    assert why_hidden(classes(rules, "x"), rules, WHO) == (lacks(Permission("Describe", "TransactionalId", "x"), WHO),)
+    assert worded(why_hidden(classes(rules, "x"), rules, WHO)) == (
+        lacks(Permission("Describe", "TransactionalId", "x"), WHO),
+    )
 
 
 def test_a_rule_for_somebody_else_is_not_to_be_removed() -> None:
     rules = [rule("*", deny=True, principal="User:other")]
-    assert why_hidden(classes(rules, TOKEN), rules, WHO) == (lacks(DESCRIBE_ALL_IDS, WHO),)
+    assert worded(why_hidden(classes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
 
 
 @pytest.mark.parametrize("principal", [WHO, "User:*", "Group:apps"])
 def test_a_rule_that_may_be_for_the_principal_is_named(principal: str) -> None:
     rules = [rule("*", deny=True, principal=principal)]
-    assert why_hidden(classes(rules, TOKEN), rules, WHO) == (denied(rules[0]),)
+    assert worded(why_hidden(classes(rules, TOKEN), rules, WHO)) == (denied(rules[0]),)
 
 
 def test_where_nothing_tells_the_principal_any_rule_may_be_for_it() -> None:
     rules = [rule("*", deny=True, principal="User:other")]
-    assert why_hidden(classes(rules, TOKEN), rules, UNKNOWN_PRINCIPAL) == (denied(rules[0]),)
+    assert worded(why_hidden(classes(rules, TOKEN), rules, UNKNOWN_PRINCIPAL)) == (denied(rules[0]),)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +292,9 @@ def test_where_nothing_tells_the_principal_any_rule_may_be_for_it() -> None:
 )
 def test_of_two_rules_that_deny_the_same_id_always_the_same_is_named(one: AclRule, two: AclRule, why: str) -> None:
     hidden = {next(name for name in ("x", "app-1") if one.covers(name) and two.covers(name)): DESCRIBE_ALL_IDS}
-    assert why_hidden(hidden, [one, two], WHO) == why_hidden(hidden, [two, one], WHO) == (denied(one),), why
+    assert (
+        worded(why_hidden(hidden, [one, two], WHO)) == worded(why_hidden(hidden, [two, one], WHO)) == (denied(one),)
+    ), why
 
 
 @pytest.mark.parametrize(("hidden", "more"), [("ba", 0), ("cba", 0), ("dcba", 1), ("gfedcba", 4)])
@@ -286,7 +302,7 @@ def test_many_reasons_are_told_by_the_first_in_order_and_the_number_of_the_other
     rules = [rule(name, deny=True) for name in hidden]
     first = tuple(denied(rule(name, deny=True)) for name in sorted(hidden)[:3])
     last = (f"{more} more rules hide transactional ids",) if more else ()
-    assert why_hidden(classes(rules, *hidden), rules, WHO) == (*first, *last)
+    assert worded(why_hidden(classes(rules, *hidden), rules, WHO)) == (*first, *last)
 
 
 # --- DescribeAcls -----------------------------------------------------------------------------------------------------
