@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import failed, said, unobserved
+from tests.builders import said, unobserved
 from tests.fakes import FakeCluster, FakeId, FakePartition, producer
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
@@ -22,11 +22,12 @@ from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import Transaction, describe, list_on, located
 from txnscan.kafka.answers import State
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.failure import NO_LEADER, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from txnscan.report.plain import error_object
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.txnlog.decode import transactional_id_key
 from txnscan.txnlog.facts import LoggedTransaction
@@ -203,7 +204,7 @@ def test_a_partition_without_a_leader_is_an_error_unless_a_broker_was_named() ->
     cluster = FakeCluster()
     cluster.partitions["t", 0] = FakePartition(leader=-1)
     topics = read_metadata(cluster.send, 1, ["t"]).topics
-    assert shares(topics, None) == ([], [Unobserved("read", failed("it has no leader"), None, "t", 0)])
+    assert shares(topics, None) == ([], [Unobserved("read", NO_LEADER, None, "t", 0)])
     (share,), errors = shares(topics, 2)
     assert (share.broker_id, errors) == (2, [])
 
@@ -328,7 +329,7 @@ def test_an_id_is_looked_for_on_its_own_partition_and_a_producer_id_on_all() -> 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 ROWS = [{"id": "=a,\x1b", "n": 1, "list": ["p-0", "q-1"]}, {"id": "x" * 90, "n": None, "list": []}]
-ERROR = unobserved("list", "it is away", 2)
+ERROR = error_object(unobserved("list", "it is away", 2), "User:bob")
 
 
 def written(rows: Any, capsys: pytest.CaptureFixture[str], *some: Any) -> str:
@@ -343,7 +344,7 @@ def test_rows_in_pieces_are_one_json_object(capsys: pytest.CaptureFixture[str]) 
     assert (found["rows"], [error["error"] for error in found["errors"]]) == (ROWS, ["it is away"])
     assert json.loads(written(JsonRows("rows"), capsys)) == {
         "rows": [],
-        "errors": [{"stage": "list", "error": "it is away", "broker": 2, "topic": None, "partition": None}],
+        "errors": [dict(ERROR)],
     }
 
 

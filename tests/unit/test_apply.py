@@ -19,6 +19,7 @@ from rich.console import Console
 from tests.builders import NOW_MS, P, Q, failed, judged, known, plan, stored, view
 from tests.cases import Cases
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.report.json import dumps
 from txnscan.report.resolution import applied_object, print_applied
@@ -60,13 +61,13 @@ def now(
     *views: Any,
     outcome: str | None = "not_committed",
     reason: Reason | None = None,
-    log_error: str | None = None,
+    log_failure: Failure | None = None,
     **changes: Any,
 ) -> Judged:
     """What the brokers show now: without changes, what the plan says."""
     found = judged(*(views or (view("Empty", 9),)), **changes)
     found = replace(found, judgement=replace(found.judgement, reason=reason or found.judgement.reason))
-    return with_outcome(found, known(outcome, log_error=log_error)) if outcome is not None else found
+    return with_outcome(found, known(outcome, log_failure=log_failure)) if outcome is not None else found
 
 
 def orphaned(**changes: Any) -> Judged:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, failed, stored
 from tests.cases import Cases
+from txnscan.kafka.failure import Failure
 from txnscan.resolve.guard import (
     Allowed,
     Limits,
@@ -136,7 +137,8 @@ def test_each_refusal_names_its_guard_and_the_reason(wording: SnapshotAssertion)
     reasons = {}
     with Cases() as cases:
         for row in (*ORDER, *MORE):
-            with cases.case(f"{row.guard}: {row.changes} {row.limits}") as name:
+            changes = {name: str(value) if isinstance(value, Failure) else value for name, value in row.changes.items()}
+            with cases.case(f"{row.guard}: {changes} {row.limits}") as name:
                 (answer,) = guarded_together([stored(**row.changes)], Limits(**row.limits))
                 assert isinstance(answer, Refused) and answer.guard == row.guard
                 assert "\n" not in answer.why and "None" not in answer.why and not answer.why.endswith(".")
@@ -248,7 +250,7 @@ _ODD: dict[str, st.SearchStrategy[Any]] = {
     "verdict": st.sampled_from([*Verdict, ""]),
     "reason": st.sampled_from([*Reason, ""]),
     "outcome": st.sampled_from([*Outcome, "", None]),
-    "log_error": st.none() | st.none() | st.just("it moved"),
+    "log_failure": st.none() | st.none() | st.just(failed("it moved")),
     "transactional_id": st.none() | st.text(),
     "owner_epoch": st.none() | _EPOCHS,
     "first_seen_ms": _TIMES,

@@ -398,14 +398,14 @@ def test_an_owner_that_takes_the_partition_meanwhile_contradicts_that_it_hangs(c
 def test_an_owner_of_whom_the_log_holds_nothing_contradicts_it(cluster: FakeLogs, wording: SnapshotAssertion) -> None:
     cluster.write(1, record("someone", State.EMPTY, producer_id=8))
     cluster.ids[2] = {id_for(1): FakeId(7, 3, "CompleteCommit")}
-    assert read(cluster).contradiction == wording
+    assert said(read(cluster).contradiction) == wording
 
 
 def test_an_orphan_whose_producer_id_the_log_gives_to_an_id_is_none(
     cluster: FakeLogs, wording: SnapshotAssertion
 ) -> None:
     cluster.write(2, *history("hidden"))
-    assert read(cluster, judged()).contradiction == wording
+    assert said(read(cluster, judged()).contradiction) == wording
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_ids_without_their_log_are_said_to_be_kept_elsewhere(wording: SnapshotAs
 
 def test_without_their_log_an_open_transaction_without_an_owner_is_not_called_hanging() -> None:
     snapshot = take(FakeCluster())
-    seen = context(coverage_error=snapshot.coverage_failure, visibility_error=snapshot.visibility_failures)
+    seen = context(coverage_failure=snapshot.coverage_failure, visibility_failures=snapshot.visibility_failures)
     judged = judge_observation(observation(), (), seen)
     assert judged.judgement.verdict is Verdict.INDETERMINATE
 

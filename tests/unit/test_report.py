@@ -16,7 +16,7 @@ from txnscan.report.json import dumps, scan_object, stored_object
 from txnscan.report.offline import commands
 from txnscan.report.plain import iso_utc
 from txnscan.report.table import print_sweep
-from txnscan.tables.schema import OPEN_TRANSACTIONS, SWEEPS
+from txnscan.tables.schema import OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, Verdict
 from txnscan.verdict.outcome import with_outcome
 
@@ -32,7 +32,7 @@ TRANSACTION = {
     *("last_timestamp_ms", "verdict", "reason", "late", "outcome", "transactional_id", "coordinator_state"),
     "explanation",
 }
-ERROR = {"stage", "broker", "topic", "partition", "error"}
+ERROR = {"stage", "broker", "topic", "partition", "code", "error"}
 EVIL_ID = "\x1b[31mred\nhanging (orphan)\r\u202e[bold]x[/bold]"
 EVIL_SHOWN = "\\x1b[31mred\\nhanging (orphan)\\r\\u202e[bold]x[/bold]"
 
@@ -89,7 +89,14 @@ def test_the_object_holds_what_the_sweep_found() -> None:
     assert (first["outcome"], first["outcome_reason"]) == ("not_committed", "it was aborted")
     assert (first["coordinator_epoch"], first["producer_epoch"], first["start_offset"]) == (0, 3, 100)
     assert second["outcome"] is None
-    assert error == {"stage": "snapshot", "broker": None, "topic": None, "partition": None, "error": "no"}
+    assert error == {
+        "stage": "snapshot",
+        "broker": None,
+        "topic": None,
+        "partition": None,
+        "code": "UNREACHABLE",
+        "error": "no",
+    }
 
 
 def test_an_owner_that_could_not_be_described_has_no_state_and_no_epoch() -> None:
@@ -109,7 +116,7 @@ def test_json_is_ascii_whatever_an_id_holds_and_gives_it_back_unchanged(transact
 def test_a_sweep_from_the_tables_is_the_same_object() -> None:
     fresh = scan(hanging(), errors=(unobserved("read", "x", 1, "p", 1),))
     (row,) = SWEEPS.rows(fresh, [fresh])
-    errors = [{"stage": "read", "broker": 1, "topic": "p", "partition": 1, "error": "x"}]
+    errors = SCAN_ERRORS.rows(fresh, fresh.errors)
     stored = stored_object(row, OPEN_TRANSACTIONS.rows(fresh, fresh.transactions), errors)
     assert dumps(stored) == dumps(scan_object(fresh))
 

@@ -729,7 +729,8 @@ def test_no_single_doubt_anywhere_leaves_an_accusation_standing() -> None:
         assert all(judge(e).verdict is not HANGING for e in spoiled), one
     assert hanging >= 10
     orphan = [evidence(o=doubt) for doubt in doubts_of_the_partition]
-    orphan += [evidence(c={name: "x"}) for name in ("coverage_error", "split_error", "visibility_error")]
+    orphan += [evidence(c={name: failed("x")}) for name in ("coverage_failure", "split_failure")]
+    orphan.append(evidence(c={"visibility_failures": (failed("x"),)}))
     assert judge(evidence()).verdict is HANGING
     assert all(judge(e).verdict is not HANGING for e in orphan)
 

@@ -95,7 +95,8 @@ def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple
         body = send(broker_id, AsBytes(request, lambda version: bytes(request.encode(version=version))))
     except RequestFailed as failed:
         if wanted.min_version and failed.failure.lacks_api is not None:
-            raise RequestFailed(_cannot_filter(broker_id, wanted.min_version), sent=False) from None
+            cannot = _cannot_filter(broker_id, wanted.min_version)
+            raise RequestFailed(cannot, "UNSUPPORTED_VERSION", sent=False) from None
         raise
     answer = Cursor(body.data)
     answer.skip(4)  # the throttle time, which the client waits out
