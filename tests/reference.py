@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from txnscan.cli.app import app
 from txnscan.engine.rows import spark_type
+from txnscan.kafka.failure import FailureCode
 from txnscan.tables.schema import TABLES, Column
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -52,7 +53,15 @@ another location. Then copy each table in Spark:
 INSERT OVERWRITE delta.`/data/txnscan-new/sweeps` BY NAME SELECT * FROM delta.`/data/txnscan/sweeps`;
 ```
 
-`python -m tests.reference` makes this page from `txnscan/tables/schema.py`.
+`python -m tests.reference` makes this page from `txnscan/tables/schema.py` and `txnscan/kafka/failure.py`.
+"""
+CODES_HEAD = """## Codes of failures
+
+`scan_errors.code`, and `code` in each failure of `evidence`, is the name of an error of Kafka's protocol, such as
+`NOT_LEADER_OR_FOLLOWER`, or one of these:
+
+| code | meaning |
+|---|---|
 """
 
 
@@ -76,7 +85,8 @@ def tables() -> str:
             for column in table.columns
         )
         parts.append(f"## `{table.name}`\n\n{table.meaning}.\n\n| column | type | meaning |\n|---|---|---|\n{rows}\n")
-    return "\n".join(parts)
+    codes = "\n".join(f"| `{code}` | {code.meaning} |" for code in FailureCode)
+    return "\n".join([*parts, f"{CODES_HEAD}{codes}\n"])
 
 
 def _type(column: Column) -> str:

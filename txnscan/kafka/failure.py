@@ -11,35 +11,37 @@ class FailureCode(StrEnum):
     (`org.apache.kafka.common.protocol.Errors`).
     """
 
-    # Of a broker: no connection, no answer in time, refused credentials, or metadata that stays behind.
-    UNREACHABLE = "UNREACHABLE"
-    NO_ANSWER = "NO_ANSWER"
-    NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
-    BROKER_BEHIND = "BROKER_BEHIND"
-    # Of an answer: it makes no sense, is too large, or lacks what was asked for.
-    UNUSABLE_ANSWER = "UNUSABLE_ANSWER"
-    LEFT_OUT = "LEFT_OUT"
-    UNKNOWN_RECORD = "UNKNOWN_RECORD"
-    # Of a partition.
-    NO_LEADER = "NO_LEADER"
-    LEADER_MOVED = "LEADER_MOVED"
-    TOPIC_RECREATED = "TOPIC_RECREATED"
-    BROKERS_DISAGREE = "BROKERS_DISAGREE"
-    ENDED_MEANWHILE = "ENDED_MEANWHILE"
-    WRITTEN_MEANWHILE = "WRITTEN_MEANWHILE"
-    ABOVE_HIGH_WATERMARK = "ABOVE_HIGH_WATERMARK"
-    RECORD_GONE = "RECORD_GONE"
-    # Of the transaction log: what it shows, and what earlier reads of it showed.
-    LOG_CONTRADICTS = "LOG_CONTRADICTS"
-    LOG_LOST_RECORDS = "LOG_LOST_RECORDS"
-    # Of the rules on transactional ids.
-    ACLS_CHANGED = "ACLS_CHANGED"
-    ACLS_TOO_MANY = "ACLS_TOO_MANY"
-    # Nobody was asked: a limit of txnscan's own, or another failure came first.
-    NOT_ASKED = "NOT_ASKED"
-    # Of copied files.
-    FILE_UNREADABLE = "FILE_UNREADABLE"
-    COPY_INCOMPLETE = "COPY_INCOMPLETE"
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str) -> FailureCode:
+        """A code with its meaning, as docs/tables.md shows it."""
+        code = str.__new__(cls, name)
+        code._value_ = name
+        code.meaning = meaning
+        return code
+
+    UNREACHABLE = "UNREACHABLE", "There is no connection to the broker"
+    NO_ANSWER = "NO_ANSWER", "The broker does not answer in time, or asks for too long a pause"
+    NOT_AUTHENTICATED = "NOT_AUTHENTICATED", "The broker refuses the credentials, or there is no token"
+    BROKER_BEHIND = "BROKER_BEHIND", "The broker's metadata stays behind that of others"
+    UNUSABLE_ANSWER = "UNUSABLE_ANSWER", "The answer makes no sense, or is above a limit"
+    LEFT_OUT = "LEFT_OUT", "The answer lacks what was asked for"
+    UNKNOWN_RECORD = "UNKNOWN_RECORD", "A record of the transaction log cannot be decoded"
+    NO_LEADER = "NO_LEADER", "The partition has no leader"
+    LEADER_MOVED = "LEADER_MOVED", "The partition got another leader while it was read"
+    TOPIC_RECREATED = "TOPIC_RECREATED", "The topic was deleted and created again"
+    BROKERS_DISAGREE = "BROKERS_DISAGREE", "Brokers differ about a leader, a coordinator or a topic"
+    ENDED_MEANWHILE = "ENDED_MEANWHILE", "The transaction ended while the partition was read"
+    WRITTEN_MEANWHILE = "WRITTEN_MEANWHILE", "The transaction was written to between the two reads"
+    ABOVE_HIGH_WATERMARK = "ABOVE_HIGH_WATERMARK", "The transaction starts at or above the high watermark"
+    RECORD_GONE = "RECORD_GONE", "The first record of the transaction is no longer in the log"
+    LOG_CONTRADICTS = "LOG_CONTRADICTS", "The transaction log does not bear out what coordinators said"
+    LOG_LOST_RECORDS = "LOG_LOST_RECORDS", "The transaction log lacks what an earlier sweep read in it"
+    ACLS_CHANGED = "ACLS_CHANGED", "The rules on transactional ids changed during the sweep"
+    ACLS_TOO_MANY = "ACLS_TOO_MANY", "The rules on transactional ids are too many to tell apart"
+    NOT_ASKED = "NOT_ASKED", "Nobody was asked: a limit of txnscan, or another failure came first"
+    FILE_UNREADABLE = "FILE_UNREADABLE", "A file cannot be read"
+    COPY_INCOMPLETE = "COPY_INCOMPLETE", "The copied files may lack something, or are of different moments"
 
 
 @dataclass(frozen=True, slots=True)
