@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 from tests.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
-from txnscan.coordinators.claims import ClaimAnswers, ClaimedTransaction, ClaimSplit, CountedClaims
+from txnscan.coordinators import cluster
+from txnscan.coordinators.claims import (
+    ClaimAnswers,
+    ClaimedTransaction,
+    ClaimSplit,
+    CountedClaims,
+    counted_claims,
+)
 from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
@@ -201,13 +209,13 @@ class _CoordinatorsFirst(SimulatedCluster):
     def max_timeout_ms(self) -> Any:
         """See Cluster."""
         agreed = self.agreement([TRANSACTION_STATE_TOPIC])
-        self._early_holders = super().ask_claims(_EVERY_PRODUCER_ID, lambda done, total: None)
+        self._early_claims = super().ask_claims(_EVERY_PRODUCER_ID, lambda done, total: None)
         self._early, _ = super().snapshot(_EVERY_PRODUCER_ID, frozenset(), agreed, lambda done, total: None)
         return super().max_timeout_ms()
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
         """See Cluster."""
-        return self._early_holders
+        return self._early_claims
 
     def snapshot(
         self,
@@ -223,16 +231,19 @@ class _CoordinatorsFirst(SimulatedCluster):
 class _AnybodysClaim(SimulatedCluster):
     """A condition of claims dropped: whichever broker claims a transaction is taken for its coordinator."""
 
-    def counted_claims(self, answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
+    def split_by_claim(
+        self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
+    ) -> ClaimSplit:
         """See Cluster."""
-        return super().counted_claims(answers, None)
+        with patch.object(cluster, "counted_claims", lambda answers, latest: counted_claims(answers, None)):
+            return super().split_by_claim(suspects, always, on_progress)
 
 
 @dataclass(frozen=True, slots=True)
 class _OfTheProducer(CountedClaims):
     """Holds all that a producer has open."""
 
-    def holder(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
+    def claimant(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
         """See CountedClaims."""
         view, _ = self.claims.get(producer.producer_id, (None, None))
         return view
@@ -241,23 +252,24 @@ class _OfTheProducer(CountedClaims):
 class _ClaimOnTheProducer(SimulatedCluster):
     """A condition of claims dropped: a coordinator that holds a producer id is taken to hold all that it has open."""
 
-    def counted_claims(self, answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
-        """See Cluster."""
-        found = super().counted_claims(answers, latest)
-        return _OfTheProducer(found.claims, found.prepared, found.transactional_ids)
-
     def split_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
     ) -> ClaimSplit:
         """See Cluster. The holder is made to list the partition too: the rules would not take it for held otherwise."""
-        split = super().split_by_claim(suspects, always, on_progress)
+        with patch.object(cluster, "counted_claims", _of_producers):
+            split = super().split_by_claim(suspects, always, on_progress)
         return replace(split, claimed=tuple(_listing(held) for held in split.claimed))
+
+
+def _of_producers(answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
+    found = counted_claims(answers, latest)
+    return _OfTheProducer(found.claims, found.prepared, found.transactional_ids)
 
 
 def _listing(held: ClaimedTransaction) -> ClaimedTransaction:
     topic, index = held.key
-    holder = held.holder
-    return replace(held, holder=replace(holder, partitions=(*holder.partitions, f"{topic}-{index}")))
+    claimant = held.claimant
+    return replace(held, claimant=replace(claimant, partitions=(*claimant.partitions, f"{topic}-{index}")))
 
 
 DROPPED = {

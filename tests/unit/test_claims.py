@@ -82,7 +82,7 @@ def found_by(cluster: FakeCluster) -> CountedClaims:
 
 
 def held_on(found: CountedClaims, one: OpenProducer = OPEN) -> set[str]:
-    return {name for name in ("p-0", "q-0") if found.holder(name, one) is not None}
+    return {name for name in ("p-0", "q-0") if found.claimant(name, one) is not None}
 
 
 # --- the proof --------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_before_it_is_known_who_leads_a_claim_of_any_broker_counts(cluster: Fake
 
 def test_the_claim_is_what_the_coordinator_described(cluster: FakeCluster) -> None:
     hold(1, producer_epoch=4, state="PrepareAbort", partitions=(P, Q))(cluster)
-    assert found_by(cluster).holder("p-0", OPEN) == CoordinatorView(
+    assert found_by(cluster).claimant("p-0", OPEN) == CoordinatorView(
         transactional_id=id_for(0),
         broker_id=1,
         producer_id=7,
@@ -427,7 +427,7 @@ def test_what_is_left_is_every_partition_that_is_not_held_whole(
     kept, rest = split_by_claim(rows, always, claimed)
     assert [one.key for one in kept] == held, why
     assert list(rest) == left, why
-    assert all(one.holder is CLAIM and one.row is rows[one.key] for one in kept)
+    assert all(one.claimant is CLAIM and one.row is rows[one.key] for one in kept)
     assert all(rest[key] is rows[key] for key in rest), "as the wide read saw it"
 
 

@@ -6,10 +6,10 @@ On a busy cluster nearly every open transaction has an owner, and evidence *for*
     ListTransactions(Ongoing, PrepareCommit, PrepareAbort)
     DescribeTransactions(the listed ids whose producer id is open somewhere, and those in Prepare*)
 
-A *claim* is a transactional id in one of these states, as a broker describes it; a transaction with a claim that counts
-is *held*. It stays out of the two proven reads and of the proven snapshot between them, and is `ongoing`,
-`late_ongoing` or `pending_marker`, by the same rules as any other (`rules.py`). Being held hides a transaction from the
-proof, so a claim counts only
+A *claim* is a transactional id in one of these states, as a broker describes it. A transaction with a claim that counts
+is *claimed*. It stays out of the two proven reads and of the proven snapshot between them, and is `ongoing`,
+`late_ongoing` or `pending_marker`, by the same rules as any other (`rules.py`). A claim hides a transaction from the
+proof, so it counts only
 - for the partitions that it lists, at the partition's producer epoch or a later one. The same producer may have left
   something open on another partition, and a coordinator that has fallen behind ends nothing;
 - from the broker that leads the id's partition of `__transaction_state`, at the latest leader epoch that any broker
@@ -18,7 +18,7 @@ proof, so a claim counts only
 An id that is Ongoing and lists no partitions claims nothing. Whatever fails here is left to the proof, and is no error.
 
 A partition with anything left to prove is read whole, and all its transactions are judged from that. A transaction that
-is only held proves nothing about its partition: it closes no incident, and no outcome is read for it.
+is only claimed proves nothing about its partition: it closes no incident, and no outcome is read for it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from txnscan.reads.rows import WideRow
 
 @dataclass(frozen=True, slots=True)
 class ClaimedTransaction:
-    """An open transaction as the wide read saw it, and the view of the coordinator that holds it (`claims.py`)."""
+    """An open transaction as the wide read saw it, and the view of the coordinator that claims it (`claims.py`)."""
 
     row: WideRow
     producer: OpenProducer
-    holder: CoordinatorView
+    claimant: CoordinatorView
 
     @property
     def key(self) -> Key:
@@ -75,7 +75,7 @@ class CountedClaims:
     prepared: tuple[CoordinatorView, ...]
     transactional_ids: int
 
-    def holder(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
+    def claimant(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
         """The claim on what this producer has open on the partition, or None."""
         claim = self.claims.get(producer.producer_id)
         if claim is None:
@@ -86,7 +86,7 @@ class CountedClaims:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSplit:
-    """What is held, and the partitions that are left to be read with proof, as the wide read saw them.
+    """What is claimed, and the partitions that are left to be read with proof, as the wide read saw them.
 
     agreed: what all brokers agree on about `__transaction_state` and the topics of what is left. prepared,
     transactional_ids: see CountedClaims.
@@ -149,21 +149,21 @@ def _leads(leaders: Sequence[int | None], view: CoordinatorView) -> bool:
 def split_by_claim(
     suspects: Mapping[Key, WideRow],
     always: Collection[Key],
-    holder: Callable[[str, OpenProducer], CoordinatorView | None],
+    claimant: Callable[[str, OpenProducer], CoordinatorView | None],
 ) -> tuple[list[ClaimedTransaction], dict[Key, WideRow]]:
-    """What is held, and the partitions that are left to be read with proof. Pure.
+    """What is claimed, and the partitions that are left to be read with proof. Pure.
 
-    always: partitions that are read with proof even if all that is open there is held: those of incidents. holder:
-    `CountedClaims.holder`.
+    always: partitions that are read with proof even if all that is open there is claimed: those of incidents.
+    claimant: `CountedClaims.claimant`.
     """
-    held: list[ClaimedTransaction] = []
+    claimed: list[ClaimedTransaction] = []
     left: dict[Key, WideRow] = {}
     for key, row in suspects.items():
         topic, index = key
-        found = [(producer, holder(f"{topic}-{index}", producer)) for producer in row.open_producers]
-        claimed = [ClaimedTransaction(row, producer, view) for producer, view in found if view is not None]
-        if key in always or len(claimed) < len(found):
+        found = [(producer, claimant(f"{topic}-{index}", producer)) for producer in row.open_producers]
+        here = [ClaimedTransaction(row, producer, view) for producer, view in found if view is not None]
+        if key in always or len(here) < len(found):
             left[key] = row
         else:
-            held += claimed
-    return held, left
+            claimed += here
+    return claimed, left

@@ -9,19 +9,12 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from txnscan.coordinators.claims import (
-    ClaimAnswers,
-    ClaimSplit,
-    CountedClaims,
-    ask_claims,
-    counted_claims,
-    split_by_claim,
-)
+from txnscan.coordinators.claims import ClaimAnswers, ClaimSplit, ask_claims, counted_claims, split_by_claim
 from txnscan.coordinators.metadata_image import Latest, catch_up, read_latest
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
@@ -203,28 +196,24 @@ class Cluster:
         """Which open transactions coordinators report as theirs, and what is left to be proven.
 
         suspects: what the wide read saw open. always: partitions that are read with proof, even if all that is open
-        there is held.
+        there is claimed.
         """
         producer_ids = {producer.producer_id for row in suspects.values() for producer in row.open_producers}
         answers = self.ask_claims(producer_ids, on_progress)
         # What is left is worked out before it is known who leads `__transaction_state`, so that one round asks for all
         # leaders. Knowing that rarely changes what is left.
-        likely = self.counted_claims(answers, None)
-        held, left = split_by_claim(suspects, always, likely.holder)
+        likely = counted_claims(answers, None)
+        claimed, left = split_by_claim(suspects, always, likely.claimant)
         agreed = self.agreement({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
-        found = self.counted_claims(answers, agreed)
+        found = counted_claims(answers, agreed)
         if found.claims != likely.claims:
-            held, left = split_by_claim(suspects, always, found.holder)
-        return ClaimSplit(tuple(held), left, agreed, found.prepared, found.transactional_ids)
+            claimed, left = split_by_claim(suspects, always, found.claimant)
+        return ClaimSplit(tuple(claimed), left, agreed, found.prepared, found.transactional_ids)
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
         """What every broker reports about the ids in a transaction."""
         ask = self._counted(lambda broker_id: ask_claims(self.send, broker_id, producer_ids), on_progress)
         return self.in_parallel(ask, sorted(self._brokers))
-
-    def counted_claims(self, answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
-        """The claims that count (`claims.counted_claims`)."""
-        return counted_claims(answers, latest)
 
     def snapshot(
         self,

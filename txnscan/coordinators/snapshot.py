@@ -5,7 +5,7 @@ principal may not describe. So each broker is asked in this order, the listing b
 
     DescribeAcls(all rules on transactional ids)
     DescribeTransactions(one random id for each __transaction_state partition, and for each class of ids in the rules)
-    ListTransactions(the producer ids that are open somewhere and are not held)
+    ListTransactions(the producer ids that are open somewhere and are not claimed)
     DescribeTransactions(the listed ids)
     DescribeTransactions(the same random ids)
     DescribeAcls
@@ -43,7 +43,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 class Snapshot:
     """What the coordinators reported in a sweep, and what of it could not be seen.
 
-    views: of the ids whose producer id is open somewhere and not held (`claims.py`). coverage_errors: one per
+    views: of the ids whose producer id is open somewhere and not claimed (`claims.py`). coverage_errors: one per
     `__transaction_state` partition that obligation V does not hold for. split_failures: what brokers disagree on.
     visibility_failures: why obligation A does not hold; empty where it does.
     """
@@ -147,7 +147,7 @@ def conclude(
     """The snapshot that these answers prove, and what they leave open. Pure.
 
     before, after: what all brokers agreed on before and after the answers. open_topics: the topics of what is open and
-    not held. principal: who asked, which decides which ACLs hide ids.
+    not claimed. principal: who asked, which decides which ACLs hide ids.
     """
     by_broker = {answer.broker_id: answer for answer in answers}
     why_hidden = {b: hidden(b, answer.visibility, principal) for b, answer in by_broker.items()}

@@ -86,7 +86,7 @@ def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
 
 
 def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
-    """A row for each partition whose offsets its leader reports; they show what a held transaction blocks."""
+    """A row for each partition whose offsets its leader reports; they show what a claimed transaction blocks."""
     try:
         high = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
         stable = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)

@@ -21,7 +21,7 @@ _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "plan": ("Asking what topics and brokers there are", "Planning the reads"),
         "read every partition": ("Reading every partition", "Reading what earlier sweeps left"),
         "read again what failed": ("Reading again what failed", "Reading what earlier sweeps left"),
-        "ask who holds them": ("Asking who holds what is open", "Preparing to prove the rest"),
+        "ask who claims them": ("Asking who claims what is open", "Preparing to prove the rest"),
         "first read": ("Proving what is open", "Preparing to ask the coordinators"),
         "ask coordinators": ("Asking the coordinators", "Proving again what is still open"),
         "second read": ("Proving again what is still open", "Judging"),

@@ -88,11 +88,11 @@ def _observation(topic_id: str, one: FencedRow, two: FencedRow, producer: OpenPr
 CLAIMED = Failure("its coordinator claims the transaction, so it was not read again", FailureCode.NOT_ASKED)
 
 
-def claimed_observation(topic_id: str, held: ClaimedTransaction, now_ms: int) -> Observation:
+def claimed_observation(topic_id: str, one: ClaimedTransaction, now_ms: int) -> Observation:
     """A claimed transaction, as the wide read saw it at about this time, without proof."""
-    (topic, index), leader = held.key, held.row.leader
+    (topic, index), leader = one.key, one.row.leader
     unread = FencedRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=CLAIMED)
-    return _observation(topic_id, unread, unread, held.producer)
+    return _observation(topic_id, unread, unread, one.producer)
 
 
 def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:

@@ -196,7 +196,7 @@ def read_all(run: Run, planned: Planned) -> AllRead:
 
 def ask_claims(run: Run, everything: AllRead) -> Claimed:
     """What coordinators claim: evidence for an owner, which needs no proof."""
-    split = run.cluster.split_by_claim(everything.suspects, everything.of_incidents, run.stage("ask who holds them"))
+    split = run.cluster.split_by_claim(everything.suspects, everything.of_incidents, run.stage("ask who claims them"))
     ids = topic_ids(everything.topics, everything.suspects) | dict(everything.of_incidents)
     claimed = [claimed_observation(ids[one.key], one, everything.read_at_ms) for one in split.claimed]
     # Earlier sightings are read only where something is open that has no incident yet.
@@ -244,7 +244,7 @@ def judge_all(
     observations = with_history(continued(observed, incidents, same), seen)
     context = _context(snapshot, run.now_ms(), planned.late_after_ms)
     of_claims = zip(with_history(claims.claimed, seen), split.claimed, strict=True)
-    claimed = [judge_observation(o, (one.holder,), context) for o, one in of_claims]
+    claimed = [judge_observation(o, (one.claimant,), context) for o, one in of_claims]
     # A claimed transaction that is overdue may block consumers: how much, its partition's offsets show, without proof.
     offsets = run.reader.offsets({_key(one) for one in claimed if not one.healthy}, everything.view)
     judged = [
@@ -392,8 +392,8 @@ def _has_news(observations: Iterable[Observation], incidents: Incidents) -> bool
 def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observation], int | None]:
     """When an observed transaction was first seen: the earliest time that its incident or its last sighting has.
 
-    A transaction that was only held was seen without proof, perhaps on a deposed leader: another transaction may since
-    have begun at the same offset. Under transactions v2 that one has another epoch, and must not inherit the age.
+    A transaction that was only claimed was seen without proof, perhaps on a deposed leader. Another transaction may
+    since have begun at the same offset. Under transactions v2 that one has another epoch, and must not inherit the age.
     """
 
     def earliest(o: Observation) -> int | None:
