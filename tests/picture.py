@@ -34,7 +34,7 @@ STEPS = (
     Step("read_all", "read every partition", "the leaders: what is open?", ("reads", "engine")),
     Step("ask_claims", "claims", "every broker: which transactions are yours?", ("coordinators",)),
     Step("first_read", "first read, with proof", "the leaders of what nobody claims", ("reads",)),
-    Step("ask_coordinators", "snapshot", "every coordinator: which transactions do you know?", ("coordinators",)),
+    Step("ask_coordinators", "snapshot", "every coordinator: which ids do you know?", ("coordinators",)),
     Step("second_read", "second read, with proof", "the same leaders again", ("reads",)),
     Step("judge_all", "judge", "nobody: rules over evidence", ("verdict",)),
     Step("enrich", "outcome and impact", "the transaction log, and who waits", ("txnlog", "impact")),
