@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained
-from txnscan.reads.observation import Observation
+from txnscan.reads.observation import FencedRead, Observation
 from txnscan.resolve.guard import Limits, Stored
 from txnscan.resolve.plan import Plan, make_plan
 from txnscan.sweeps.result import Scan
@@ -45,7 +45,7 @@ def unobserved(
 
 
 def observation(**changes: Any) -> Observation:
-    """Open through both reads, proven, old enough to be late."""
+    """Open through both reads, proven, old enough to be late. first_failure=x changes the first read, and so on."""
     base = Observation(
         topic="p",
         topic_id="t0",
@@ -58,19 +58,20 @@ def observation(**changes: Any) -> Observation:
         last_sequence=4,
         leader=1,
         leader_epoch=5,
-        first_read_at_ms=NOW_MS - 2_000,
-        first_high_watermark=105,
-        first_failure=None,
-        second_read_at_ms=NOW_MS - 1_000,
-        second_high_watermark=105,
-        second_last_stable_offset=100,
-        second_start_offset=100,
-        second_producer_epoch=3,
-        second_last_sequence=4,
-        second_failure=None,
+        first=FencedRead(NOW_MS - 2_000, 105, 100, 100, 3, 4),
+        second=FencedRead(NOW_MS - 1_000, 105, 100, 100, 3, 4),
         first_seen_ms=NOW_MS - 60 * MINUTE_MS,
     )
-    return replace(base, **changes)
+    reads = {
+        which: {
+            field.name: changes.pop(f"{which}_{field.name}")
+            for field in fields(FencedRead)
+            if f"{which}_{field.name}" in changes
+        }
+        for which in ("first", "second")
+    }
+    first, second = replace(base.first, **reads["first"]), replace(base.second, **reads["second"])
+    return replace(base, first=first, second=second, **changes)
 
 
 def view(state: str, epoch: int = 3, partitions: tuple[str, ...] = (), **changes: Any) -> CoordinatorView:

@@ -282,10 +282,10 @@ def test_last_stable_offsets_and_high_watermarks_are_those_of_the_sweep(left: Le
     for one in found.transactions:
         o = one.judged.observation
         theirs = live[o.transaction_key]
-        if theirs.second_high_watermark is not None:
-            assert o.second_last_stable_offset == theirs.second_last_stable_offset
-            assert o.second_high_watermark == theirs.second_high_watermark
-        assert one.as_of + 1 == o.second_high_watermark
+        if theirs.second.high_watermark is not None:
+            assert o.second.last_stable_offset == theirs.second.last_stable_offset
+            assert o.second.high_watermark == theirs.second.high_watermark
+        assert one.as_of + 1 == o.second.high_watermark
 
 
 def test_snapshots_that_brokers_wrote_say_what_is_folded_from_the_log_before_them(left: Left, found: Read) -> None:

@@ -199,7 +199,7 @@ def test_sweeps_at_the_same_time_in_one_process_do_not_disturb_each_other(shared
 def test_what_a_transaction_blocks_is_shown(shared: Shared) -> None:
     (judged,) = find_hanging(ScanConfig(shared.bootstrap_servers, topic_names=("clicks",))).transactions
     o = judged.observation
-    assert (o.second_last_stable_offset, o.second_high_watermark) == (o.start_offset, o.start_offset + 5)
+    assert (o.second.last_stable_offset, o.second.high_watermark) == (o.start_offset, o.start_offset + 5)
 
 
 # --- the command line

@@ -114,7 +114,7 @@ def test_a_coordinator_that_was_cut_off_keeps_nothing_from_the_proof() -> None:
     assert told("claimant", CLAIMED_IN_VAIN) == ([("late_ongoing", "owned")], [("late_ongoing", "owned")])
     history = STORIES["claimant"].history
     (blind,), (seeing,) = (run(history, protocol)[0].transactions for protocol in (DROPPED["claimant"], EVERYTHING))
-    assert (blind.observation.first_failure, seeing.observation.first_failure) == (CLAIMED, None)
+    assert (blind.observation.first.failure, seeing.observation.first.failure) == (CLAIMED, None)
 
 
 def test_every_obligation_has_its_story() -> None:

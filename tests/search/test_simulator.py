@@ -377,7 +377,7 @@ def test_a_log_start_that_moves_leaves_the_start_offset_of_what_is_open() -> Non
     assert world.log_starts[P, 2] == 2
     assert shown_open(world, 2) == [(0, 2)]
     (judged,) = sweep(Simulation(world)).transactions
-    assert (judged.observation.start_offset, judged.observation.second_last_stable_offset) == (0, 2)
+    assert (judged.observation.start_offset, judged.observation.second.last_stable_offset) == (0, 2)
     assert judged.judgement.outcome == "maybe_committed", "its first record cannot be read"
 
 

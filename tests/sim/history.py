@@ -307,7 +307,7 @@ def _right(judged: Judged, future: World) -> bool:
     partition takes no marker of this one any more (ProducerAppendInfo.checkProducerEpoch); and apply reads it again
     before it sends any.
     """
-    read_up_to = judged.observation.second_high_watermark
+    read_up_to = judged.observation.second.high_watermark
     key, producer_id, start_offset = _identity(judged)
     known = {future.was_committed(key, data) for data in _open_at(future, key, producer_id, start_offset, read_up_to)}
     # Of what nobody can tell apart from committed data, a commit may be right or wrong.
@@ -410,7 +410,7 @@ def held_in_vain(found: Scan, claim_worlds: Sequence[World], end: World) -> list
     hears of it, and one that was elected anew, until it hears of that and loads its log. A broker that knows of no
     broker alive is not heard: like every client, a sweep takes its Metadata for a failure.
     """
-    held = [judged for judged in found.transactions if judged.observation.first_failure == CLAIMED]
+    held = [judged for judged in found.transactions if judged.observation.first.failure == CLAIMED]
     now = hanging(end) if held else frozenset()
     return [
         Wrong(*_identity(judged), "", "", "it hangs, and a coordinator that will not end it kept it from the proof")

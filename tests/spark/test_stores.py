@@ -34,7 +34,7 @@ STALE = judged(view("Empty", 5), partition=1)
 
 def read_at(at_ms: int, one: Judged) -> Judged:
     """The transaction as a sweep at this time read it."""
-    o = replace(one.observation, first_read_at_ms=at_ms)
+    o = replace(one.observation, first=replace(one.observation.first, read_at_ms=at_ms))
     return replace(one, evidence=replace(one.evidence, observation=o))
 
 

@@ -542,7 +542,7 @@ def test_what_is_held_is_asked_for_nothing_further() -> None:
     assert partitions_in(asked("ListOffsets"), "partition_index") == {("data", 1), ("data", 2)}
     assert all(100 not in request.producer_id_filters for request in asked("ListTransactions"))
     (held,) = [judged for judged in found.transactions if judged.observation.partition == 0]
-    assert (held.observation.first_failure, held.observation.second_failure, held.known) == (CLAIMED, CLAIMED, None)
+    assert (held.observation.first.failure, held.observation.second.failure, held.known) == (CLAIMED, CLAIMED, None)
     assert held.judgement.outcome is None
     assert ("data", 0) not in found.proven and {("data", 1), ("data", 2)} <= found.proven.keys()
     assert found.complete and found.errors == ()
@@ -584,7 +584,7 @@ def test_the_partition_of_an_incident_is_proven_though_all_that_is_open_there_is
     assert ("data", 0) in found.proven and ("data", 0) in partitions_in(asked("ListOffsets"), "partition_index")
     assert open_on(found)[0] == ("ongoing", "owned")
     (judged,) = [judged for judged in found.transactions if judged.observation.partition == 0]
-    assert judged.observation.first_failure is None, "it is judged from the proven reads"
+    assert judged.observation.first.failure is None, "it is judged from the proven reads"
 
 
 def test_a_held_neighbour_of_an_open_incident_proves_nothing_of_their_partition() -> None:
@@ -596,7 +596,7 @@ def test_a_held_neighbour_of_an_open_incident_proves_nothing_of_their_partition(
     on_it = [judged for judged in found.transactions if judged.observation.partition == 0]
     said = {judged.observation.producer_id: str(judged.judgement.verdict) for judged in on_it}
     assert said == {55: "hanging", 100: "ongoing"}
-    assert all(j.observation.first_failure is None for j in found.transactions)
+    assert all(j.observation.first.failure is None for j in found.transactions)
 
 
 def test_a_partition_that_is_only_held_is_not_among_those_whose_incidents_may_be_closed() -> None:

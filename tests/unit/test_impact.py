@@ -487,7 +487,7 @@ def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_the
     # What this sweep cannot tell any more, an earlier one did.
     assert (same.cause, same.owner.framework) == (Cause.NEVER_ADDED, Framework.FLINK)
     left = [scan(ORPHAN, impacts={key: one}).left_of_impact(ORPHAN) for one in (first, same, moved)]
-    read_at_ms = ORPHAN.observation.second_read_at_ms
+    read_at_ms = ORPHAN.observation.second.read_at_ms
     assert [one and one.lso_since_ms for one in left] == [read_at_ms, NOW_MS - 90_000, read_at_ms]
 
 

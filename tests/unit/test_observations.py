@@ -11,7 +11,7 @@ from tests.builders import NOW_MS, context, failed, judged, observation, view
 from tests.fakes import producer
 from txnscan.coordinators.claims import ClaimedTransaction
 from txnscan.kafka.answers import OpenProducer
-from txnscan.reads.observation import Observation
+from txnscan.reads.observation import FencedRead, Observation
 from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
 from txnscan.sweeps.observations import CLAIMED, claimed_observation, observe, suspects, with_history, with_offsets
 from txnscan.verdict.evidence import Reason, Verdict
@@ -57,13 +57,13 @@ def test_a_transaction_open_at_both_reads_is_one_observation_with_what_both_show
 
 def test_what_is_not_open_any_more_at_the_second_read_is_gone() -> None:
     (o,) = seen(narrow(FIRST_MS, producer(7)), narrow(SECOND_MS))
-    assert (o.second_start_offset, o.second_producer_epoch, o.second_last_sequence) == (None, None, None)
+    assert (o.second.start_offset, o.second.producer_epoch, o.second.last_sequence) == (None, None, None)
     assert verdict(o) == (Verdict.GONE, Reason.ENDED)
 
 
 def test_a_later_transaction_of_the_same_producer_is_shown_by_its_other_start_offset() -> None:
     (o,) = seen(narrow(FIRST_MS, producer(7, 100)), narrow(SECOND_MS, producer(7, 103)))
-    assert (o.start_offset, o.second_start_offset) == (100, 103)
+    assert (o.start_offset, o.second.start_offset) == (100, 103)
     assert verdict(o) == (Verdict.GONE, Reason.ENDED)
 
 
@@ -79,7 +79,7 @@ def test_what_the_wide_read_saw_and_a_proven_first_read_did_not_is_over() -> Non
 def test_where_the_first_read_failed_the_transactions_of_the_wide_read_stand_in_as_indeterminate() -> None:
     unread = narrow(FIRST_MS, failure=failed("FENCED_LEADER_EPOCH"), high_watermark=None)
     (o,) = seen(unread, narrow(SECOND_MS, producer(7)))
-    assert (o.producer_id, o.start_offset, str(o.first_failure)) == (7, 100, "FENCED_LEADER_EPOCH")
+    assert (o.producer_id, o.start_offset, str(o.first.failure)) == (7, 100, "FENCED_LEADER_EPOCH")
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
@@ -98,7 +98,7 @@ def test_a_failed_first_read_adds_what_it_shows_to_what_the_wide_read_saw_and_is
 def test_a_failed_first_read_of_a_partition_without_a_wide_row_is_observed_all_the_same() -> None:
     unread = narrow(FIRST_MS, producer(7), failure=failed("NOT_LEADER_OR_FOLLOWER"))
     (o,) = observe({KEY: "t0"}, {}, {KEY: unread}, {})
-    assert (o.producer_id, str(o.first_failure)) == (7, "NOT_LEADER_OR_FOLLOWER")
+    assert (o.producer_id, str(o.first.failure)) == (7, "NOT_LEADER_OR_FOLLOWER")
 
 
 def test_what_the_second_read_alone_could_see_is_indeterminate_and_not_forgotten() -> None:
@@ -107,14 +107,14 @@ def test_what_the_second_read_alone_could_see_is_indeterminate_and_not_forgotten
     """
     first = narrow(FIRST_MS, failure=failed("broker 1 cannot be reached"))
     (o,) = observe({KEY: "t0"}, {}, {KEY: first}, {KEY: narrow(SECOND_MS, producer(7))})
-    assert (o.producer_id, o.second_start_offset) == (7, 100)
+    assert (o.producer_id, o.second.start_offset) == (7, 100)
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_where_the_first_read_failed_what_was_seen_before_it_counts_and_not_what_began_since() -> None:
     first = narrow(FIRST_MS, failure=failed("broker 1 cannot be reached"))
     (o,) = seen(first, narrow(SECOND_MS, producer(7, 103)), wide(producer(7, 100)))
-    assert (o.start_offset, o.second_start_offset) == (100, 103)
+    assert (o.start_offset, o.second.start_offset) == (100, 103)
 
 
 def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_number() -> None:
@@ -122,7 +122,7 @@ def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_num
     first = {(t, k): narrow(FIRST_MS, producer(7), topic=t, partition=k) for t, k in keys}
     second = {(t, k): narrow(SECOND_MS, producer(7), topic=t, partition=k) for t, k in keys}
     observations = observe(dict.fromkeys(keys, "t0"), {}, first, second)
-    assert [(o.topic, o.partition, o.second_start_offset) for o in observations] == [
+    assert [(o.topic, o.partition, o.second.start_offset) for o in observations] == [
         ("p", 0, 100),
         ("p", 1, 100),
         ("q", 0, 100),
@@ -136,14 +136,14 @@ def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_num
 def test_a_missing_second_read_is_an_error_of_it_and_not_an_end(first_error: str | None, expected: str) -> None:
     failure = failed(first_error) if first_error is not None else None
     (o,) = seen(narrow(FIRST_MS, producer(7), failure=failure), None)
-    assert (o.first_failure, str(o.second_failure), o.second_start_offset) == (failure, expected, None)
+    assert (o.first.failure, str(o.second.failure), o.second.start_offset) == (failure, expected, None)
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_a_failed_second_read_keeps_the_leader_of_the_first() -> None:
     unread = narrow(SECOND_MS, leader=-1, leader_epoch=-1, failure=failed("p-0 has no leader"))
     (o,) = seen(narrow(FIRST_MS, producer(7)), unread)
-    assert (o.leader, o.leader_epoch, str(o.second_failure)) == (1, 5, "p-0 has no leader")
+    assert (o.leader, o.leader_epoch, str(o.second.failure)) == (1, 5, "p-0 has no leader")
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
@@ -158,22 +158,22 @@ def test_a_failed_second_read_keeps_the_leader_of_the_first() -> None:
 def test_a_topic_that_was_created_anew_is_an_error_of_both_reads(first_id: str, second_id: str, why: str) -> None:
     first, second = narrow(FIRST_MS, producer(7), topic_id=first_id), narrow(SECOND_MS, producer(7), topic_id=second_id)
     (o,) = seen(first, second)
-    assert (str(o.first_failure), str(o.second_failure), o.topic_id) == (RECREATED, RECREATED, "t0"), why
-    assert (o.first_read_at_ms, o.second_read_at_ms) == (FIRST_MS, SECOND_MS)
+    assert (str(o.first.failure), str(o.second.failure), o.topic_id) == (RECREATED, RECREATED, "t0"), why
+    assert (o.first.read_at_ms, o.second.read_at_ms) == (FIRST_MS, SECOND_MS)
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
 def test_the_topic_id_of_a_read_that_failed_says_nothing() -> None:
     unread = narrow(FIRST_MS, failure=failed("t-0 has no leader"), topic_id="")
     (o,) = seen(unread, narrow(SECOND_MS, producer(7)))
-    assert (str(o.first_failure), o.second_failure) == ("t-0 has no leader", None)
+    assert (str(o.first.failure), o.second.failure) == ("t-0 has no leader", None)
 
 
 def test_each_transaction_of_a_partition_is_an_observation_of_its_own() -> None:
     first = narrow(FIRST_MS, producer(7), producer(8, 120), producer(9, 130))
     second = narrow(SECOND_MS, producer(9, 130, producer_epoch=4), producer(7))
     observations = seen(first, second)
-    assert [(o.producer_id, o.second_start_offset, o.second_producer_epoch) for o in observations] == [
+    assert [(o.producer_id, o.second.start_offset, o.second.producer_epoch) for o in observations] == [
         (7, 100, 3),
         (8, None, None),
         (9, 130, 4),
@@ -220,20 +220,11 @@ def held(**changes: Any) -> Observation:
 
 
 def test_a_held_transaction_is_as_the_wide_read_saw_it_and_no_read_of_it_is_proven() -> None:
-    assert held() == observation(
-        leader_epoch=-1,
-        last_timestamp_ms=1_700_000_000_000,
-        first_read_at_ms=NOW_MS,
-        first_high_watermark=None,
-        first_failure=CLAIMED,
-        second_read_at_ms=NOW_MS,
-        second_high_watermark=None,
-        second_last_stable_offset=None,
-        second_start_offset=None,
-        second_producer_epoch=None,
-        second_last_sequence=None,
-        second_failure=CLAIMED,
-        first_seen_ms=NOW_MS,
+    unread = FencedRead(NOW_MS, failure=CLAIMED)
+    assert held() == replace(
+        observation(leader_epoch=-1, last_timestamp_ms=1_700_000_000_000, first_seen_ms=NOW_MS),
+        first=unread,
+        second=unread,
     )
 
 
@@ -271,6 +262,6 @@ def test_what_is_held_and_overdue_says_what_it_blocks_and_keeps_its_verdict() ->
     held = judged(view("Ongoing", 3, ("p-0",)), first_failure=CLAIMED, second_failure=CLAIMED, **unread)
     row = OffsetsRow("p", 0, high_watermark=120, last_stable_offset=100)
     told = with_offsets(held, row)
-    assert (told.observation.second_high_watermark, told.observation.second_last_stable_offset) == (120, 100)
+    assert (told.observation.second.high_watermark, told.observation.second.last_stable_offset) == (120, 100)
     assert told.judgement == held.judgement == judge(told.evidence)
     assert with_offsets(held, None) is held

@@ -85,7 +85,7 @@ def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation)
     """The same where nothing of the epoch is missing in the log."""
     ended_ms = _ended_ms(chain, o)
     had_it = _names_partition(chain, o)
-    late = ended_ms is not None and ended_ms + CLOCK_SLACK_MS < o.last_timestamp_ms <= o.second_read_at_ms
+    late = ended_ms is not None and ended_ms + CLOCK_SLACK_MS < o.last_timestamp_ms <= o.second.read_at_ms
     # If a transaction had the partition, later records are without an owner only once that one had its marker.
     if late and (not had_it or o.coordinator_epoch >= 0):
         return (

@@ -191,7 +191,7 @@ def impact_of(
     cause, reason = cause_of(judged, logged, (known.cause, known.cause_reason) if known is not None else None)
     blocked = blockage.groups.get(o.transaction_key, Blocked())
     cleaning = blockage.cleaning.get(o.topic, Cleaning())
-    unmoved = known is not None and known.last_stable_offset == o.second_last_stable_offset
+    unmoved = known is not None and known.last_stable_offset == o.second.last_stable_offset
     deleted = "delete" in (cleaning.cleanup_policy or "").split(",") and not cleaning.tiered
     return Impact(
         cause=cause,
@@ -384,7 +384,7 @@ def _of_partition(
     """The groups that have no record to read before the last stable offset. committed: the groups' offsets on the
     partition. asked: how many groups were asked about. behind: the offsets further back, by a read.
     """
-    lso, high_watermark = o.second_last_stable_offset, o.second_high_watermark
+    lso, high_watermark = o.second.last_stable_offset, o.second.high_watermark
     if lso is None or high_watermark is None:
         return Blocked(unknown=(_NO_LSO,))
     blocked = [
@@ -397,7 +397,7 @@ def _of_partition(
 
 def _read_behind(send: Send, o: Observation, committed: Iterable[tuple[ListedGroup, int]]) -> Starved:
     """Reads for the groups that stand before the last stable offset, and not right at it."""
-    lso = o.second_last_stable_offset
+    lso = o.second.last_stable_offset
     offsets = {offset for _, offset in committed if lso is not None and 0 <= offset < lso - _MARKER}
     if lso is None or not offsets:
         return Starved()

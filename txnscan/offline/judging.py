@@ -29,7 +29,7 @@ from txnscan.kafka.units import duration
 from txnscan.offline.files import METADATA_FILE
 from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.producer_snapshots import ProducerState
-from txnscan.reads.observation import Observation
+from txnscan.reads.observation import FencedRead, Observation
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Context, Judged, KnownOutcome, OutcomeEvidence, Verdict
@@ -256,9 +256,8 @@ def judge_files(
             if judged.judgement.verdict is Verdict.HANGING:
                 damaged = checksum_error(replica, one.start_offset)
                 if damaged is not None:
-                    observed = replace(
-                        observed, first_failure=_incomplete(damaged), second_failure=_incomplete(damaged)
-                    )
+                    unproven = replace(observed.second, failure=_incomplete(damaged))
+                    observed = replace(observed, first=unproven, second=unproven)
                     judged = judge_observation(observed, by_pid.get(one.producer_id, ()), context)
             if judged.judgement.verdict is Verdict.HANGING:
                 judged = with_outcome(judged, outcome(_outcome_evidence(judged, replica, logs, uncovered)))
@@ -293,6 +292,15 @@ def _observation(
     on_all = min(r.log_end_offset for r in replicas) if missing_error(copies, key) is None else -1
     high_watermark = max(on_all, *(r.high_watermark for r in replicas))
     assigned = copies.latest.assigned(key) if copies.latest is not None else None
+    read = FencedRead(
+        read_at_ms=now_ms,
+        high_watermark=high_watermark if high_watermark >= 0 else None,
+        last_stable_offset=replica.last_stable_offset,
+        start_offset=one.start_offset,
+        producer_epoch=one.producer_epoch,
+        last_sequence=one.last_sequence,
+        failure=_incomplete(why),
+    )
     return Observation(
         topic=key[0],
         topic_id=replica.topic_id or (assigned[0] if assigned is not None else ""),
@@ -305,16 +313,8 @@ def _observation(
         last_sequence=one.last_sequence,
         leader=replica.broker_id if replica.broker_id is not None else -1,
         leader_epoch=replica.leader_epoch,
-        first_read_at_ms=now_ms,
-        first_high_watermark=high_watermark if high_watermark >= 0 else None,
-        first_failure=_incomplete(why),
-        second_read_at_ms=now_ms,
-        second_high_watermark=high_watermark if high_watermark >= 0 else None,
-        second_last_stable_offset=replica.last_stable_offset,
-        second_start_offset=one.start_offset,
-        second_producer_epoch=one.producer_epoch,
-        second_last_sequence=one.last_sequence,
-        second_failure=_incomplete(why),
+        first=read,
+        second=read,
         first_seen_ms=now_ms,
     )
 
@@ -411,16 +411,8 @@ def _anywhere(topic: str, index: int, producer_id: int, producer_epoch: int) -> 
         last_sequence=-1,
         leader=-1,
         leader_epoch=-1,
-        first_read_at_ms=-1,
-        first_high_watermark=None,
-        first_failure=None,
-        second_read_at_ms=-1,
-        second_high_watermark=None,
-        second_last_stable_offset=None,
-        second_start_offset=None,
-        second_producer_epoch=None,
-        second_last_sequence=None,
-        second_failure=None,
+        first=FencedRead(-1),
+        second=FencedRead(-1),
         first_seen_ms=-1,
     )
 

@@ -30,12 +30,26 @@ class TransactionKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class FencedRead:
+    """What a read of the partition, with proof, shows of a transaction. failure: why obligation L does not hold for it,
+    or None when it does. start_offset, producer_epoch, last_sequence: None where the producer has nothing open then.
+    """
+
+    read_at_ms: int
+    high_watermark: int | None = None
+    last_stable_offset: int | None = None
+    start_offset: int | None = None
+    producer_epoch: int | None = None
+    last_sequence: int | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """An open transaction on a partition: what the two proven reads of its leader showed.
 
-    first_failure, second_failure: why obligation L does not hold for that read, or None when it does. incident_offset:
-    the start offset that its incident has, where its first records are gone since (`identity.py`); else None. The
-    second_* fields are None when the transaction was no longer open at the second read, or could not be read.
+    incident_offset: the start offset that its incident has, where its first records are gone since (`identity.py`);
+    else None.
     """
 
     topic: str
@@ -49,16 +63,8 @@ class Observation:
     last_sequence: int
     leader: int
     leader_epoch: int
-    first_read_at_ms: int
-    first_high_watermark: int | None
-    first_failure: Failure | None
-    second_read_at_ms: int
-    second_high_watermark: int | None
-    second_last_stable_offset: int | None
-    second_start_offset: int | None
-    second_producer_epoch: int | None
-    second_last_sequence: int | None
-    second_failure: Failure | None
+    first: FencedRead
+    second: FencedRead
     first_seen_ms: int
     incident_offset: int | None = None
 

@@ -188,11 +188,11 @@ def stuck_since(scan: Scan, before: Stuck) -> Stuck:
     for judged in _blocking(scan).values():
         o = judged.observation
         where = (o.topic, o.topic_id, o.partition)
-        offset = o.second_last_stable_offset
+        offset = o.second.last_stable_offset
         if offset is None:
             continue
         earlier = before.get(where)
-        kept[where] = earlier if earlier is not None and earlier[0] == offset else (offset, o.second_read_at_ms)
+        kept[where] = earlier if earlier is not None and earlier[0] == offset else (offset, o.second.read_at_ms)
     return kept
 
 

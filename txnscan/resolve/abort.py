@@ -29,7 +29,7 @@ from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import Partition
 from txnscan.kafka.units import duration
-from txnscan.reads.observation import Observation, TransactionKey
+from txnscan.reads.observation import FencedRead, Observation, TransactionKey
 from txnscan.resolve.apply import Attempt, PartitionState, Status
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
@@ -395,16 +395,8 @@ def unread(action: Action, partition: Partition, last_stable_offset: int, now_ms
         last_sequence=-1,
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
-        first_read_at_ms=now_ms,
-        first_high_watermark=None,
-        first_failure=None,
-        second_read_at_ms=now_ms,
-        second_high_watermark=None,
-        second_last_stable_offset=last_stable_offset,
-        second_start_offset=None,
-        second_producer_epoch=None,
-        second_last_sequence=None,
-        second_failure=None,
+        first=FencedRead(now_ms),
+        second=FencedRead(now_ms, last_stable_offset=last_stable_offset),
         first_seen_ms=now_ms,
     )
     context = Context(None, None, (), now_ms, 0)

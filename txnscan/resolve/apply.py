@@ -457,7 +457,7 @@ def _still_there(action: Action, prove: Callable[[Action], Judged | None]) -> Ju
     judged = _found(action, prove)
     if isinstance(judged, Result):
         return judged
-    unproven = judged.observation.first_failure or judged.observation.second_failure
+    unproven = judged.observation.first.failure or judged.observation.second.failure
     if unproven is not None:
         return Result(action, Status.REFUSED, f"the partition cannot be read with proof: {unproven}")
     if not _is_same(action, judged):
@@ -542,7 +542,7 @@ def _after(action: Action, judged: Judged, look: PartitionState, what: str, othe
         return Result(action, Status.UNKNOWN, f"{what}, and the partition cannot be read: {look.error}")
     if look.is_open:
         return Result(action, otherwise, f"{what}, yet the transaction is still open: sweep and plan again")
-    before = judged.observation.second_last_stable_offset
+    before = judged.observation.second.last_stable_offset
     moved = f"the last stable offset went from {before} to {look.last_stable_offset}"
     held = f", held by another transaction below the high watermark {look.high_watermark}"
     free = look.last_stable_offset == look.high_watermark

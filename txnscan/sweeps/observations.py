@@ -9,7 +9,7 @@ from txnscan.coordinators.claims import ClaimedTransaction
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.topology import Key
-from txnscan.reads.observation import Observation
+from txnscan.reads.observation import FencedRead, Observation
 from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
 from txnscan.verdict.evidence import Judged
 
@@ -56,8 +56,6 @@ def _seen(row: WideRow | None, one: FencedRow, two: FencedRow) -> Iterable[OpenP
 
 
 def _observation(topic_id: str, one: FencedRow, two: FencedRow, producer: OpenProducer) -> Observation:
-    now_open = {other.producer_id: other for other in two.open_producers}
-    still = now_open.get(producer.producer_id)
     return Observation(
         topic=one.topic,
         topic_id=topic_id,
@@ -70,17 +68,23 @@ def _observation(topic_id: str, one: FencedRow, two: FencedRow, producer: OpenPr
         last_sequence=producer.last_sequence,
         leader=two.leader if two.failure is None else one.leader,
         leader_epoch=two.leader_epoch if two.failure is None else one.leader_epoch,
-        first_read_at_ms=one.read_at_ms,
-        first_high_watermark=one.high_watermark,
-        first_failure=one.failure,
-        second_read_at_ms=two.read_at_ms,
-        second_high_watermark=two.high_watermark,
-        second_last_stable_offset=two.last_stable_offset,
-        second_start_offset=still.start_offset if still is not None else None,
-        second_producer_epoch=still.producer_epoch if still is not None else None,
-        second_last_sequence=still.last_sequence if still is not None else None,
-        second_failure=two.failure,
+        first=_read(one, producer.producer_id),
+        second=_read(two, producer.producer_id),
         first_seen_ms=one.read_at_ms,
+    )
+
+
+def _read(row: FencedRow, producer_id: int) -> FencedRead:
+    """What a row shows of a producer."""
+    found = next((one for one in row.open_producers if one.producer_id == producer_id), None)
+    return FencedRead(
+        read_at_ms=row.read_at_ms,
+        high_watermark=row.high_watermark,
+        last_stable_offset=row.last_stable_offset,
+        start_offset=found.start_offset if found is not None else None,
+        producer_epoch=found.producer_epoch if found is not None else None,
+        last_sequence=found.last_sequence if found is not None else None,
+        failure=row.failure,
     )
 
 
@@ -101,11 +105,10 @@ def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:
     """
     if row is None:
         return judged
-    o = replace(
-        judged.observation,
-        second_high_watermark=row.high_watermark,
-        second_last_stable_offset=row.last_stable_offset,
+    second = replace(
+        judged.observation.second, high_watermark=row.high_watermark, last_stable_offset=row.last_stable_offset
     )
+    o = replace(judged.observation, second=second)
     return replace(judged, evidence=replace(judged.evidence, observation=o))
 
 

@@ -94,8 +94,9 @@ def _of_owner(name: str) -> Callable[[Scan, Judged], Any]:
     return value
 
 
-def _observed(name: str) -> Callable[[Scan, Judged], Any]:
-    return lambda scan, judged: getattr(judged.observation, name)
+def _observed(path: str) -> Callable[[Scan, Judged], Any]:
+    value = attrgetter(path)
+    return lambda scan, judged: value(judged.observation)
 
 
 def _judgement(name: str) -> Callable[[Scan, Judged], Any]:
@@ -144,7 +145,7 @@ def _lso_unmoved_ms(scan: Scan, judged: Judged) -> int | None:
     impact = scan.impact(judged)
     if impact is None or impact.lso_since_ms is None:
         return None
-    return max(judged.observation.second_read_at_ms - impact.lso_since_ms, 0)
+    return max(judged.observation.second.read_at_ms - impact.lso_since_ms, 0)
 
 
 def _lso_since(scan: Scan, judged: Judged) -> datetime | None:
@@ -269,13 +270,13 @@ TRANSACTION = (
         "high_watermark",
         "BIGINT",
         "High watermark before the second read",
-        _observed("second_high_watermark"),
+        _observed("second.high_watermark"),
     ),
     Column(
         "last_stable_offset",
         "BIGINT",
         "Last stable offset after the second read",
-        _observed("second_last_stable_offset"),
+        _observed("second.last_stable_offset"),
     ),
     Column(
         "blocked_records",
@@ -397,7 +398,7 @@ OPEN_TRANSACTIONS = Table(
             "read_at",
             "TIMESTAMP",
             "When this sweep first read its partition, with or without proof",
-            lambda s, j: timestamp(j.observation.first_read_at_ms),
+            lambda s, j: timestamp(j.observation.first.read_at_ms),
             True,
         ),
     ),
@@ -564,7 +565,7 @@ INCIDENTS = Table(
             "BIGINT",
             "High watermark of the partition when it was seen last. At one leader epoch the sweep with the higher one "
             "is later",
-            _observed("second_high_watermark"),
+            _observed("second.high_watermark"),
         ),
         Column(
             "last_stable_offset",

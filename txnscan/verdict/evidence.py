@@ -175,16 +175,16 @@ class Judged:
     def blocked_records(self) -> int | None:
         """Offsets from the last stable offset to the high watermark, None where they are not known."""
         o = self.observation
-        if o.second_high_watermark is None or o.second_last_stable_offset is None:
+        if o.second.high_watermark is None or o.second.last_stable_offset is None:
             return None
-        return max(o.second_high_watermark - o.second_last_stable_offset, 0)
+        return max(o.second.high_watermark - o.second.last_stable_offset, 0)
 
     @property
     def holds_lso(self) -> bool | None:
         """Whether this transaction holds the last stable offset; if not, another one starts before it and has to end
         first. None where the last stable offset is not known.
         """
-        lso = self.observation.second_last_stable_offset
+        lso = self.observation.second.last_stable_offset
         return None if lso is None else self.observation.start_offset <= lso
 
     @property

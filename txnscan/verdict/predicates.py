@@ -76,7 +76,7 @@ def bystander(e: Evidence, *states: str) -> CoordinatorView | None:
 
 def ended(e: Evidence) -> bool:
     o = e.observation
-    return o.second_failure is None and o.second_start_offset != o.start_offset
+    return o.second.failure is None and o.second.start_offset != o.start_offset
 
 
 def marker_owed(e: Evidence) -> bool:
@@ -178,13 +178,13 @@ def partition_doubt(e: Evidence) -> Failure | None:
     partition after the coordinators were asked.
     """
     o = e.observation
-    if o.first_failure is not None:
-        return o.first_failure
-    if o.second_failure is not None:
-        return o.second_failure
-    high_watermarks = (o.first_high_watermark, o.second_high_watermark)
+    if o.first.failure is not None:
+        return o.first.failure
+    if o.second.failure is not None:
+        return o.second.failure
+    high_watermarks = (o.first.high_watermark, o.second.high_watermark)
     if any(mark is None or o.start_offset >= mark for mark in high_watermarks):
         return _ABOVE_HIGH_WATERMARK
-    if (o.second_producer_epoch, o.second_last_sequence) != (o.producer_epoch, o.last_sequence):
+    if (o.second.producer_epoch, o.second.last_sequence) != (o.producer_epoch, o.last_sequence):
         return _WRITTEN_MEANWHILE
     return None
