@@ -27,6 +27,7 @@ from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
+from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission, ScanError, Unobserved
@@ -59,8 +60,8 @@ class Cluster:
     """A cluster as the driver sees it. Use it as a context manager.
 
     threads: how many brokers to ask at once; with 0 they are asked in order, in the caller's thread.
-    sleep: waits between tries, in seconds. random_token: makes ids that no application has. read_bytes: bytes of
-    producers' states and of `__transaction_state` that were read, by the driver or by executors.
+    deadline: of the sweep. sleep: waits between tries, in seconds. random_token: makes ids that no application has.
+    read_bytes: bytes of producers' states and of `__transaction_state` that were read, by the driver or by executors.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Cluster:
         clients: ClientFactory,
         *,
         threads: int = DRIVER_THREADS,
+        deadline: Deadline | None = None,
         sleep: Callable[[float], None] = time.sleep,
         random_token: Callable[[], str] = lambda: secrets.token_hex(12),
     ) -> None:
@@ -79,7 +81,8 @@ class Cluster:
         # Keeps what was decoded of the last answers about all topics.
         self._metadata = MetadataRound()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
-        self.sleep = sleep
+        self._sleep = sleep
+        self.deadline = deadline if deadline is not None else Deadline()
         self.random_token = random_token
         self.read_bytes = 0
 
@@ -99,7 +102,13 @@ class Cluster:
     @property
     def clients(self) -> ClientFactory:
         """What an executor needs to reach the brokers known now."""
-        return replace(self._clients, brokers=tuple(self._brokers.values()))
+        clients = replace(self._clients, brokers=tuple(self._brokers.values()))
+        left = self.deadline.time_left()
+        return clients if left is None else replace(clients, time_left=left)
+
+    def sleep(self, seconds: float) -> None:
+        """Waits so long, or until the sweep's time is up."""
+        self._sleep(min(seconds, self.deadline.left_s))
 
     def _learn(self, brokers: Iterable[Broker]) -> None:
         named = tuple(brokers)
@@ -162,7 +171,11 @@ class Cluster:
         of their own are (`KafkaApis.handleTopicMetadataRequest`). A topic with a DENY of its own is not found so.
         """
         nowhere = f"txnscan-{self.random_token()}"
-        if dict(self.view([nowhere]).topic_errors).get(nowhere) != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
+        try:
+            errors = dict(self.view([nowhere]).topic_errors)
+        except ClusterUnreachable as error:
+            return f"it is not known whether topics are invisible: {error}"
+        if errors.get(nowhere) != ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
             return None
         return self.format_failure(Failure("topics may be invisible", needs=Permission("Describe", "Topic")))
 

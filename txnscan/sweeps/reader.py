@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from txnscan.config import ScanConfig
-from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine
@@ -69,7 +69,7 @@ class Reader:
         """
         before = in_scope(self._config, planned.view)
         first, failed = self._wide(before, on_progress)
-        now, hidden = self._latest(before)
+        now, hidden = self._latest(planned, before)
         after = in_scope(self._config, now.view)
         unread = {(error.topic, error.partition) for error in failed}
         # The first answers that do not count, and the partitions to read again.
@@ -90,18 +90,24 @@ class Reader:
             view=now.view,
         )
 
-    def _latest(self, before: Sequence[Topic]) -> tuple[Latest, list[Unobserved]]:
+    def _latest(self, planned: Latest, before: Sequence[Topic]) -> tuple[Latest, list[Unobserved]]:
         """The latest metadata, and a failure for each of these topics that it hides. A listing of all topics leaves out
         the topics that the principal may no longer describe. They stay in the metadata as they were, because only a
-        topic that was deleted is unknown by its name.
+        topic that was deleted is unknown by its name. If no broker answers any more, the plan stays, with a failure.
         """
-        now = self._cluster.latest()
+        try:
+            now = self._cluster.latest()
+        except ClusterUnreachable as error:
+            return planned, [Unobserved("plan", Failure(str(error)))]
         missing = {topic.name: topic for topic in before}
         for topic in now.view.topics:
             missing.pop(topic.name, None)
         if not missing:
             return now, []
-        codes = dict(self._cluster.latest(missing).view.topic_errors)
+        try:
+            codes = dict(self._cluster.latest(missing).view.topic_errors)
+        except ClusterUnreachable as error:
+            return planned, [Unobserved("plan", Failure(str(error)))]
         hidden = [topic for name, topic in missing.items() if codes.get(name) != UNKNOWN_TOPIC]
         topics = tuple(sorted((*now.view.topics, *hidden), key=lambda topic: topic.name))
         failures = [_hides(topic.name, codes.get(topic.name)) for topic in hidden]
@@ -109,7 +115,11 @@ class Reader:
 
     def _unsettled(self, planned: Latest, now: Latest, reread: Sequence[Topic]) -> Iterator[Unobserved]:
         """A failure for each partition that changed again, and for each broker whose metadata is not current."""
-        latest = self._cluster.latest({topic.name for topic in reread}) if reread else now
+        try:
+            latest = self._cluster.latest({topic.name for topic in reread}) if reread else now
+        except ClusterUnreachable as error:
+            yield Unobserved("plan", Failure(str(error)))
+            return
         moved = differing(now.view.topics, latest.view.topics) - latest.disputed
         for failure, keys in ((MOVED, moved), (DISPUTED, latest.disputed)):
             for topic in _among(reread, keys):
