@@ -55,7 +55,7 @@ def requests_answered(clock: Callable[[], int], requests: int | None) -> Deadlin
     """A deadline after so many requests from now on; None is no deadline."""
     if requests is None:
         return Deadline()
-    left = TimeLeft(10**15, requests * 1_000)
+    left = TimeLeft(10**15, requests * 1_000, requests * 1_000)
     return Deadline(left, monotonic_s=lambda: float(clock()), now_ms=lambda: 0)
 
 
@@ -284,7 +284,7 @@ def test_an_executor_ends_at_the_earlier_of_two_ends() -> None:
     with Cases() as cases:
         for name, ends_at_ms, left_ms, now_ms, expected_s in table:
             with cases.case(name):
-                left = TimeLeft(ends_at_ms, left_ms)
+                left = TimeLeft(ends_at_ms, left_ms, 60_000)
                 deadline = Deadline(left, monotonic_s=lambda: 100.0, now_ms=partial(int, now_ms))
                 assert deadline.left_s == pytest.approx(expected_s)
                 assert deadline.is_up is (expected_s == 0)

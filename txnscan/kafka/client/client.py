@@ -172,7 +172,7 @@ class _BrokerConnection:
         self._answered = False
         self._answer_bytes: int | None = None
         self._not_before_s = 0.0
-        self._patience = Patience(client.settings.request_timeout_ms)
+        self._patience = Patience(client.settings.request_timeout_ms, client.deadline.timeout_s)
 
     def send(self, request: Any) -> Any:
         with self._turn:
@@ -182,11 +182,11 @@ class _BrokerConnection:
                 raise RequestFailed(self._dead, sent=False)
             self._wait_out_pause()
             began_s = client._monotonic_s()
-            ready_s = began_s + min(client.settings.request_timeout_ms / 1000, client.deadline.left_s)
+            ready_s = began_s + min(client.settings.request_timeout_ms / 1000, client.deadline.request_s_max)
             try:
                 if client.tokens is not None:
                     # Here, and not on the I/O thread, which all brokers share.
-                    client.tokens.token(client.deadline.left_s)
+                    client.tokens.token(client.deadline.request_s_max)
                 response = self._send_when_ready(request, ready_s)
             except kafka_errors.KafkaError as error:
                 failed = self._failed(request, error)
@@ -260,7 +260,7 @@ class _BrokerConnection:
         """Runs on the I/O thread. Bounded as a whole, because kafka-python's TLS handshake is not."""
         settings = self._client.settings
         timeouts_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
-        bound_ms = min(timeouts_ms, self._client.deadline.left_s * 1_000)
+        bound_ms = min(timeouts_ms, self._client.deadline.request_s_max * 1_000)
         # Without the refresh, a lost connection would make the manager ask for metadata in the background.
         connection = self._manager.get_connection(_NODE, refresh_metadata_on_err=False)
         answer = await self._manager.wait_for(connection.send_request(request), bound_ms)
@@ -302,11 +302,12 @@ class _BrokerConnection:
         return RequestFailed(text)
 
     def _mute(self, name: str) -> str:
-        settings = self._client.settings
+        settings, share_ms = self._client.settings, self._client.deadline.share_s * 1_000
         if self._answered:
-            return f"did not answer {name} within {duration(settings.request_timeout_ms)}"
+            return f"did not answer {name} within {duration(round(min(settings.request_timeout_ms, share_ms)))}"
+        waited = duration(round(min(settings.connection_setup_timeout_ms, share_ms)))
         return (
-            f"takes connections and does not answer within {duration(settings.connection_setup_timeout_ms)}; check "
+            f"takes connections and does not answer within {waited}; check "
             "that the port is a Kafka broker's, and that the broker is not stuck"
         )
 

@@ -17,14 +17,16 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.units import duration
 
-TIME_IS_UP = Failure("the time of this sweep is up (--timeout)")
+TIME_IS_UP = Failure("the time of this sweep is up; set a longer --timeout")
 # Timers may fire a little early.
 _TICK_S = 0.02
 
-# An answer within this time is never late.
+# An answer within this time is not slow, or within a quarter of a request timeout that is shorter than four seconds.
 QUICK_MS_MAX = 1_000
-# For how many request timeouts one broker may keep a sweep waiting.
-WAITS_MAX = 8
+# For how many request timeouts one broker may keep a sweep waiting, and for which part of the sweep's time.
+WAITS_MAX, SWEEP_PART_MAX = 8, 0.5
+# Which part of the sweep's time one request may take.
+REQUEST_PART_MAX = 0.25
 # How many requests in a row a broker that answered before may leave unanswered.
 UNANSWERED_MAX = 2
 # What a broker may ask for in pauses (quotas), in all.
@@ -38,10 +40,13 @@ def wall_clock_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
-    """What is left of a sweep's time, for another process. ends_at_ms: by the wall clock of the driver."""
+    """What is left of a sweep's time, for another process. ends_at_ms: by the wall clock of the driver. timeout_ms: the
+    whole time of the sweep.
+    """
 
     ends_at_ms: int
     left_ms: int
+    timeout_ms: int
 
 
 class Deadline:
@@ -57,7 +62,10 @@ class Deadline:
         self._monotonic_s = monotonic_s
         self._now_ms = now_ms
         self._ends_s = math.inf
+        # The whole time of the sweep.
+        self.timeout_s = math.inf
         if time_left is not None:
+            self.timeout_s = time_left.timeout_ms / 1_000
             self._ends_s = monotonic_s() + min(time_left.left_ms, time_left.ends_at_ms - now_ms()) / 1_000
         # Whether a request was refused or cut off here for want of time.
         self.missed = False
@@ -65,12 +73,22 @@ class Deadline:
     @classmethod
     def after(cls, timeout_ms: int | None) -> Deadline:
         """The end of a sweep that begins now. None is no end."""
-        return cls() if timeout_ms is None else cls(TimeLeft(wall_clock_ms() + timeout_ms, timeout_ms))
+        return cls() if timeout_ms is None else cls(TimeLeft(wall_clock_ms() + timeout_ms, timeout_ms, timeout_ms))
 
     @property
     def left_s(self) -> float:
         """The seconds that are left: 0 if the time is up, and infinity if there is no end."""
         return max(0.0, self._ends_s - self._monotonic_s())
+
+    @property
+    def share_s(self) -> float:
+        """How long one request may take. A broker that keeps silent must not use up all the time."""
+        return REQUEST_PART_MAX * self.timeout_s
+
+    @property
+    def request_s_max(self) -> float:
+        """How long a request may take that begins now."""
+        return min(self.left_s, self.share_s)
 
     @property
     def is_up(self) -> bool:
@@ -82,7 +100,7 @@ class Deadline:
         if self._ends_s == math.inf:
             return None
         left_ms = round(self.left_s * 1_000)
-        return TimeLeft(self._now_ms() + left_ms, left_ms)
+        return TimeLeft(self._now_ms() + left_ms, left_ms, round(self.timeout_s * 1_000))
 
     def check(self) -> None:
         """Raises RequestFailed if the time is up."""
@@ -98,19 +116,20 @@ class Deadline:
 class Patience:
     """How long one broker may keep a sweep waiting, however many requests wait for it.
 
-    All time over a second counts, of each request that it answers or leaves unanswered. Pauses that it asks for count
-    by themselves. A broker that never answered has one try, and another one UNANSWERED_MAX in a row.
+    The time of a request counts, answered or not, but for what a quick answer takes. Pauses that the broker asks for
+    count by themselves. A broker that never answered has one try, and another one UNANSWERED_MAX in a row.
     """
 
-    def __init__(self, request_timeout_ms: int) -> None:
-        self._waited_ms_max = WAITS_MAX * request_timeout_ms
+    def __init__(self, request_timeout_ms: int, sweep_s: float = math.inf) -> None:
+        self._waited_ms_max = min(WAITS_MAX * request_timeout_ms, SWEEP_PART_MAX * sweep_s * 1_000)
+        self._quick_ms = min(QUICK_MS_MAX, request_timeout_ms / 4)
         self._waited_ms = 0.0
         self._paused_ms = 0.0
         self._unanswered = 0
 
     def took(self, took_ms: float) -> None:
         """A request ended after this time."""
-        self._waited_ms += max(0.0, took_ms - QUICK_MS_MAX)
+        self._waited_ms += max(0.0, took_ms - self._quick_ms)
 
     def paused(self, paused_ms: float) -> None:
         """A pause that the broker asked for."""
