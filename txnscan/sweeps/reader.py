@@ -17,6 +17,7 @@ from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine
 from txnscan.engine.clock import wall_clock_ms
+from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
@@ -75,7 +76,7 @@ class Reader:
         # The first answers that do not count, and the partitions to read again.
         stale = differing(after, before) | {p.key for t in _among(before, now.disputed) for p in t.partitions}
         to_read = _among(after, differing(before, after) | now.disputed | unread)
-        second, errors = self._wide(to_read, on_retry) if to_read else ([], [])
+        second, errors = self._again(to_read, failed, on_retry) if to_read else ([], [])
         errors += [*hidden, *self._unsettled(planned, now, to_read)]
         return Wide(
             rows=tuple(
@@ -89,6 +90,16 @@ class Reader:
             producers=sum(row.producers for row in (*first, *second)),
             view=now.view,
         )
+
+    def _again(
+        self, topics: Sequence[Topic], failed: Sequence[Unobserved], on_progress: OnProgress
+    ) -> tuple[list[WideRow], list[Unobserved]]:
+        """These topics again. If the sweep's time is up, executors need not be asked: each failure stays as it was."""
+        if not self._cluster.deadline.is_up:
+            return self._wide(topics, on_progress)
+        why = {(error.topic, error.partition): error for error in failed}
+        keys = [(topic.name, index) for topic in topics for index in topic.indexes]
+        return [], [why.get(key, Unobserved("read", TIME_IS_UP, None, *key)) for key in keys]
 
     def _latest(self, planned: Latest, before: Sequence[Topic]) -> tuple[Latest, list[Unobserved]]:
         """The latest metadata, and a failure for each of these topics that it hides. A listing of all topics leaves out
