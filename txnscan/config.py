@@ -47,7 +47,7 @@ class ScanConfig:
     broker_ids, topic_names, partitions: narrow the read further, as Kafka's own tool does. store_all: whether healthy
     transactions get rows in the tables, and are not only counted. owner_pattern: NAME=REGEX; a transactional id that
     REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout: how long the
-    sweep may ask brokers, such as "4m"; what it has not read by then is not observed. None is no limit.
+    sweep may ask brokers, such as "4m"; all that it has not read by then is not observed.
 
     Raises ConfigError.
     """

@@ -1,4 +1,4 @@
-"""`--timeout`: a sweep ends soon after it, whatever brokers do, and says what it has not observed.
+"""`--timeout`: a sweep ends soon after it, although brokers are silent, and lists all that it has not observed.
 
 Brokers are paused when a stage begins: they take connections, and do not answer. Times have wide margins.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,12 @@ from txnscan.config import ConfigError
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.errors import ExitStatus
 from txnscan.kafka.client import deadline
+from txnscan.kafka.client.client import Send
+from txnscan.kafka.client.deadline import Patience
+from txnscan.reads import tasks
+from txnscan.reads.fenced_read import read_wide
 from txnscan.reads.observation import TransactionKey
+from txnscan.reads.rows import WideBatch, WideRow
 from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
 from txnscan.verdict.evidence import Verdict
@@ -105,6 +111,32 @@ def test_a_slow_broker_costs_a_bounded_time_without_a_timeout(monkeypatch: pytes
     assert not found.complete
     assert sum(asked.values()) < 20
     assert {error.broker for error in found.errors if error.stage == "read"} == {2}
+
+
+def test_a_broker_that_is_silent_for_a_moment_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = tmp_path / "client.properties"
+    properties.write_text("request.timeout.ms=2000\n")
+    silent: list[bool] = []
+    first: dict[str, WideBatch] = {}
+    unanswered = Patience.unanswered
+    with WireCluster(SHAPE) as cluster:
+
+        def heard(patience: Patience, *, answered_before: bool) -> bool:
+            silent.append(answered_before)
+            cluster.resume()
+            return unanswered(patience, answered_before=answered_before)
+
+        def read_paused(batch: WideBatch, send: Send) -> Iterator[WideRow]:
+            if batch is not first.setdefault("batch", batch):
+                return read_wide(batch, send)
+            cluster.pause(SOME)
+            return read_wide(batch, send)
+
+        monkeypatch.setattr(Patience, "unanswered", heard)
+        monkeypatch.setattr(tasks, "read_wide", read_paused)
+        found = find_hanging(ScanConfig(cluster.bootstrap_servers, str(properties), engine="threads", batch_size=5))
+    assert silent and all(silent)
+    assert found.complete and len(accused(found)) == SHAPE.hanging
 
 
 @pytest.mark.parametrize("text", ["", "0s", "5", "-1s", "soon"])

@@ -52,7 +52,7 @@ STAGES = [
 
 
 def requests_answered(clock: Callable[[], int], requests: int | None) -> Deadline:
-    """A deadline after so many requests from now on; None is no deadline."""
+    """A deadline after so many requests from now on, if there is one."""
     if requests is None:
         return Deadline()
     left = TimeLeft(10**15, requests * 1_000, requests * 1_000)
@@ -94,7 +94,7 @@ class Brokers(FakeGroups):
         return super().send(abs(broker_id), request)
 
     def learn(self, brokers: Iterable[Broker]) -> None:
-        """Where its brokers are does not matter."""
+        """Addresses do not matter here."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class ConnectToFake:
         return self.fake
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does not need to close connections."""
 
 
 class Remembers(NoHistory):
@@ -122,7 +122,7 @@ class Remembers(NoHistory):
 
 @dataclass(frozen=True)
 class Cut:
-    """A sweep, None if it found no broker; the stage that it was in at its last request; and how many it sent."""
+    """A sweep, if it found a broker. stage: of its last request. requests: how many it sent."""
 
     found: Scan | None
     stage: str
@@ -161,7 +161,7 @@ def cut(requests: int | None) -> Cut:
 
 
 def verdicts(found: Scan) -> dict[tuple[str, int], tuple[Verdict, bool, str | None]]:
-    """By topic and producer id the verdict, whether somebody is to act on it, and the outcome."""
+    """By topic and producer id: the verdict, whether the transaction is a candidate, and the outcome."""
     return {
         (j.observation.topic, j.observation.producer_id): (j.judgement.verdict, j.candidate, j.judgement.outcome)
         for j in found.transactions
@@ -169,7 +169,7 @@ def verdicts(found: Scan) -> dict[tuple[str, int], tuple[Verdict, bool, str | No
 
 
 def check_cut(found: Scan, whole: Scan, incidents: Iterable[TransactionKey]) -> None:
-    """Nothing is said that the whole sweep does not say, but that something is not known."""
+    """Each verdict is that of the whole sweep, or `indeterminate`. An incident that is over is over there, too."""
     expected = verdicts(whole)
     for which, judged in verdicts(found).items():
         assert judged[0] is Verdict.INDETERMINATE or judged == expected[which], which
@@ -219,6 +219,15 @@ def test_a_sweep_with_time_enough_is_whole() -> None:
     check_cut(found, whole.found, INCIDENTS)
 
 
+def test_a_task_brings_what_is_left_of_the_time() -> None:
+    fake = Brokers()
+    factory = cast(ClientFactory, ConnectToFake(fake))
+    for requests, expected in ((None, None), (60, TimeLeft(60_000, 60_000, 60_000))):
+        deadline = requests_answered(lambda: len(fake.asked), requests)
+        with Cluster(factory, threads=0, deadline=deadline) as cluster:
+            assert cluster.clients.time_left == expected
+
+
 class CutSimulation(Simulation):
     """Simulated brokers that are asked until the time is up."""
 
@@ -238,7 +247,7 @@ class CutCluster(SimulatedCluster):
 
     @property
     def clients(self) -> ClientFactory:
-        """See Cluster. Nothing is read elsewhere."""
+        """See Cluster. All reads are made here."""
         return self._clients
 
 

@@ -1,4 +1,4 @@
-"""What the end of a sweep's time, and a broker that keeps it waiting, do to requests.
+"""Requests end with the time of their sweep, and a broker may keep a sweep waiting for a bounded time.
 
 Clocks are the tests' own where a test is about long times. Real times have wide margins.
 """
@@ -48,7 +48,7 @@ def failure(client: Client, broker_id: int = 1) -> RequestFailed:
 
 
 def in_order(*answers: Any) -> Any:
-    """Answers listings like this, one after another; None is the right answer, and comes at the end."""
+    """Answers listings like this, in this order, and later ones well. None stands for the right answer."""
     script = iter(answers)
     return lambda key, version, c: next(script, None) if key == LIST_TRANSACTIONS else None
 
@@ -64,7 +64,6 @@ def test_a_request_under_way_ends_with_the_sweeps_time_and_later_ones_are_not_se
     with Cases() as cases:
         for name, misbehave in table:
             with cases.case(name):
-                # One request takes a quarter of the time at most, unless nothing else is to be done.
                 deadline = Deadline(TimeLeft(10**15, 400, 100_000))
                 peers = [broker(1, start(misbehave).port), broker(2, start().port)]
                 began_s = time.monotonic()
@@ -158,7 +157,7 @@ def test_a_broker_that_is_always_slow_is_given_up_for_this_sweep_alone(start: Ca
 
 
 def test_a_broker_may_keep_a_sweep_waiting_for_a_bounded_time() -> None:
-    # What a request takes, and how many of these are waited for.
+    # The time of each request, and after how many the broker is given up.
     table = (
         ("quick answers", 1_000, 10_000, None),
         ("half the timeout", 7_500, 10_000, 19),

@@ -45,8 +45,8 @@ class NoSuchTopic(Unagreed):
 
 @dataclass(frozen=True)
 class Agreement:
-    """One round: the views of the brokers that answered, and why others that were named did not answer, or why nobody
-    did.
+    """One round: the views of the brokers that answered, and why others that were named did not answer. If there is no
+    answer at all, the failures of all brokers.
     """
 
     views: tuple[ClusterView, ...]

@@ -66,7 +66,7 @@ def _may_be(o: Observation, which: TransactionKey, incident: Incident) -> bool:
 def first_records_are_gone(
     send: Send, agreed: Agreement, incidents: Incidents, o: Observation, which: TransactionKey
 ) -> bool | None:
-    """Whether the partition shows that what is open is the transaction of this incident. None if it cannot be read."""
+    """Whether the partition shows that what is open is the transaction of this incident; unknown if a read fails."""
     try:
         partition = agreed.partition(o.topic, o.partition)
         log_start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]

@@ -84,7 +84,7 @@ class Reader:
                 for row in (*(row for row in first if (row.topic, row.partition) not in stale), *second)
                 if row.open_producers
             ),
-            errors=tuple(sorted(errors, key=lambda e: (e.topic or "", e.partition or 0))),
+            errors=tuple(sorted(dict.fromkeys(errors), key=lambda e: (e.topic or "", e.partition or 0))),
             planned=sum(len(topic.indexes) for topic in after),
             answered=sum(row.answered for row in (*first, *second)) - len(stale - unread),
             producers=sum(row.producers for row in (*first, *second)),

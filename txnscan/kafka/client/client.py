@@ -4,8 +4,8 @@ Each broker has a connection manager of its own, all on one I/O thread, for two 
 connection of a manager to the versions of the first broker it met, which in a mixed cluster would hide APIs that a
 newer broker has. And a broker that cannot be reached must cost one connection timeout, not one for each request:
 here it is marked, and later requests to it fail at once with the same error. A broker that answered before has a
-second try after a request timeout; and all that it keeps a client waiting is bounded (`Patience`). Nothing is sent, and
-nothing is waited for, after the deadline of the client's sweep (`Deadline`).
+second try after a request timeout. `Patience` bounds the time that a broker keeps a client waiting. All requests and
+waits end at the deadline of the client's sweep (`Deadline`).
 
 One request at a time is in flight per broker and client; a broker's throttle time is waited out before the next.
 Sizes and times that a peer controls have ceilings (`receiving.py`, `THROTTLE_MS_MAX`, `fetch.Reading`).
@@ -92,7 +92,7 @@ class Client:
     """Sends requests to the brokers that it knows (`learn`).
 
     resends: whether a request is sent again where a kept connection was lost; only for requests that only read.
-    deadline: ends what is under way, and nothing is sent after it. Safe to use from many threads. Close it, or use it
+    deadline: requests and waits end at it, and later requests fail. Safe to use from many threads. Close it, or use it
     as a context manager.
     """
 
@@ -276,7 +276,7 @@ class _BrokerConnection:
         name = api_name(request)
         where = self._where
         if self._client.deadline.is_up:
-            # Whatever became of it, the answer would have come too late. What is under way on the connection is lost.
+            # An answer would come too late, and the connection may still bring it.
             self.close()
             return self._client.deadline.miss(sent=True)
         if isinstance(error, kafka_errors.UnsupportedVersionError):

@@ -29,7 +29,7 @@ WAITS_MAX, SWEEP_PART_MAX = 8, 0.5
 REQUEST_PART_MAX = 0.25
 # How many requests in a row a broker that answered before may leave unanswered.
 UNANSWERED_MAX = 2
-# What a broker may ask for in pauses (quotas), in all.
+# The sum of the pauses that a broker may ask for (quotas).
 PAUSES_MS_MAX = 600_000
 
 
@@ -40,7 +40,7 @@ def wall_clock_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
-    """What is left of a sweep's time, for another process. ends_at_ms: by the wall clock of the driver. timeout_ms: the
+    """The rest of a sweep's time, for another process. ends_at_ms: by the wall clock of the driver. timeout_ms: the
     whole time of the sweep.
     """
 
@@ -72,7 +72,7 @@ class Deadline:
 
     @classmethod
     def after(cls, timeout_ms: int | None) -> Deadline:
-        """The end of a sweep that begins now. None is no end."""
+        """The end of a sweep that begins now. Without a timeout it has no end."""
         return cls() if timeout_ms is None else cls(TimeLeft(wall_clock_ms() + timeout_ms, timeout_ms, timeout_ms))
 
     @property
@@ -116,8 +116,8 @@ class Deadline:
 class Patience:
     """How long one broker may keep a sweep waiting, however many requests wait for it.
 
-    The time of a request counts, answered or not, but for what a quick answer takes. Pauses that the broker asks for
-    count by themselves. A broker that never answered has one try, and another one UNANSWERED_MAX in a row.
+    The time of each request counts, answered or not, minus the time of a quick answer. Pauses that the broker asks for
+    count by themselves. A broker that never answered has a single try, and any other UNANSWERED_MAX in a row.
     """
 
     def __init__(self, request_timeout_ms: int, sweep_s: float = math.inf) -> None:

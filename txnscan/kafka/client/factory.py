@@ -18,7 +18,7 @@ _CLIENTS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class ClientFactory:
-    """How a process gets the client of a sweep. time_left: what is left of the sweep's time; None is no end."""
+    """How a process gets the client of a sweep. time_left: the rest of the sweep's time, if it has an end."""
 
     sweep_id: str
     settings: ConnectionSettings
