@@ -53,6 +53,7 @@ CASES = (
     Case("the log starts behind it", False, log_start=106, log=[data(106, 5)]),
     Case("the log is empty", None, log=[]),
     Case("it cannot be read", None, spoil=lambda cluster: cluster.partitions["p", 0].errors.update({"fetch": 29})),
+    Case("the log start is not known", None, spoil=lambda c: c.partitions["p", 0].errors.update({"log start": 3})),
     Case("its leader is not known", None, spoil=lambda cluster: setattr(cluster.partitions["p", 0], "leader", -1)),
 )
 

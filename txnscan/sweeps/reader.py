@@ -196,6 +196,9 @@ class Reader:
         batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
         read = self._engine_for(known).read
         rows = read(ReadOffsets(self._cluster.clients), batches, OffsetsRow, lambda done, total: None)
+        if batches and self._cluster.deadline.is_up:
+            # What executors do not read of these is no row, and no error.
+            self._cluster.deadline.missed = True
         return {(row.topic, row.partition): row for row in rows}
 
     def _engine_for(self, partitions: Sequence[Partition]) -> Engine:
