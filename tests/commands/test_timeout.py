@@ -30,6 +30,7 @@ from txnscan.reads.rows import WideBatch, WideRow
 from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
 from txnscan.verdict.evidence import Verdict
+from txnscan.watch.clusters import ClustersError, read_clusters
 
 # Brokers 1 and 3 are in one process, and broker 2 is in another.
 SHAPE = ClusterShape(brokers=3, partitions=90, partitions_per_topic=10, hanging=6, ongoing=5, groups=20)
@@ -146,3 +147,17 @@ def test_a_timeout_is_a_duration(text: str) -> None:
     assert str(refused.value).startswith("--timeout: ")
     assert ScanConfig("localhost:9092", timeout="4m").timeout_ms == 240_000
     assert ScanConfig("localhost:9092").timeout_ms is None
+
+
+def test_watch_takes_a_timeout_for_each_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "clusters.toml"
+    one = '[clusters.{name}]\nbootstrap-server = "{name}:9092"\n'
+    path.write_text(one.format(name="a") + 'timeout = "50s"\n' + one.format(name="b"))
+    clusters = read_clusters(path, {}).clusters
+    assert {name: config.timeout_ms for name, config in clusters.items()} == {"a": 50_000, "b": None}
+    path.write_text(one.format(name="a") + "timeout = 50\n" + one.format(name="b") + 'timeout = "50"\n')
+    with pytest.raises(ClustersError) as refused:
+        read_clusters(path, {})
+    assert len(refused.value.complaints) == 2
+    ran = run("watch", "--config", str(path), "--timeout", "50s")
+    assert ran.returncode == ExitStatus.USAGE
