@@ -18,11 +18,13 @@ from txnscan.config import (
 )
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine import Engine
-from txnscan.engine.clock import Stopwatch, boot_time, wall_clock_ms
+from txnscan.engine.clock import Stopwatch, boot_time
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.report.json import sweep_summary
 from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.pipeline import scan
@@ -193,8 +195,10 @@ def _scan(
 ) -> Scan:
     sweep_id = new_sweep_id(wall_clock_ms) if sweep_id is None else sweep_id
     stages = Stopwatch(progress)
-    clients = ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))
-    with clients.driven(), Cluster(clients) as cluster:
+    deadline = Deadline.after(config.timeout_ms)
+    servers = parse_bootstrap_servers(config.bootstrap_servers)
+    clients = ClientFactory(sweep_id, settings, servers, deadline.time_left())
+    with clients.driven(), Cluster(clients, deadline=clients.client().deadline) as cluster:
         found = scan(
             config,
             cluster,

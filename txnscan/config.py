@@ -46,7 +46,8 @@ class ScanConfig:
     batch_size: partitions in one request. in_flight_max: requests in flight at one broker.
     broker_ids, topic_names, partitions: narrow the read further, as Kafka's own tool does. store_all: whether healthy
     transactions get rows in the tables, and are not only counted. owner_pattern: NAME=REGEX; a transactional id that
-    REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks.
+    REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout: how long the
+    sweep may ask brokers, such as "4m"; all that it has not read by then is not observed.
 
     Raises ConfigError.
     """
@@ -64,6 +65,7 @@ class ScanConfig:
     partitions: tuple[int, ...] = ()
     store_all: bool = False
     owner_pattern: tuple[str, ...] = ()
+    timeout: str | None = None
     _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -78,6 +80,8 @@ class ScanConfig:
             parse_owner_pattern(text)
         if self.late_after is not None:
             parse_duration_ms(self.late_after, "--late-after")
+        if self.timeout is not None:
+            parse_duration_ms(self.timeout, "--timeout")
         if self.engine not in ENGINES:
             raise ConfigError("--engine", f"'{self.engine}' is unknown; use one of {', '.join(ENGINES)}")
         if self.tables is not None:
@@ -101,6 +105,10 @@ class ScanConfig:
     @property
     def late_after_ms(self) -> int | None:
         return None if self.late_after is None else parse_duration_ms(self.late_after, "--late-after")
+
+    @property
+    def timeout_ms(self) -> int | None:
+        return None if self.timeout is None else parse_duration_ms(self.timeout, "--timeout")
 
     def wants_topic(self, name: str) -> bool:
         """Whether the topic is in scope."""

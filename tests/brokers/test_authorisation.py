@@ -52,7 +52,7 @@ from txnscan.demo.node import java_command
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.engine.clock import wall_clock_ms
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.security.acls import explained

@@ -14,9 +14,9 @@ from tests.brokers.shared import Shared
 from txnscan.cli.app import app
 from txnscan.config import parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster
-from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.sweeps.preflight import Checked, Finding, Level, check_cluster
 from txnscan.tables.preflight import check_tables
 from txnscan.tables.schema import TABLES

@@ -32,8 +32,8 @@ from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
 from txnscan.demo.reader import read_values
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.engine.clock import wall_clock_ms
 from txnscan.kafka.answers import State
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.resolve.apply import Status
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS

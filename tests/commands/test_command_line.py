@@ -37,8 +37,8 @@ from txnscan.cli.errors import errors_in_one_line
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
-from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.spark.jvm import _listen
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.report.progress import _STAGES, TerminalProgress
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.plan import to_json

@@ -58,11 +58,11 @@ from txnscan.coordinators.cluster import Cluster
 from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
-from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite

@@ -787,7 +787,7 @@ def add_a_partition(cluster: FakeCluster) -> None:
         (
             lambda c: c.unreachable.update({1, 2, 3}),
             lambda c: None,
-            "no broker said who leads it",
+            "not every broker said who leads it: broker 1 cannot be reached",
         ),
     ],
     ids=["not authorised", "partition count changed", "nobody answers"],

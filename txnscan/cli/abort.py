@@ -177,7 +177,7 @@ def _abort(
     spark: SparkSession | None,
     format: Format,
 ) -> Result:
-    from txnscan.engine.clock import wall_clock_ms
+    from txnscan.kafka.clock import wall_clock_ms
     from txnscan.report.json import scan_object
     from txnscan.report.resolution import LiveReport, applied_object
     from txnscan.report.table import print_one
@@ -291,7 +291,7 @@ def _force_terminate(
     format: Format,
 ) -> None:
     with errors_in_one_line():
-        from txnscan.engine.clock import wall_clock_ms
+        from txnscan.kafka.clock import wall_clock_ms
         from txnscan.kafka.errors import RequestFailed
         from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
         from txnscan.report.asked import described_lines, described_row

@@ -100,7 +100,7 @@ def list_transactions(
     with errors_in_one_line():
         from txnscan.coordinators.streamed import streamed
         from txnscan.coordinators.transactions import list_on
-        from txnscan.engine.clock import wall_clock_ms
+        from txnscan.kafka.clock import wall_clock_ms
         from txnscan.kafka.protocol.list_transactions import ListingFilter
         from txnscan.report.asked import LIST_TABLE, LISTED, listed_row
         from txnscan.report.plain import error_object
@@ -181,7 +181,7 @@ def describe(
     with errors_in_one_line():
         from txnscan.coordinators.transactions import describe as described_by
         from txnscan.coordinators.transactions import with_offsets
-        from txnscan.engine.clock import wall_clock_ms
+        from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row
         from txnscan.report.plain import error_object
 
@@ -251,7 +251,7 @@ def _show_producers(
 ) -> tuple[list[dict[str, Any]], int]:
     """Prints the producers. Gives what could not be read, and how many partitions were read."""
     from txnscan.coordinators.producers import read_producers
-    from txnscan.engine.clock import wall_clock_ms
+    from txnscan.kafka.clock import wall_clock_ms
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
     from txnscan.report.plain import error_object
     from txnscan.sweeps.scope import check_scope, in_scope

@@ -42,7 +42,7 @@ def check(
         config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
         warn(config)
         from txnscan.api import new_sweep_id
-        from txnscan.engine.clock import wall_clock_ms
+        from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.check import check_object, print_check
         from txnscan.sweeps.preflight import Level
         from txnscan.sweeps.preflight import check as run_check

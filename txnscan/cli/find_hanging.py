@@ -18,6 +18,7 @@ from txnscan.cli.options import (
     MetricsFile,
     OutputFormat,
     OwnerPattern,
+    Timeout,
 )
 from txnscan.cli.sweep import _MINUTES_MAX
 from txnscan.config import ConfigError, ScanConfig
@@ -56,6 +57,7 @@ def find_hanging(
         ),
     ] = None,
     late_after: LateAfter = None,
+    timeout: Timeout = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
     owner_pattern: OwnerPattern = None,
@@ -82,6 +84,7 @@ def find_hanging(
             topic_names=tuple(topic or ()),
             partitions=tuple(partition or ()),
             owner_pattern=tuple(owner_pattern or ()),
+            timeout=timeout,
         )
         warn(config)
         check_metrics_file(metrics_file)

@@ -66,6 +66,15 @@ LateAfter = Annotated[
         "Default: the brokers' transaction.max.timeout.ms plus 5 minutes.",
     ),
 ]
+Timeout = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout",
+        metavar="DURATION",
+        help="How long a sweep may ask brokers, such as 4m. What it has not read by then is reported as not observed. "
+        "Default: no limit.",
+    ),
+]
 LateAfterInFiles = Annotated[
     str | None,
     typer.Option(

@@ -30,6 +30,7 @@ from txnscan.cli.options import (
     MetricsFile,
     OutputFormat,
     OwnerPattern,
+    Timeout,
     TopicPattern,
 )
 from txnscan.config import ScanConfig
@@ -62,6 +63,7 @@ def sweep(
     command_config: CommandConfig = None,
     topic: TopicPattern = None,
     late_after: LateAfter = None,
+    timeout: Timeout = None,
     engine: Annotated[
         EngineName,
         typer.Option(
@@ -102,6 +104,7 @@ def sweep(
             in_flight_max=in_flight,
             store_all=store_all,
             owner_pattern=tuple(owner_pattern or ()),
+            timeout=timeout,
         )
         warn(config)
         check_metrics_file(metrics_file)

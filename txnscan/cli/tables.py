@@ -54,7 +54,7 @@ def show(
     with errors_in_one_line():
         parse_location(tables)
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
-        from txnscan.engine.clock import wall_clock_ms
+        from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.json import stored_object
         from txnscan.report.table import print_stored
         from txnscan.tables.selection import find_sweep, stale
@@ -151,7 +151,7 @@ def report(
         parse_location(tables)
         check_writable(out, "--out")
         need_report()
-        from txnscan.engine.clock import wall_clock_ms
+        from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.html import Stored, report_html
 
         with progress_bar() as progress:
@@ -244,7 +244,7 @@ def maintain(
         vacuum_after_ms = parse_duration_ms(vacuum_after, "--vacuum-after")
         if vacuum_after_ms < _HOUR_MS:
             raise ConfigError("--vacuum-after", f"'{printable(vacuum_after)}' is below 1h, and somebody may be reading")
-        from txnscan.engine.clock import wall_clock_ms
+        from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.history import print_maintained
 
         with progress_bar() as progress:

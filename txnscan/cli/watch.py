@@ -15,7 +15,7 @@ import typer
 
 from txnscan.cli.app import app, need_watch, opened_tables, progress_bar
 from txnscan.cli.errors import complain, errors_in_one_line, note
-from txnscan.cli.options import CommandConfig, LateAfter, OwnerPattern, SparkMaster, TopicPattern
+from txnscan.cli.options import CommandConfig, LateAfter, OwnerPattern, SparkMaster, Timeout, TopicPattern
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
@@ -49,6 +49,7 @@ def watch(
     command_config: CommandConfig = None,
     topic: TopicPattern = None,
     late_after: LateAfter = None,
+    timeout: Timeout = None,
     owner_pattern: OwnerPattern = None,
     interval: Annotated[
         str, typer.Option("--interval", metavar="DURATION", help="From one sweep of a cluster to the next.")
@@ -108,7 +109,7 @@ def watch(
     with errors_in_one_line(), _told_to_end() as ending:
         need_watch("watch")
         interval_ms = parse_duration_ms(interval, "--interval")
-        to_watch = _to_watch(config, bootstrap_server, command_config, topic, late_after, owner_pattern)
+        to_watch = _to_watch(config, bootstrap_server, command_config, topic, late_after, timeout, owner_pattern)
         targets = (*to_watch.targets, *_targets(notify, notify_as, notify_template))
         access = _access(listen, tls_cert, tls_key, tls_client_ca, basic_auth_file)
         if tables is not None:
@@ -144,6 +145,7 @@ def _to_watch(
     command_config: str | None,
     topic: list[str] | None,
     late_after: str | None,
+    timeout: str | None,
     owner_pattern: list[str] | None,
 ) -> ToWatch:
     from txnscan.watch.clusters import ClustersError, ToWatch, read_clusters
@@ -155,6 +157,7 @@ def _to_watch(
             "--command-config": command_config,
             "--topic": topic,
             "--late-after": late_after,
+            "--timeout": timeout,
             "--owner-pattern": owner_pattern,
         }
         for option, value in of_cluster.items():
@@ -172,6 +175,7 @@ def _to_watch(
             command_config=command_config,
             topic=tuple(topic or ()),
             late_after=late_after,
+            timeout=timeout,
             owner_pattern=tuple(owner_pattern or ()),
             engine="threads",
         )
@@ -259,7 +263,7 @@ def _told_to_end() -> Iterator[threading.Event]:
 
 def _log(sentence: str) -> None:
     """A line on stderr with the time."""
-    from txnscan.engine.clock import wall_clock_ms
+    from txnscan.kafka.clock import wall_clock_ms
     from txnscan.report.plain import iso_utc
 
     complain(f"{iso_utc(wall_clock_ms())} {sentence}")

@@ -20,9 +20,10 @@ from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
+from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import probe_ids
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
@@ -47,13 +48,18 @@ class ClusterUnreachable(TxnscanError):
 
     option = "--bootstrap-server"
 
+    @property
+    def failure(self) -> Failure:
+        """The same as data."""
+        return Failure(str(self), FailureCode.UNREACHABLE)
+
 
 class Cluster:
     """A cluster as the driver sees it. Use it as a context manager.
 
     threads: how many brokers to ask at once; with 0 they are asked in order, in the caller's thread.
-    sleep: waits between tries, in seconds. random_token: makes ids that no application has. read_bytes: bytes of
-    producers' states and of `__transaction_state` that were read, by the driver or by executors.
+    deadline: of the sweep. sleep: waits between tries, in seconds. random_token: makes ids that no application has.
+    read_bytes: bytes of producers' states and of `__transaction_state` that were read, by the driver or by executors.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Cluster:
         clients: ClientFactory,
         *,
         threads: int = DRIVER_THREADS,
+        deadline: Deadline | None = None,
         sleep: Callable[[float], None] = time.sleep,
         random_token: Callable[[], str] = lambda: secrets.token_hex(12),
     ) -> None:
@@ -72,7 +79,8 @@ class Cluster:
         # Keeps what was decoded of the last answers about all topics.
         self._metadata = MetadataRound()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
-        self.sleep = sleep
+        self._sleep = sleep
+        self.deadline = deadline if deadline is not None else Deadline()
         self.random_token = random_token
         self.read_bytes = 0
 
@@ -92,7 +100,13 @@ class Cluster:
     @property
     def clients(self) -> ClientFactory:
         """What an executor needs to reach the brokers known now."""
-        return replace(self._clients, brokers=tuple(self._brokers.values()))
+        clients = replace(self._clients, brokers=tuple(self._brokers.values()))
+        left = self.deadline.time_left()
+        return clients if left is None else replace(clients, time_left=left)
+
+    def sleep(self, seconds: float) -> None:
+        """Waits so long, or until the sweep's time is up."""
+        self._sleep(min(seconds, self.deadline.left_s))
 
     def _learn(self, brokers: Iterable[Broker]) -> None:
         named = tuple(brokers)
@@ -156,7 +170,11 @@ class Cluster:
         """
         nowhere = f"txnscan-{self.random_token()}"
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
-        if dict(self.view([nowhere]).topic_errors).get(nowhere) != refused:
+        try:
+            errors = dict(self.view([nowhere]).topic_errors)
+        except ClusterUnreachable as error:
+            return error.failure.within("it is not known whether topics are invisible")
+        if errors.get(nowhere) != refused:
             return None
         return Failure("topics may be invisible", refused, needs=Permission("Describe", "Topic"))
 

@@ -45,7 +45,9 @@ class NoSuchTopic(Unagreed):
 
 @dataclass(frozen=True)
 class Agreement:
-    """One round: the views of the brokers that answered, and why others that were named did not answer."""
+    """One round: the views of the brokers that answered, and why others that were named did not answer. If there is no
+    answer at all, the failures of all brokers.
+    """
 
     views: tuple[ClusterView, ...]
     errors: tuple[Unobserved, ...]
@@ -187,5 +189,5 @@ def read_agreement(
     named = {broker.broker_id for view in views for broker in view.brokers}
     return Agreement(
         views=tuple(sorted(views, key=lambda view: view.answered_by)),
-        errors=tuple(error for broker_id, error in sorted(errors.items()) if broker_id in named),
+        errors=tuple(error for broker_id, error in sorted(errors.items()) if broker_id in named or not views),
     )

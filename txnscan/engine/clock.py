@@ -11,11 +11,6 @@ from pathlib import Path
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def wall_clock_ms() -> int:
-    """Now, in epoch milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class BootTime:
     """How long a machine has run since it booted, suspended times included. Nobody can set this clock."""

@@ -39,6 +39,7 @@ class FailureCode(StrEnum):
     LOG_LOST_RECORDS = "LOG_LOST_RECORDS", "The transaction log lacks what an earlier sweep read in it"
     ACLS_CHANGED = "ACLS_CHANGED", "The rules on transactional ids changed during the sweep"
     ACLS_TOO_MANY = "ACLS_TOO_MANY", "The rules on transactional ids are too many to tell apart"
+    TIME_IS_UP = "TIME_IS_UP", "The time of the sweep is up, or the time of this broker in it"
     NOT_ASKED = "NOT_ASKED", "Nobody was asked: a limit of txnscan, or another failure came first"
     FILE_UNREADABLE = "FILE_UNREADABLE", "A file cannot be read"
     COPY_INCOMPLETE = "COPY_INCOMPLETE", "The copied files may lack something, or are of different moments"

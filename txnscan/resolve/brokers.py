@@ -16,10 +16,10 @@ from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_quorum import Unagreed
 from txnscan.coordinators.transactions import Transaction, describe, with_offsets
 from txnscan.engine import Engine
-from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.factory import ClientFactory
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.protocol.init_producer_id import Fenced, fence

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from txnscan.engine.clock import BootTime, wall_clock_ms
+from txnscan.engine.clock import BootTime
 from txnscan.engine.rows import from_row
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.failure import Failure
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.guard import Stored

@@ -36,7 +36,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from txnscan.config import ConfigError, local_path
-from txnscan.engine.clock import wall_clock_ms
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.reads.rows import OnProgress
 from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.tables.delta import Is, Matched, NotMatched, arrow_rows, tried_again

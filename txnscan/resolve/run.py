@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.transactions import Transaction
-from txnscan.engine.clock import wall_clock_ms
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.reads.rows import OnProgress
 from txnscan.resolve.abort import NoJournal

@@ -28,9 +28,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from txnscan.api import new_sweep_id, sweep_once
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, printable
-from txnscan.engine.clock import wall_clock_ms
 from txnscan.engine.rows import plain, spark_type
 from txnscan.errors import TxnscanError
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import OPEN_TRANSACTIONS
 

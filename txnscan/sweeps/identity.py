@@ -65,16 +65,18 @@ def _may_be(o: Observation, which: TransactionKey, incident: Incident) -> bool:
 
 def first_records_are_gone(
     send: Send, agreed: Agreement, incidents: Incidents, o: Observation, which: TransactionKey
-) -> bool:
-    """Whether the partition shows that what is open is the transaction of this incident. False if it does not."""
+) -> bool | None:
+    """Whether the partition shows that what is open is the transaction of this incident; unknown if a read fails."""
     try:
         partition = agreed.partition(o.topic, o.partition)
         log_start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
-        if log_start.failure is not None or not which.start_offset < log_start.offset <= o.start_offset:
+        if log_start.failure is not None:
+            return None
+        if not which.start_offset < log_start.offset <= o.start_offset:
             return False
         first = _first_batch(send, partition, log_start.offset, o)
     except (RequestFailed, Unagreed):
-        return False
+        return None
     return first is not None and first.base_sequence <= incidents[which].last_sequence
 
 

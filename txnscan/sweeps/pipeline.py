@@ -20,7 +20,8 @@ from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.impact.impact import Impact
 from txnscan.impact.who_waits import impact_of, read_blockage
-from txnscan.kafka.failure import Failure, Unobserved
+from txnscan.kafka.client.deadline import TIME_IS_UP
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Topic
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, OnProgress, WideRow
@@ -37,6 +38,8 @@ from txnscan.verdict.evidence import Context, Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge, judge_observation
 from txnscan.version import __version__
+
+_UNSURE = Failure("the start of its log cannot be read: does its incident go on?", FailureCode.UNUSABLE_ANSWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +128,15 @@ class Snapshotted:
 
 @dataclass(frozen=True, slots=True)
 class Enriched:
-    """Judged transactions with their outcomes; the facts behind those; and what hangs blocks."""
+    """Judged transactions with their outcomes; the facts behind those; and what hangs blocks. unsure: the partitions of
+    which it is not known whether what is open goes on with an incident.
+    """
 
     judged: Sequence[Judged]
     decided: Sequence[OutcomeEvidence]
     impacts: Mapping[TransactionKey, Impact]
     warnings: tuple[str, ...]
+    unsure: frozenset[Key] = frozenset()
 
 
 def scan(
@@ -162,8 +168,8 @@ def scan(
     snapshotted = ask_coordinators(run, claims, first)
     second = second_read(run, first, snapshotted)
     topics_gone = cluster.topics_gone(everything.view, ((one.topic, one.topic_id) for one in everything.incidents))
-    judged = judge_all(run, planned, everything, claims, (first, snapshotted, second))
-    enriched = enrich(run, everything, judged)
+    judged, unsure = judge_all(run, planned, everything, claims, (first, snapshotted, second))
+    enriched = replace(enrich(run, everything, judged), unsure=unsure)
     return result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
 
 
@@ -233,13 +239,20 @@ def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
 
 def judge_all(
     run: Run, planned: Planned, everything: AllRead, claims: Claimed, proven: tuple[Fenced, Snapshotted, Fenced]
-) -> list[Judged]:
-    """A verdict for each open transaction, by the rules."""
+) -> tuple[list[Judged], frozenset[Key]]:
+    """A verdict for each open transaction, by the rules. The partitions: see Enriched.unsure."""
     run.progress("judge", 0, 1)
     first, snapshotted, second = proven
     snapshot, incidents, split = snapshotted.snapshot, everything.incidents, claims.split
     seen = _earliest(incidents, second.last_seen() if second.last_seen is not None else {})
-    same = partial(first_records_are_gone, run.cluster.send, second.agreed, incidents)
+    unsure: set[Key] = set()
+
+    def same(o: Observation, which: TransactionKey) -> bool:
+        gone = first_records_are_gone(run.cluster.send, second.agreed, incidents, o, which)
+        if gone is None:
+            unsure.add((o.topic, o.partition))
+        return gone is True
+
     observed = observe(claims.topic_ids, split.unclaimed, first.rows, second.rows)
     observations = with_history(continued(observed, incidents, same), seen)
     context = _context(snapshot, run.now_ms(), planned.late_after_ms)
@@ -247,12 +260,14 @@ def judge_all(
     claimed = [judge_observation(o, (one.claimant,), context) for o, one in of_claims]
     # A claimed transaction that is overdue may block consumers: how much, its partition's offsets show, without proof.
     offsets = run.reader.offsets({_key(one) for one in claimed if not one.healthy}, everything.view)
+    # Without time there is little to judge, and no reason to wait for executors.
+    engine = run.engine.driver if run.cluster.deadline.is_up else run.engine
     judged = [
-        *run.engine.judge(observations, snapshot.views, context),
+        *engine.judge(observations, snapshot.views, context),
         *(with_offsets(one, offsets.get(_key(one))) for one in claimed),
     ]
     run.progress("judge", 1, 1)
-    return judged
+    return judged, frozenset(unsure)
 
 
 def enrich(run: Run, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
@@ -283,13 +298,18 @@ def result(
     """The finished sweep."""
     first, snapshotted, second = proven
     snapshot, wide, view, config = snapshotted.snapshot, everything.wide, everything.view, run.config
-    last = {key: row for key, row in {**first.rows, **second.rows}.items() if row.failure is None}
+    unsure = enriched.unsure
+    rows = {**first.rows, **second.rows}
+    # A partition of which this is not known does not show the end of an incident.
+    last = {key: row for key, row in rows.items() if row.failure is None and key not in unsure}
     unobserved = (*wide.errors, *_fenced_errors(first.rows, second.rows))
     errors = (
         *([Unobserved("plan", planned.hidden_topics)] if planned.hidden_topics is not None else ()),
         *planned.errors,
         *unobserved,
         *_snapshot_errors(snapshot, enriched.judged),
+        *(Unobserved("judge", _UNSURE, rows[key].leader, *key) for key in sorted(unsure)),
+        *([Unobserved("timeout", TIME_IS_UP)] if run.cluster.deadline.missed else ()),
     )
     return Scan(
         sweep_id=run.sweep_id,

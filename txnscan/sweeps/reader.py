@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from txnscan.config import ScanConfig
-from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
 from txnscan.engine import Engine
-from txnscan.engine.clock import wall_clock_ms
+from txnscan.kafka.client.deadline import TIME_IS_UP
+from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
@@ -69,13 +70,13 @@ class Reader:
         """
         before = in_scope(self._config, planned.view)
         first, failed = self._wide(before, on_progress)
-        now, hidden = self._latest(before)
+        now, hidden = self._latest(planned, before)
         after = in_scope(self._config, now.view)
         unread = {(error.topic, error.partition) for error in failed}
         # The first answers that do not count, and the partitions to read again.
         stale = differing(after, before) | {p.key for t in _among(before, now.disputed) for p in t.partitions}
         to_read = _among(after, differing(before, after) | now.disputed | unread)
-        second, errors = self._wide(to_read, on_retry) if to_read else ([], [])
+        second, errors = self._again(to_read, failed, on_retry) if to_read else ([], [])
         errors += [*hidden, *self._unsettled(planned, now, to_read)]
         return Wide(
             rows=tuple(
@@ -83,25 +84,41 @@ class Reader:
                 for row in (*(row for row in first if (row.topic, row.partition) not in stale), *second)
                 if row.open_producers
             ),
-            errors=tuple(sorted(errors, key=lambda e: (e.topic or "", e.partition or 0))),
+            errors=tuple(sorted(dict.fromkeys(errors), key=lambda e: (e.topic or "", e.partition or 0))),
             planned=sum(len(topic.indexes) for topic in after),
             answered=sum(row.answered for row in (*first, *second)) - len(stale - unread),
             producers=sum(row.producers for row in (*first, *second)),
             view=now.view,
         )
 
-    def _latest(self, before: Sequence[Topic]) -> tuple[Latest, list[Unobserved]]:
+    def _again(
+        self, topics: Sequence[Topic], failed: Sequence[Unobserved], on_progress: OnProgress
+    ) -> tuple[list[WideRow], list[Unobserved]]:
+        """These topics again. If the sweep's time is up, executors need not be asked: each failure stays as it was."""
+        if not self._cluster.deadline.is_up:
+            return self._wide(topics, on_progress)
+        why = {(error.topic, error.partition): error for error in failed}
+        keys = [(topic.name, index) for topic in topics for index in topic.indexes]
+        return [], [why.get(key, Unobserved("read", TIME_IS_UP, None, *key)) for key in keys]
+
+    def _latest(self, planned: Latest, before: Sequence[Topic]) -> tuple[Latest, list[Unobserved]]:
         """The latest metadata, and a failure for each of these topics that it hides. A listing of all topics leaves out
         the topics that the principal may no longer describe. They stay in the metadata as they were, because only a
-        topic that was deleted is unknown by its name.
+        topic that was deleted is unknown by its name. If no broker answers any more, the plan stays, with a failure.
         """
-        now = self._cluster.latest()
+        try:
+            now = self._cluster.latest()
+        except ClusterUnreachable as error:
+            return planned, [Unobserved("plan", error.failure)]
         missing = {topic.name: topic for topic in before}
         for topic in now.view.topics:
             missing.pop(topic.name, None)
         if not missing:
             return now, []
-        codes = dict(self._cluster.latest(missing).view.topic_errors)
+        try:
+            codes = dict(self._cluster.latest(missing).view.topic_errors)
+        except ClusterUnreachable as error:
+            return planned, [Unobserved("plan", error.failure)]
         hidden = [topic for name, topic in missing.items() if codes.get(name) != UNKNOWN_TOPIC]
         topics = tuple(sorted((*now.view.topics, *hidden), key=lambda topic: topic.name))
         failures = [_hides(topic.name, codes.get(topic.name)) for topic in hidden]
@@ -109,7 +126,11 @@ class Reader:
 
     def _unsettled(self, planned: Latest, now: Latest, reread: Sequence[Topic]) -> Iterator[Unobserved]:
         """A failure for each partition that changed again, and for each broker whose metadata is not current."""
-        latest = self._cluster.latest({topic.name for topic in reread}) if reread else now
+        try:
+            latest = self._cluster.latest({topic.name for topic in reread}) if reread else now
+        except ClusterUnreachable as error:
+            yield Unobserved("plan", error.failure)
+            return
         moved = differing(now.view.topics, latest.view.topics) - latest.disputed
         for failure, keys in ((MOVED, moved), (DISPUTED, latest.disputed)):
             for topic in _among(reread, keys):
@@ -175,6 +196,9 @@ class Reader:
         batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
         read = self._engine_for(known).read
         rows = read(ReadOffsets(self._cluster.clients), batches, OffsetsRow, lambda done, total: None)
+        if batches and self._cluster.deadline.is_up:
+            # What executors do not read of these is no row, and no error.
+            self._cluster.deadline.missed = True
         return {(row.topic, row.partition): row for row in rows}
 
     def _engine_for(self, partitions: Sequence[Partition]) -> Engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import IO, Any, cast
 
 from tests.sim.wire.shape import ClusterShape
 from tests.sim.wire.world import HOST
-from txnscan.engine.clock import wall_clock_ms
+from txnscan.kafka.clock import wall_clock_ms
 
 _BOOTSTRAP_SERVERS = 3
 _END_S_MAX = 10
@@ -84,8 +85,19 @@ class WireCluster:
         """Counts from 0 again."""
         self._ask("reset")
 
+    def pause(self, processes: int | None = None) -> None:
+        """Stops the brokers of so many processes, or all: they take connections, and do not answer."""
+        for child in self._children[:processes]:
+            child.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """They go on."""
+        for child in self._children:
+            child.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         """Ends the brokers."""
+        self.resume()
         for child in self._children:
             child.close()
 
@@ -131,6 +143,9 @@ class _Child:
         if not line:
             raise RuntimeError("a process of the wire cluster has ended")
         return json.loads(line)
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -3,7 +3,9 @@
 Each broker has a connection manager of its own, all on one I/O thread, for two reasons. kafka-python clamps every
 connection of a manager to the versions of the first broker it met, which in a mixed cluster would hide APIs that a
 newer broker has. And a broker that cannot be reached must cost one connection timeout, not one for each request:
-here it is marked, and later requests to it fail at once with the same error.
+here it is marked, and later requests to it fail at once with the same error. A broker that answered before has a
+second try after a request timeout. `Patience` bounds the time that a broker keeps a client waiting. All requests and
+waits end at the deadline of the client's sweep (`Deadline`).
 
 One request at a time is in flight per broker and client; a broker's throttle time is waited out before the next.
 Sizes and times that a peer controls have ceilings (`receiving.py`, `THROTTLE_MS_MAX`, `fetch.Reading`).
@@ -26,7 +28,8 @@ from kafka.net.selector import NetworkSelector
 
 from txnscan.kafka.client.configuration import configuration
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.client.listener import Listener, look, mismatch
+from txnscan.kafka.client.deadline import Deadline, Patience
+from txnscan.kafka.client.listener import LOOK_S_MAX, Listener, look, mismatch
 from txnscan.kafka.client.receiving import received
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
@@ -89,8 +92,9 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 class Client:
     """Sends requests to the brokers that it knows (`learn`).
 
-    resends: whether a request is sent again where a kept connection was lost; only for requests that only read. Safe to
-    use from many threads. Close it, or use it as a context manager.
+    resends: whether a request is sent again where a kept connection was lost; only for requests that only read.
+    deadline: requests and waits end at it, and later requests fail. Safe to use from many threads. Close it, or use it
+    as a context manager.
     """
 
     def __init__(
@@ -99,10 +103,12 @@ class Client:
         brokers: Iterable[Broker] = (),
         *,
         resends: bool = True,
+        deadline: Deadline | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.resends = resends
+        self.deadline = deadline if deadline is not None else Deadline()
         for name in _FRAME_LOGGERS:
             # At DEBUG they log what is sent, and SASL sends passwords.
             logging.getLogger(name).setLevel(logging.INFO)
@@ -168,23 +174,22 @@ class _BrokerConnection:
         self._answered = False
         self._answer_bytes: int | None = None
         self._not_before_s = 0.0
+        self._patience = Patience(client.settings.request_timeout_ms, client.deadline.timeout_s)
 
     def send(self, request: Any) -> Any:
         with self._turn:
+            client = self._client
+            client.deadline.check()
             if self._dead is not None:
                 raise RequestFailed(self._dead, sent=False)
-            client = self._client
-            deadline_s = client._monotonic_s() + client.settings.request_timeout_ms / 1000
-            wait_s = self._not_before_s - client._monotonic_s()
-            if wait_s > 0:
-                client._sleep(wait_s)
-                deadline_s += wait_s
+            self._wait_out_pause()
             began_s = client._monotonic_s()
+            ready_s = began_s + min(client.settings.request_timeout_ms / 1000, client.deadline.request_s_max)
             try:
                 if client.tokens is not None:
                     # Here, and not on the I/O thread, which all brokers share.
-                    client.tokens.token()
-                response = self._send_when_ready(request, deadline_s)
+                    client.tokens.token(client.deadline.request_s_max)
+                response = self._send_when_ready(request, ready_s)
             except kafka_errors.KafkaError as error:
                 failed = self._failed(request, error)
                 _LOG.debug("%s: %s", api_name(request), failed.error)
@@ -193,11 +198,30 @@ class _BrokerConnection:
                 # Whatever a broken frame provokes in the decoder: the answer is unusable, and nothing more.
                 what = type(error).__name__
                 raise RequestFailed(f"{self._where} gave an answer that cannot be decoded ({what})") from error
+            finally:
+                self._waited((client._monotonic_s() - began_s) * 1_000)
             self._answered = True
+            self._patience.answered()
             took_ms = round((client._monotonic_s() - began_s) * 1_000)
             _LOG.debug("%s answered %s: %s bytes in %d ms", self._where, api_name(request), self._answer_bytes, took_ms)
             self._hold_back(getattr(response, "throttle_time_ms", 0) or 0)
             return response
+
+    def _wait_out_pause(self) -> None:
+        """Waits until the pause is over that the broker asked for. Raises RequestFailed if the sweep's time is up."""
+        client = self._client
+        wait_s = min(self._not_before_s - client._monotonic_s(), client.deadline.left_s)
+        if wait_s > 0:
+            client._sleep(wait_s)
+            self._patience.paused(wait_s * 1_000)
+            client.deadline.check()
+
+    def _waited(self, took_ms: float) -> None:
+        """A request ended after this time. A broker that took too much in all is not asked again."""
+        self._patience.took(took_ms)
+        why = self._patience.why_over
+        if why is not None and self._dead is None:
+            self._dead = Failure(f"{self._where} {why}", FailureCode.TIME_IS_UP)
 
     def _hold_back(self, throttle_ms: int) -> None:
         """A broker that asks for too long a pause is not asked again."""
@@ -207,7 +231,7 @@ class _BrokerConnection:
             self._dead = Failure(error, FailureCode.NO_ANSWER)
         self._not_before_s = self._client._monotonic_s() + max(throttle_ms, 0) / 1000
 
-    def _send_when_ready(self, request: Any, deadline_s: float) -> Any:
+    def _send_when_ready(self, request: Any, ready_s: float) -> Any:
         """Sends; waits while the connection is paused, and connects anew, once, where a kept connection was lost.
 
         A manager whose connection was lost backs off, for longer each time, whether or not the broker is back; so a
@@ -223,7 +247,7 @@ class _BrokerConnection:
                 return self._client._net.run(self._exchange, request)
             except kafka_errors.NodeNotReadyError:
                 paused = self._manager._conns.get(_NODE) is not None
-                if paused and self._client._monotonic_s() < deadline_s:
+                if paused and self._client._monotonic_s() < ready_s:
                     self._client._sleep(_PAUSE_S)
                     continue
                 if fresh:
@@ -238,7 +262,8 @@ class _BrokerConnection:
     async def _exchange(self, request: Any) -> Any:
         """Runs on the I/O thread. Bounded as a whole, because kafka-python's TLS handshake is not."""
         settings = self._client.settings
-        bound_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
+        timeouts_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
+        bound_ms = min(timeouts_ms, self._client.deadline.request_s_max * 1_000)
         # Without the refresh, a lost connection would make the manager ask for metadata in the background.
         connection = self._manager.get_connection(_NODE, refresh_metadata_on_err=False)
         answer = await self._manager.wait_for(connection.send_request(request), bound_ms)
@@ -253,10 +278,18 @@ class _BrokerConnection:
     def _failed(self, request: Any, error: kafka_errors.KafkaError) -> RequestFailed:
         name = api_name(request)
         where = self._where
+        if self._client.deadline.is_up:
+            # An answer would come too late, and the connection may still bring it.
+            self.close()
+            return self._client.deadline.miss(sent=True)
         if isinstance(error, kafka_errors.UnsupportedVersionError):
             return RequestFailed.unsupported(where, name)
         if isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
             failure = Failure(f"{where} {self._mute(name)}", FailureCode.NO_ANSWER)
+            if not self._patience.unanswered(answered_before=self._answered and self._client.resends):
+                # Its answer may still come: the next request gets a connection of its own.
+                self.close()
+                return RequestFailed(failure)
         elif isinstance(error, TokenFailed):
             wanting = f"{where} was not asked, for want of a {error.of_what}: {_sentence(error)}"
             failure = Failure(wanting, FailureCode.NOT_AUTHENTICATED)
@@ -274,11 +307,12 @@ class _BrokerConnection:
         return RequestFailed(failure)
 
     def _mute(self, name: str) -> str:
-        settings = self._client.settings
+        settings, share_ms = self._client.settings, self._client.deadline.share_s * 1_000
         if self._answered:
-            return f"did not answer {name} within {duration(settings.request_timeout_ms)}"
+            return f"did not answer {name} within {duration(round(min(settings.request_timeout_ms, share_ms)))}"
+        waited = duration(round(min(settings.connection_setup_timeout_ms, share_ms)))
         return (
-            f"takes connections and does not answer within {duration(settings.connection_setup_timeout_ms)}; check "
+            f"takes connections and does not answer within {waited}; check "
             "that the port is a Kafka broker's, and that the broker is not stuck"
         )
 
@@ -290,6 +324,8 @@ class _BrokerConnection:
         untrusted = _UNTRUSTED.search(said)
         if untrusted is not None:
             return f"has a certificate that {_distrusted(untrusted['why'])}"
+        if self._client.deadline.left_s < LOOK_S_MAX:
+            return f"cannot be reached: {said}"
         seen = look(self.broker.host, self.broker.port)
         # A broker that answered before accepts these settings.
         differs = mismatch(Listener(seen.trouble) if self._answered else seen, settings)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.deadline import Deadline, TimeLeft
 from txnscan.kafka.topology import Broker
 
 _CLIENTS_MAX = 8
@@ -17,11 +18,12 @@ _CLIENTS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class ClientFactory:
-    """How a process gets the client of a sweep."""
+    """How a process gets the client of a sweep. time_left: the rest of the sweep's time, if it has an end."""
 
     sweep_id: str
     settings: ConnectionSettings
     brokers: tuple[Broker, ...]
+    time_left: TimeLeft | None = None
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
     # The clients of the last few sweeps, oldest first: several may run at once, and an executor does not learn when one
@@ -38,7 +40,9 @@ class ClientFactory:
                 idle = [sweep_id for sweep_id in ClientFactory._clients if sweep_id not in ClientFactory._driven]
                 for sweep_id in idle[: max(0, len(idle) + 1 - _CLIENTS_MAX)]:
                     ClientFactory._clients.pop(sweep_id).close()
-                client = ClientFactory._clients[self.sweep_id] = Client(self.settings)
+                client = ClientFactory._clients[self.sweep_id] = Client(
+                    self.settings, deadline=Deadline(self.time_left)
+                )
         client.learn(self.brokers)
         return client
 

@@ -20,6 +20,8 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 
 _STEP_S_MAX = 2.0
+# Of all steps together.
+LOOK_S_MAX = 12.0
 _SASL_HANDSHAKE, _VERSION, _CORRELATION_ID = 17, 1, 1
 _ANSWER_BYTES_MAX = 64 * 1024
 _IN_FILE = "in the file of --command-config"

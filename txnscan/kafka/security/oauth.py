@@ -41,11 +41,13 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         self._token = ""
         self._until_s = 0.0
 
-    def token(self) -> str:
-        """A token, most of whose lifetime is not over yet: the last one, or a new one. Raises TokenFailed."""
+    def token(self, seconds_max: float = _SECONDS_MAX) -> str:
+        """A token, most of whose lifetime is not over yet: the last one, or a new one, which comes within seconds_max.
+        Raises TokenFailed.
+        """
         with self._lock:
             if time.monotonic() >= self._until_s:
-                self._token, life_s = _asked_for(self._settings)
+                self._token, life_s = _asked_for(self._settings, min(_SECONDS_MAX, seconds_max))
                 self._until_s = time.monotonic() + life_s * _USED_SHARE
             return self._token
 
@@ -54,7 +56,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         return dict(self._settings.extensions)
 
 
-def _asked_for(settings: OAuthSettings) -> tuple[str, float]:
+def _asked_for(settings: OAuthSettings, seconds_max: float) -> tuple[str, float]:
     """A token, and for how many seconds it is good. Raises TokenFailed."""
     # Imported only here: it takes a while, and most connections need no token.
     import urllib.error
@@ -75,9 +77,9 @@ def _asked_for(settings: OAuthSettings) -> tuple[str, float]:
     )
     where = "sasl.oauthbearer.token.endpoint.url"
     opener = urllib.request.build_opener(_no_redirects())
-    deadline_s = time.monotonic() + _SECONDS_MAX
+    deadline_s = time.monotonic() + seconds_max
     try:
-        with opener.open(request, timeout=_SECONDS_MAX) as answer:
+        with opener.open(request, timeout=seconds_max) as answer:
             returned = json.loads(_body(answer, deadline_s))
         token = returned["access_token"]
         life_s = float(returned.get("expires_in", _DEFAULT_LIFE_S))

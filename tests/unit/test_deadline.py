@@ -1,0 +1,213 @@
+"""Requests end with the time of their sweep, and a broker may keep a sweep waiting for a bounded time.
+
+Clocks are the tests' own where a test is about long times. Real times have wide margins.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.cases import Cases
+from tests.fakes import broker
+from tests.unit.test_client import LIST_TRANSACTIONS, SILENCE, SOON, FakeBroker, ask, instead, listing
+from txnscan.kafka.client import deadline as under_test
+from txnscan.kafka.client.client import Client
+from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.deadline import TIME_IS_UP, Deadline, Patience, TimeLeft
+from txnscan.kafka.client.factory import ClientFactory
+from txnscan.kafka.errors import RequestFailed
+
+# Much longer than any test: what ends sooner was ended by the deadline.
+LONG = ConnectionSettings(request_timeout_ms=600_000, connection_setup_timeout_ms=600_000)
+SECONDS_MAX = 30.0
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., FakeBroker]]:
+    """Starts brokers, which end with the test."""
+    started: list[FakeBroker] = []
+
+    def begin(*arguments: Any, **options: Any) -> FakeBroker:
+        started.append(FakeBroker(*arguments, **options))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.close()
+
+
+def failure(client: Client, broker_id: int = 1) -> RequestFailed:
+    with pytest.raises(RequestFailed) as failed:
+        client.send(broker_id, ask())
+    return failed.value
+
+
+def in_order(*answers: Any) -> Any:
+    """Answers listings like this, in this order, and later ones well. None stands for the right answer."""
+    script = iter(answers)
+    return lambda key, version, c: next(script, None) if key == LIST_TRANSACTIONS else None
+
+
+def test_a_request_under_way_ends_with_the_sweeps_time_and_later_ones_are_not_sent(
+    start: Callable[..., FakeBroker],
+) -> None:
+    table = (
+        ("from the start", lambda *_: SILENCE),
+        ("after ApiVersions", instead(SILENCE)),
+        ("in the middle of an answer", instead(b"\0\0\0\x64half")),
+    )
+    with Cases() as cases:
+        for name, misbehave in table:
+            with cases.case(name):
+                deadline = Deadline(TimeLeft(10**15, 400, 100_000))
+                peers = [broker(1, start(misbehave).port), broker(2, start().port)]
+                began_s = time.monotonic()
+                with Client(LONG, peers, deadline=deadline) as client:
+                    assert not deadline.missed
+                    first = failure(client)
+                    assert (first.failure, first.sent, deadline.missed) == (TIME_IS_UP, True, True)
+                    for broker_id in (1, 2):
+                        later = failure(client, broker_id)
+                        assert (later.failure, later.sent) == (TIME_IS_UP, False)
+                assert time.monotonic() - began_s < SECONDS_MAX
+
+
+def test_requests_that_wait_for_their_turn_end_with_the_sweeps_time(start: Callable[..., FakeBroker]) -> None:
+    began_s, failed = time.monotonic(), list[RequestFailed]()
+    peers = [broker(1, start(instead(SILENCE)).port)]
+    with Client(LONG, peers, deadline=Deadline(TimeLeft(10**15, 400, 100_000))) as client:
+        threads = [threading.Thread(target=lambda: failed.append(failure(client))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [one.failure for one in failed] == [TIME_IS_UP] * 8
+    assert time.monotonic() - began_s < SECONDS_MAX
+
+
+def test_a_silent_broker_takes_a_part_of_the_time(start: Callable[..., FakeBroker]) -> None:
+    deadline = Deadline(TimeLeft(10**15, 120_000, 1_200))
+    with Client(
+        LONG, [broker(1, start(lambda *_: SILENCE).port), broker(2, start().port)], deadline=deadline
+    ) as client:
+        assert "300 ms" in failure(client).error
+        assert not failure(client).sent
+        assert client.send(2, ask()).error_code == 0
+    assert not deadline.missed
+
+
+def test_a_pause_ends_with_the_sweeps_time(start: Callable[..., FakeBroker]) -> None:
+    clock_s, slept_s = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept_s.append(seconds)
+        clock_s[0] += seconds
+
+    peer = start(lambda key, version, c: listing(c, version, 50_000) if key == LIST_TRANSACTIONS else None)
+    deadline = Deadline(TimeLeft(10**15, 20_000, 20_000), monotonic_s=lambda: clock_s[0])
+    with Client(SOON, [broker(1, peer.port)], deadline=deadline, monotonic_s=lambda: clock_s[0], sleep=sleep) as client:
+        assert client.send(1, ask()).error_code == 0
+        assert (failure(client).failure, slept_s) == (TIME_IS_UP, [20.0])
+
+
+def test_a_broker_that_answered_before_has_a_second_try(start: Callable[..., FakeBroker]) -> None:
+    with Client(SOON, [broker(1, start(in_order(None, SILENCE, None, SILENCE, None)).port)]) as client:
+        for _ in range(2):
+            assert client.send(1, ask()).error_code == 0
+            assert failure(client).sent
+        assert client.send(1, ask()).error_code == 0
+    with Client(SOON, [broker(1, start(in_order(None, SILENCE, SILENCE)).port)]) as client:
+        assert client.send(1, ask()).error_code == 0
+        assert [failure(client).sent for _ in range(3)] == [True, True, False]
+
+
+def test_a_client_that_changes_something_has_one_try(start: Callable[..., FakeBroker]) -> None:
+    with Client(SOON, [broker(1, start(in_order(None, SILENCE)).port)], resends=False) as client:
+        assert client.send(1, ask()).error_code == 0
+        assert [failure(client).sent for _ in range(2)] == [True, False]
+
+
+def test_a_broker_that_is_always_slow_is_given_up_for_this_sweep_alone(start: Callable[..., FakeBroker]) -> None:
+    """Each answer comes a second before the request's timeout."""
+    clock_s = [0.0]
+    settings = ConnectionSettings(request_timeout_ms=15_000)
+
+    def slow(key: int, version: int, c: int) -> None:
+        if key == LIST_TRANSACTIONS:
+            clock_s[0] += 14
+
+    peer = start(slow)
+    for _ in range(2):
+        began_s, answered = clock_s[0], 0
+        with Client(settings, [broker(1, peer.port)], monotonic_s=lambda: clock_s[0]) as client:
+            for _ in range(1_000):
+                try:
+                    client.send(1, ask())
+                except RequestFailed as failed:
+                    assert not failed.sent and "broker 1" in failed.error
+                    continue
+                answered += 1
+        assert answered == 10
+        assert clock_s[0] - began_s <= 15 * (under_test.WAITS_MAX + 2)
+
+
+def test_a_broker_may_keep_a_sweep_waiting_for_a_bounded_time() -> None:
+    # The time of each request, and after how many the broker is given up.
+    table = (
+        ("quick answers", 1_000, 10_000, None),
+        ("half the timeout", 7_500, 10_000, 19),
+        ("all of the timeout", 15_000, 10_000, 9),
+    )
+    with Cases() as cases:
+        for name, took_ms, times, expected in table:
+            with cases.case(name):
+                patience, waited = Patience(15_000), 0
+                while patience.why_over is None and waited < times:
+                    patience.took(took_ms)
+                    waited += 1
+                assert waited == (times if expected is None else expected)
+        with cases.case("half of a short sweep"):
+            patience = Patience(15_000, 60.0)
+            patience.took(30_999)
+            assert patience.why_over is None
+            patience.took(1_002)
+            assert patience.why_over is not None
+        with cases.case("pauses"):
+            patience = Patience(15_000)
+            patience.paused(under_test.PAUSES_MS_MAX)
+            assert patience.why_over is None
+            patience.paused(1)
+            assert patience.why_over is not None
+        with cases.case("an answer ends a row of silence"):
+            patience = Patience(15_000)
+            for _ in range(5):
+                assert not patience.unanswered(answered_before=True)
+                patience.answered()
+            assert not patience.unanswered(answered_before=True)
+            assert patience.unanswered(answered_before=True)
+        with cases.case("a broker that never answered"):
+            assert Patience(15_000).unanswered(answered_before=False)
+
+
+def test_an_executor_gets_the_end_with_its_task(start: Callable[..., FakeBroker]) -> None:
+    began = Deadline.after(60_000)
+    left = began.time_left()
+    assert left is not None and 0 < left.left_ms <= left.timeout_ms == 60_000
+    assert Deadline().time_left() is None
+    factory = ClientFactory("of-a-deadline", SOON, (broker(1, start().port),), left)
+    try:
+        assert 0 < factory.client().deadline.left_s <= 60
+        assert factory.client().send(1, ask()).error_code == 0
+    finally:
+        factory.close()
+
+
+def test_a_client_without_a_sweeps_time_has_no_end(start: Callable[..., FakeBroker]) -> None:
+    with Client(SOON, [broker(1, start().port)], resends=False) as client:
+        assert client.deadline.left_s == float("inf")
+        assert client.send(1, ask()).error_code == 0
