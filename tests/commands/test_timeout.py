@@ -39,7 +39,7 @@ TIMEOUT_S = 1
 SECONDS_MAX = TIMEOUT_S + 10
 SLOW_MS = 600_000
 STAGES = (
-    *("plan", "read every partition", "ask who holds them", "first read", "ask coordinators", "second read", "judge"),
+    *("plan", "read every partition", "ask who claims them", "first read", "ask coordinators", "second read", "judge"),
     *("read decisions", "ask who waits"),
 )
 ALL, SOME = None, 1

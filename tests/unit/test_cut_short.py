@@ -46,7 +46,7 @@ INCIDENTS: Mapping[TransactionKey, Incident] = {
     TransactionKey("deleted", "", 0, 12, 100): Incident(SWEEP_MS - 1_000, producer_epoch=3, last_sequence=4),
 }
 STAGES = [
-    *("plan", "read every partition", "ask who holds them", "first read", "ask coordinators", "second read", "judge"),
+    *("plan", "read every partition", "ask who claims them", "first read", "ask coordinators", "second read", "judge"),
     *("read decisions", "ask who waits"),
 ]
 
