@@ -344,9 +344,9 @@ def test_the_journal_keeps_each_step_once(opens: Opens, tables: Tables, location
     (after,) = reader.attempts("cluster-1")
     assert (before.attempt_id, before.intent_at_ms, before.status) == (attempt_id, NOW_MS, None)
     assert (after.attempt_id, after.status, after.detail) == (attempt_id, "resolved", "done")
-    assert (after.action.incident_id, after.action.where, after.action.marker) == (
+    assert (after.action.incident_id, after.action.topic_partition, after.action.marker) == (
         action.incident_id,
-        action.where,
+        action.topic_partition,
         action.marker,
     )
     assert sorted(row["step"] for row in tables.rows(RESOLUTIONS)) == ["intent", "outcome", "planned"]

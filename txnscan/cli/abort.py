@@ -204,7 +204,7 @@ def _abort(
             with progress.paused():
                 print_one(console, scan_object(expert.only(found, judged)))
     if why_not is not None and forced is None:
-        raise expert.AbortRefused("abort", f"{printable(action.where)}: {why_not}")
+        raise expert.AbortRefused("abort", f"{printable(action.topic_partition)}: {why_not}")
     with progress.paused():
         if why_not is not None:
             note(f"forced ({forced}): {why_not}")

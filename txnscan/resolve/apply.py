@@ -287,15 +287,15 @@ def apply_plan(
 
 def chosen(plan: Plan, only: Collection[str]) -> list[Action]:
     """The plan's actions on these partitions, or all of them. Raises ConfigError for a partition without any."""
-    known = {action.where for action in plan.actions}
-    refused = {refusal.where: refusal for refusal in plan.refused}
+    known = {action.topic_partition for action in plan.actions}
+    refused = {refusal.topic_partition: refusal for refusal in plan.refused}
     for where in only:
         if where in refused and where not in known:
             raise ConfigError("--only", f"the plan refuses {where} ({refused[where].guard}): {refused[where].why}")
         if where not in known:
             markers = ", ".join(sorted(known)) or "none"
             raise ConfigError("--only", f"'{printable(where)}' is not among the markers of the plan: {markers}")
-    return [action for action in plan.actions if not only or action.where in only]
+    return [action for action in plan.actions if not only or action.topic_partition in only]
 
 
 def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: Sequence[Attempt]) -> Result | None:

@@ -126,7 +126,7 @@ class TablesJournal:
         try:
             self._tables.append(RESOLUTIONS, [entry], once=f"{entry.attempt_id}-{entry.step}")
         except Exception as error:
-            said = f"the {entry.step} for {entry.action.where} cannot be written to the journal"
+            said = f"the {entry.step} for {entry.action.topic_partition} cannot be written to the journal"
             raise JournalLost(self._lost(said, error)) from error
 
     def _lost(self, said: str, error: Exception) -> str:
