@@ -1,4 +1,4 @@
-"""A hostile or broken broker fails its own requests, at the cost of little memory and time.
+"""A hostile or broken broker or HTTP peer fails its own requests, at the cost of little memory and time.
 
 Times have wide margins, as the machine may do something else. Unbounded, each of these took minutes or gigabytes.
 """
@@ -6,9 +6,14 @@ Times have wide margins, as the machine may do something else. Unbounded, each o
 from __future__ import annotations
 
 import gzip
+import itertools
+import socket
 import struct
+import threading
 import time
 import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +29,7 @@ from tests.sim.encode import batch
 from tests.unit.test_client import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
 from tests.unit.test_fetch import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
 from txnscan.kafka.client.client import THROTTLE_MS_MAX, Client
+from txnscan.kafka.client.connection import OAuthSettings
 from txnscan.kafka.client.listener import look
 from txnscan.kafka.client.receiving import BUDGET, HANDSHAKE_BYTES_MAX, Budget, Frame, answers_in
 from txnscan.kafka.errors import RequestFailed
@@ -31,6 +37,11 @@ from txnscan.kafka.protocol import fetch
 from txnscan.kafka.protocol.describe_configs import topic_cleaning, transaction_max_timeout_ms
 from txnscan.kafka.protocol.fetch import Reading
 from txnscan.kafka.protocol.records import decoded
+from txnscan.kafka.security import oauth
+from txnscan.kafka.security.oauth import TokenFailed, Tokens
+from txnscan.report.notifications import SHAPES
+from txnscan.watch import notifier
+from txnscan.watch.notifier import NotSent, Target, post_json
 
 MIB = 1 << 20
 SECONDS_MAX = 60.0
@@ -191,3 +202,168 @@ def test_a_peer_decides_neither_what_is_shown_nor_how_long_its_mechanisms_are_re
         peer.close()
         assert bool(found.mechanisms) == shown
         assert all(name.isprintable() for name in found.mechanisms)
+
+
+# --- HTTP
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+# Name, scheme, what is sent at once, and what is then sent again and again, a byte at a time.
+DRIPS: tuple[tuple[str, str, bytes, bytes], ...] = (
+    ("nothing", "http", b"", b""),
+    ("a status line", "http", b"HTTP/1.1 200 ", b"O"),
+    ("a header", "http", HEAD + b"X-Header: ", b"x"),
+    ("headers", "http", HEAD, b"X: y\r\n"),
+    ("answers before the answer", "http", b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ("the length of a chunk", "http", HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
+    ("an error's header", "http", b"HTTP/1.1 500 No\r\nX-Header: ", b"x"),
+    ("a TLS handshake", "https", b"\x16\x03\x03\x3f\xff\x02", b"\0"),
+)
+HTTP_DEADLINE_S, DRIP_S = 0.5, 0.05
+
+
+class HttpPeer:
+    """A server that answers each connection with `first`, and then with the bytes of `again` until it is closed. It
+    says nothing more if `again` is empty, and closes the connection if it is None.
+    """
+
+    def __init__(self, first: bytes, again: bytes | None = None) -> None:
+        self._first, self._again = first, again
+        self._closed = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self._threads.append(threading.Thread(target=self._drip, args=(connection,), daemon=True))
+                self._threads[-1].start()
+
+    def _drip(self, connection: socket.socket) -> None:
+        """Sends until its client has gone or it is closed."""
+        with connection, suppress(OSError):
+            connection.sendall(self._first)
+            if self._again is None:
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(64 * 1024):
+                    pass
+                return
+            for byte in itertools.cycle(self._again or b"\0"):
+                if self._closed.wait(DRIP_S):
+                    return
+                if self._again:
+                    connection.sendall(bytes([byte]))
+
+    def __enter__(self) -> HttpPeer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(SECONDS_MAX)
+
+
+def delivered(url: str) -> None:
+    post_json(Target(url, SHAPES["json"]), b"{}")
+
+
+def token(url: str) -> None:
+    Tokens(OAuthSettings(url, "me", "secret")).token()
+
+
+CLIENTS: tuple[tuple[str, Callable[[str], None], type[Exception]], ...] = (
+    ("a notification", delivered, NotSent),
+    ("a token", token, TokenFailed),
+)
+
+
+@pytest.fixture
+def short_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier, "TIMEOUT_S", HTTP_DEADLINE_S)
+    monkeypatch.setattr(oauth, "_SECONDS_MAX", HTTP_DEADLINE_S)
+
+
+@pytest.mark.usefixtures("short_deadline")
+def test_an_http_answer_that_comes_byte_by_byte_fails_at_one_deadline() -> None:
+    with Cases() as cases:
+        for name, scheme, first, again in DRIPS:
+            for client, ask_it, error in CLIENTS:
+                with cases.case(f"{client}: {name}"), HttpPeer(first, again) as server:
+                    began_s = time.monotonic()
+                    with pytest.raises(error):
+                        ask_it(f"{scheme}://127.0.0.1:{server.port}/")
+                    assert time.monotonic() - began_s < SECONDS_MAX / 4
+
+
+@pytest.mark.usefixtures("short_deadline")
+def test_a_name_with_many_dead_addresses_fails_at_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_s: list[float] = []
+
+    def never(address: object, timeout: float) -> socket.socket:
+        asked_s.append(timeout)
+        time.sleep(timeout)
+        raise TimeoutError
+
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 80))] * 50
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "create_connection", never)
+    with Cases() as cases:
+        for client, ask_it, error in CLIENTS:
+            with cases.case(client):
+                asked_s.clear()
+                with pytest.raises(error):
+                    ask_it("http://many.example/")
+                assert asked_s and sum(asked_s) <= HTTP_DEADLINE_S
+
+
+@pytest.mark.usefixtures("short_deadline")
+def test_a_dead_address_leaves_time_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier, "TIMEOUT_S", SECONDS_MAX)
+    connect = socket.create_connection
+
+    def first_is_dead(address: tuple[str, int], timeout: float) -> socket.socket:
+        if address[0] == "192.0.2.1":
+            assert timeout < SECONDS_MAX
+            raise TimeoutError
+        return connect(address, timeout)
+
+    with HttpPeer(HEAD + b"\r\n", b"x") as server:
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, server.port)) for host in ("192.0.2.1", "127.0.0.1")
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        monkeypatch.setattr(socket, "create_connection", first_is_dead)
+        delivered(f"http://two.example:{server.port}/")
+
+
+# Answers of an HTTP peer, sent in one piece. Their bodies follow the head.
+BODY = HEAD + b"Content-Type: application/json\r\n\r\n"
+ANSWERS: tuple[tuple[str, bytes], ...] = (
+    ("no HTTP", b"\0\xff" * 100 + b"\r\n\r\n"),
+    ("an endless status line", b"HTTP/1.1 200 " + b"O" * MIB),
+    ("an endless header", HEAD + b"X: " + b"x" * MIB),
+    ("a million headers", HEAD + b"X: y\r\n" * MIB),
+    ("a chunk without a length", HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
+)
+NO_TOKENS: tuple[tuple[str, bytes], ...] = (
+    *ANSWERS,
+    ("a body cut short", HEAD + b"Content-Length: 100\r\n\r\n{"),
+    ("a deep body", BODY + b"[" * 500_000),
+    ("a long number", BODY + b'{"access_token": "abc", "expires_in": ' + b"9" * 500_000 + b"}"),
+    ("a lifetime that is no number", BODY + b'{"access_token": "abc", "expires_in": NaN}'),
+    ("a lifetime without end", BODY + b'{"access_token": "abc", "expires_in": 1e999}'),
+    ("a body that is no UTF-8", BODY + b"\xff\xfe\xfd"),
+)
+
+
+def test_an_http_answer_that_makes_no_sense_is_a_failure_of_its_peer() -> None:
+    for_a_token = [(name, "a token", token, TokenFailed, sent) for name, sent in NO_TOKENS]
+    for_a_delivery = [(name, "a notification", delivered, NotSent, sent) for name, sent in ANSWERS]
+    with Cases() as cases:
+        for name, client, ask_it, error, sent in (*for_a_delivery, *for_a_token):
+            with cases.case(f"{client}: {name}"), HttpPeer(sent) as server, pytest.raises(error):
+                ask_it(f"http://127.0.0.1:{server.port}/")
