@@ -9,11 +9,13 @@ import gzip
 import itertools
 import socket
 import struct
+import sys
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,6 +162,73 @@ def test_a_setting_that_is_no_number_fails_its_request() -> None:
             ask_it()
 
 
+def compressed(plain: bytes, codec: int, payload: bytes) -> bytes:
+    """A batch with this payload in place of its records."""
+    one = patched(plain[:HEADER_BYTES] + payload, LENGTH_AT, ">i", HEADER_BYTES + len(payload) - 12)
+    return patched(one, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", one, ATTRIBUTES_AT)[0] | codec)
+
+
+SNAPPY, LZ4, BLOCKS = 2, 3, b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+# Batches with false claims, by codec. Those of snappy are refused without its library.
+CLAIMS: tuple[tuple[str, int, bytes], ...] = (
+    ("4 GB", SNAPPY, b"\xff\xff\xff\xff\x0f" + bytes(20)),
+    ("an endless number", SNAPPY, b"\xff" * 100),
+    ("no size", SNAPPY, b""),
+    ("blocks of 70 MB in all", SNAPPY, BLOCKS + (struct.pack(">i", 20) + unsigned(10 * MIB) + bytes(16)) * 7),
+    ("a block of -4 bytes", SNAPPY, BLOCKS + struct.pack(">i", -4) + bytes(20)),
+    ("blocks of no bytes", SNAPPY, BLOCKS + bytes(400)),
+    ("a block of 2 GB", SNAPPY, BLOCKS + struct.pack(">i", 2**31 - 1) + bytes(20)),
+    ("damaged blocks", SNAPPY, BLOCKS + struct.pack(">i", 20) + b"\x20" + b"\xff" * 19),
+    ("no frame", LZ4, bytes(30)),
+    ("nothing", LZ4, b""),
+    ("a codec that is none", 5, b"x"),
+)
+
+
+def test_snappy_and_lz4_have_the_same_ceiling_and_fail_by_name() -> None:
+    plain = batch(0, [(b"k", b"v" * 1_000)], producer_id=7, producer_epoch=3)
+    claims = list(CLAIMS)
+    if find_spec("lz4") is not None:
+        from lz4 import frame
+
+        sized = frame.LZ4FrameCompressor().begin(source_size=2**40)
+        claims += [
+            ("1 TB", LZ4, sized + bytes(20)),
+            ("300 MB", LZ4, frame.compress(bytes(300 * MIB), store_size=False)),
+            ("cut off", LZ4, frame.compress(plain)[:-5]),
+        ]
+        for store_size in (True, False):
+            whole = compressed(plain, LZ4, frame.compress(plain[HEADER_BYTES:], store_size=store_size))
+            assert decoded(whole, True)[0].records == decoded(plain, True)[0].records
+    if find_spec("snappy") is not None:
+        from kafka.codec import snappy_encode
+
+        for blocks in (True, False):
+            whole = compressed(plain, SNAPPY, snappy_encode(plain[HEADER_BYTES:], xerial_compatible=blocks))
+            assert decoded(whole, True)[0].records == decoded(plain, True)[0].records
+    with Cases() as cases:
+        for name, codec, payload in claims:
+            with cases.case(f"codec {codec}: {name}"):
+                one = compressed(plain, codec, payload)
+                tracemalloc.start()
+                try:
+                    with pytest.raises(RequestFailed):
+                        decoded(one, True)
+                    assert tracemalloc.get_traced_memory()[1] < 20 * MIB
+                finally:
+                    tracemalloc.stop()
+                assert decoded(one, False)[0].producer_id == 7
+
+
+def test_a_codec_without_its_library_is_a_failure_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = batch(0, [(b"k", b"v")], producer_id=7, producer_epoch=3)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    monkeypatch.setattr("kafka.codec.snappy", None)
+    for name, codec, payload in (("snappy", SNAPPY, b"\x01x"), ("lz4", LZ4, b"x")):
+        with pytest.raises(RequestFailed, match=name):
+            decoded(compressed(plain, codec, payload), True)
+
+
 def test_a_small_batch_that_becomes_huge_is_refused_before_it_does() -> None:
     """19 kB of zstd became 1.2 GB."""
     data = bytes(300 * MIB)
@@ -169,8 +238,7 @@ def test_a_small_batch_that_becomes_huge_is_refused_before_it_does() -> None:
     with Cases() as cases:
         for codec, payload in packed.items():
             with cases.case(f"codec {codec}"):
-                one = patched(plain[:HEADER_BYTES] + payload, LENGTH_AT, ">i", HEADER_BYTES + len(payload) - 12)
-                one = patched(one, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", one, ATTRIBUTES_AT)[0] | codec)
+                one = compressed(plain, codec, payload)
                 tracemalloc.start()
                 try:
                     with pytest.raises(RequestFailed):
