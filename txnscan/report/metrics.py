@@ -101,6 +101,8 @@ _COUNTERS = ("txnscan_sweeps_total", "txnscan_table_writes_total", "txnscan_noti
 # Since when (epoch milliseconds) a partition's last stable offset has been seen where it is, by topic, topic id and
 # partition.
 Stuck = Mapping[tuple[str, str, int], tuple[int, int]]
+# A metric's name, its labels without the cluster's, and its value.
+Sample = tuple[str, list[str], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class Watched:
     name: what it is called in labels. scan: the last sweep that came to its end, None before the first. up: whether
     the very last one did. last_complete_ms: when the last one that observed everything was finished, None before the
     first. stuck: None where no earlier sweep is known. sweeps, writes: how many ended how, "done" or "failed".
+    samples: of the sweep and its transactions, made once, which takes 0.1 s with 10,000 transactions. They hold no age
+    by the clock of the scrape.
     """
 
     name: str
@@ -120,6 +124,12 @@ class Watched:
     open_incidents: int | None = None
     sweeps: Mapping[str, int] = field(default_factory=dict)
     writes: Mapping[str, int] = field(default_factory=dict)
+    samples: tuple[Sample, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        scan = self.scan
+        made = () if scan is None else (*_of_sweep(scan), *_of_transactions(scan, self.stuck))
+        object.__setattr__(self, "samples", made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +206,7 @@ def stuck_since(scan: Scan, before: Stuck) -> Stuck:
     return kept
 
 
-Sample = tuple[str, list[str], float]
-
-
 def _of_cluster(watched: Watched) -> Iterator[Sample]:
-    """Names, labels without the cluster's, and values."""
     scan = watched.scan
     yield "txnscan_up", [], watched.up
     yield "txnscan_last_sweep_timestamp_seconds", [], scan.finished_at_ms / 1_000 if scan is not None else 0
@@ -211,9 +217,7 @@ def _of_cluster(watched: Watched) -> Iterator[Sample]:
         yield "txnscan_table_writes_total", [result], count
     if watched.open_incidents is not None:
         yield "txnscan_open_incidents", [], watched.open_incidents
-    if scan is not None:
-        yield from _of_sweep(scan)
-        yield from _of_transactions(scan, watched.stuck)
+    yield from watched.samples
 
 
 def _of_sweep(scan: Scan) -> Iterator[Sample]:

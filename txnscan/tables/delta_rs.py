@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import uuid
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -51,6 +52,8 @@ from txnscan.tables.schema import Column, Table
 # Schemes by Spark's name, with object_store's name for each.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SAID_MAX = 300
+# With less room on the disk no rows are written.
+_ROOM_BYTES = 1024 * 1024
 # What stands between an error and its cause, in red.
 _ARROW = re.compile(r" *(?:->|\x1b\[\d+m\u21b3\x1b\[0m) *")
 # Set where S3 is another server than Amazon's.
@@ -130,7 +133,7 @@ class DeltaRs:
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
         """See Delta. delta-rs does not check whether an application's transaction is written already, so this does."""
-        found = self._writable(table)
+        found = self._roomy(table)
         if once is None:
             write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT)
             return
@@ -145,12 +148,12 @@ class DeltaRs:
         """See Delta."""
         part = " AND ".join(map(_condition, where))
         write_deltalake(
-            self._writable(table), rows, mode="overwrite", predicate=part, post_commithook_properties=_AFTER_COMMIT
+            self._roomy(table), rows, mode="overwrite", predicate=part, post_commithook_properties=_AFTER_COMMIT
         )
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
         """See Delta."""
-        merger = self._writable(table).merge(
+        merger = self._roomy(table).merge(
             rows, on, source_alias="s", target_alias="t", post_commithook_properties=_AFTER_COMMIT
         )
         for clause in clauses:
@@ -258,6 +261,18 @@ class DeltaRs:
             for folder in (top, *(path for path in top.iterdir() if path.is_dir())):
                 if not os.access(folder, os.W_OK | os.X_OK):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return found
+
+    def _roomy(self, table: Table) -> DeltaTable:
+        """As `_writable`, for a write of rows. A thread of delta-rs panics if the disk is full. Raises OSError."""
+        found = self._writable(table)
+        if is_local(scheme_of(self.location)):
+            largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+            if largest != resource.RLIM_INFINITY and largest < _ROOM_BYTES:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), self._uri(table))
+            disk = os.statvfs(self._uri(table))
+            if disk.f_bavail * disk.f_frsize < _ROOM_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._uri(table))
         return found
 
     def _table(self, table: Table) -> DeltaTable:

@@ -83,7 +83,8 @@ def maintain(
     # `sweeps` is the last of TABLES: the rows that are left meanwhile are always of sweeps that are still visible.
     for table in TABLES:
         on_table(len(done), len(TABLES))
-        done.append(_maintained(tables, table, Before("sweep_date", keep.since), last, vacuum_after_hours))
+        with tables.writing():
+            done.append(_maintained(tables, table, Before("sweep_date", keep.since), last, vacuum_after_hours))
     on_table(len(done), len(TABLES))
     return done
 
