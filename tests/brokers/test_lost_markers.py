@@ -30,7 +30,8 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.run import apply_to, plan_sweep
-from txnscan.tables.delta import Is, Row
+from txnscan.tables.conditions import Is
+from txnscan.tables.delta import Row
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS
 

@@ -22,7 +22,8 @@ from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.resolve.watched import SweepTime, watched_ms
 from txnscan.sweeps.log_reads import with_stored
-from txnscan.tables.delta import By, Is, IsNot, OneOf, Row
+from txnscan.tables.conditions import Is, IsNot, OneOf
+from txnscan.tables.delta import By, Row
 from txnscan.tables.schema import MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
 from txnscan.tables.tables import Tables
 from txnscan.txnlog.facts import NO_FACTS, ProducerFacts, SeenMarker

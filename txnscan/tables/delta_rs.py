@@ -29,23 +29,8 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
-from txnscan.tables.delta import (
-    Before,
-    By,
-    Compacted,
-    Condition,
-    Is,
-    IsNot,
-    Matched,
-    NoneOf,
-    NotMatched,
-    OneOf,
-    Row,
-    StartsWith,
-    arrow_of,
-    from_arrow,
-    properties,
-)
+from txnscan.tables.conditions import DATAFUSION, Condition
+from txnscan.tables.delta import By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.exclusive import is_local, scheme_of
 from txnscan.tables.schema import Column, Table
 
@@ -116,7 +101,7 @@ class DeltaRs:
         found = self._table(table)
         has = [field.name for field in found.schema().fields]
         chosen = has if columns is None else [name for name in columns if name in has]
-        sql = f"SELECT {', '.join(map(_named, chosen))} FROM t{_where(where)}"
+        sql = f"SELECT {', '.join(map(DATAFUSION.named, chosen))} FROM t WHERE {DATAFUSION.all_of(where)}"
         if order:
             sql += f" ORDER BY {', '.join(map(_ordered, order))}"
         if limit is not None:
@@ -126,9 +111,9 @@ class DeltaRs:
     def newest(self, table: Table, by: Sequence[str], at: str, *where: Condition) -> list[Row]:
         """See Delta."""
         found = self._table(table)
-        names = ", ".join(_named(field.name) for field in found.schema().fields)
+        names = ", ".join(DATAFUSION.named(field.name) for field in found.schema().fields)
         last = f"max({at}) OVER (PARTITION BY {', '.join(by)}) AS _last"
-        sql = f"SELECT {names} FROM (SELECT *, {last} FROM t{_where(where)}) AS q WHERE {at} = _last"
+        sql = f"SELECT {names} FROM (SELECT *, {last} FROM t WHERE {DATAFUSION.all_of(where)}) AS q WHERE {at} = _last"
         return from_arrow(_queried(found, sql))
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
@@ -146,7 +131,7 @@ class DeltaRs:
 
     def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
         """See Delta."""
-        part = " AND ".join(map(_condition, where))
+        part = DATAFUSION.all_of(where)
         write_deltalake(
             self._roomy(table), rows, mode="overwrite", predicate=part, post_commithook_properties=_AFTER_COMMIT
         )
@@ -167,9 +152,7 @@ class DeltaRs:
 
     def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""
-        metrics = self._writable(table).delete(
-            " AND ".join(map(_condition, where)), post_commithook_properties=_AFTER_COMMIT
-        )
+        metrics = self._writable(table).delete(DATAFUSION.all_of(where), post_commithook_properties=_AFTER_COMMIT)
         return int(metrics["num_deleted_rows"] or 0)
 
     def compact(self, table: Table) -> Compacted:
@@ -301,44 +284,6 @@ def _field(column: Column) -> Field:
 def _queried(table: DeltaTable, sql: str) -> pa.Table:
     # `to_pyarrow_table` may end the process when it ends itself (status 134); a query does not.
     return pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql)).read_all()
-
-
-def _where(where: Sequence[Condition]) -> str:
-    return f" WHERE {' AND '.join(map(_condition, where))}" if where else ""
-
-
-def _condition(condition: Condition) -> str:
-    """A condition in DataFusion's SQL, whose literals know no escapes but the doubled quote."""
-    column = _named(condition.column)
-    match condition:
-        case Is(_, None):
-            return f"{column} IS NULL"
-        case Is(_, value):
-            return f"{column} = {_literal(value)}"
-        case IsNot(_, None):
-            return f"{column} IS NOT NULL"
-        case IsNot(_, value):
-            return f"{column} <> {_literal(value)}"
-        case StartsWith(_, value):
-            return f"starts_with({column}, {_literal(value)})"
-        case OneOf(_, values):
-            among: list[str | int] = sorted(values)
-            return f"{column} IN ({', '.join(map(_literal, among))})" if values else "FALSE"
-        case NoneOf(_, values):
-            return f"{column} NOT IN ({', '.join(map(_literal, sorted(values)))})" if values else "TRUE"
-        case Before(_, value):
-            return f"{column} < DATE '{value.isoformat()}'"
-
-
-def _literal(value: str | int | bool | None) -> str:
-    if isinstance(value, str):
-        escaped = value.replace("'", "''")
-        return f"'{escaped}'"
-    return str(value).upper()
-
-
-def _named(column: str) -> str:
-    return f'"{column}"'
 
 
 def _ordered(by: By) -> str:

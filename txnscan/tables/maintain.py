@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from txnscan.tables.delta import Before, By, Is, NoneOf, tried_again
+from txnscan.tables.conditions import Before, Is, NoneOf
+from txnscan.tables.delta import By, tried_again
 from txnscan.tables.schema import (
     CANDIDATES,
     INCIDENTS,

@@ -22,8 +22,9 @@ from txnscan.impact.impact import KnownImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.result import ENDED, Scan
+from txnscan.tables.conditions import Condition, Is, OneOf
 from txnscan.tables.damage import cause, damaged_commit
-from txnscan.tables.delta import VERSION_PROPERTY, By, Condition, Delta, Is, OneOf, Row, arrow_rows, tried_again
+from txnscan.tables.delta import VERSION_PROPERTY, By, Delta, Row, arrow_rows, tried_again
 from txnscan.tables.incidents import folded
 from txnscan.tables.schema import (
     CANDIDATES,
