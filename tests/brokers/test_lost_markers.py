@@ -69,6 +69,7 @@ def swept(config: ScanConfig, minutes_ago: int) -> dict[str, str | None]:
     """The outcomes that a sweep tells whose clock is so late."""
     with pytest.MonkeyPatch.context() as patch:
         late = SimpleNamespace(time_ns=lambda: time.time_ns() - minutes_ago * 60_000_000_000)
+        patch.setattr("txnscan.kafka.clock.time", late)
         patch.setattr("txnscan.engine.clock.time", late)
         return {topic: row["outcome"] for topic, row in by_topic(sweep(None, config)).items()}
 
