@@ -186,7 +186,7 @@ class LiveBrokers:
                 cluster.view([action.topic])
                 key = (action.topic, action.partition)
                 reader = Reader(cluster, self._engine(), self._config)
-                rows, _ = reader.narrow([key], cluster.agreement([action.topic]), lambda done, total: None)
+                rows, _ = reader.fenced([key], cluster.agreement([action.topic]), lambda done, total: None)
                 row = rows[key]
         except ClusterUnreachable as error:
             return PartitionState(error=str(error))
