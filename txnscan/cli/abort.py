@@ -239,7 +239,8 @@ def _abort(
 def force_terminate(
     bootstrap_server: BootstrapServer,
     transactional_id: Annotated[
-        str, typer.Option("--transactional-id", metavar="ID", help="The id.", show_default=False)
+        str,
+        typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The id.", show_default=False),
     ],
     command_config: CommandConfig = None,
     tables: JournalTables = None,
@@ -255,41 +256,6 @@ def force_terminate(
     forceTerminateTransaction. Exit status: 0 done, 1 no such id, 2 usage, 5 not known to be done, 6 refused, 7 another
     apply is under way.
     """
-    _force_terminate(bootstrap_server, transactional_id, command_config, tables, yes, force, master, format)
-
-
-@app.command(
-    "forceTerminateTransaction",
-    cls=OneCommand,
-    hidden=True,
-    epilog=examples("txnscan forceTerminateTransaction --bootstrap-server localhost:9092 --transactionalId my-txn-id"),
-)
-def force_terminate_transaction(
-    bootstrap_server: BootstrapServer,
-    transactional_id: Annotated[
-        str, typer.Option("--transactionalId", metavar="ID", help="The id.", show_default=False)
-    ],
-    command_config: CommandConfig = None,
-    tables: JournalTables = None,
-    yes: Yes = False,
-    force: Force = None,
-    master: SparkMaster = None,
-    format: OutputFormat = Format.TABLE,
-) -> None:
-    """The same as force-terminate, as Kafka's tool calls it (KAFKA-19003)."""
-    _force_terminate(bootstrap_server, transactional_id, command_config, tables, yes, force, master, format)
-
-
-def _force_terminate(
-    bootstrap_server: str,
-    transactional_id: str,
-    command_config: str | None,
-    tables: str | None,
-    yes: bool,
-    force: str | None,
-    master: str | None,
-    format: Format,
-) -> None:
     with errors_in_one_line():
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.kafka.errors import RequestFailed
@@ -337,3 +303,7 @@ def _force_terminate(
         else:
             write_json({"executed": True, "results": [result_object(done.result)], "settled": []})
     _status(done.result)
+
+
+# As Kafka's tool calls it (KAFKA-19003).
+app.command("forceTerminateTransaction", cls=OneCommand, hidden=True)(force_terminate)
