@@ -89,7 +89,8 @@ def abort(
     topic: Annotated[str, typer.Option("--topic", metavar="NAME", help="The topic.", show_default=False)],
     partition: Annotated[int, typer.Option("--partition", metavar="NUMBER", help="The partition.", show_default=False)],
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", metavar="OFFSET", help="Where the transaction begins.")
+        int | None,
+        typer.Option("--start-offset", metavar="OFFSET", help="Offset of the first record of the transaction."),
     ] = None,
     producer_id: Annotated[
         int | None, typer.Option("--producer-id", metavar="ID", help="Its producer, in the place of --start-offset.")
