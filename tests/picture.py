@@ -44,7 +44,7 @@ STEPS = (
     Step(None, "resolve, if you ask for it", "everything again, then one marker", ("resolve",)),
 )
 # What starts a sweep, and what all steps stand on.
-AROUND = (("cli", "watch", "sql", "demo", "offline"), ("kafka",))
+AROUND = (("cli", "explain", "watch", "sql", "demo", "offline"), ("kafka",))
 
 
 def called() -> list[str]:

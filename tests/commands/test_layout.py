@@ -27,6 +27,7 @@ ASKED_BY_SOMEBODY = {
 # These have no clock and no socket of their own: what they need is an argument.
 PURE_BUT_FOR_SEND = (
     *(f"coordinators/{name}.py" for name in ("claims", "metadata_quorum", "snapshot", "visibility")),
+    "explain/ahead.py",
     *(f"impact/{name}.py" for name in ("delivered", "pending_offsets", "who_waits")),
     "reads/fenced_read.py",
     "txnlog/scan.py",
@@ -34,6 +35,7 @@ PURE_BUT_FOR_SEND = (
 PURE = (
     *PURE_BUT_FOR_SEND,
     *(f"coordinators/{name}.py" for name in ("locate", "transactions")),
+    *(f"explain/{name}.py" for name in ("cause", "causes", "client_errors", "facts", "finding", "symptom", "telling")),
     *(f"offline/{name}.py" for name in ("cluster_metadata", "columns", "files", "found", "judging")),
     *(f"offline/{name}.py" for name in ("producer_snapshots", "state_log", "walk")),
     *(f"resolve/{name}.py" for name in ("apply", "guard", "plan")),

@@ -1,0 +1,98 @@
+"""`explain`: from a symptom to its cause, read-only."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from txnscan.cli.admin import opened_cluster
+from txnscan.cli.app import app, progress_bar, warn, write_json
+from txnscan.cli.errors import errors_in_one_line
+from txnscan.cli.options import BootstrapServer, CommandConfig, Format, LateAfter, OutputFormat
+from txnscan.config import ScanConfig
+from txnscan.errors import ExitStatus
+from txnscan.report.help import OneCommand, examples
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan explain --bootstrap-server localhost:9092 --group billing",
+        "txnscan explain --bootstrap-server localhost:9092 --topic orders --partition 3",
+        "txnscan explain --bootstrap-server localhost:9092 --transactional-id my-txn-id --error PRODUCER_FENCED",
+    ),
+)
+def explain(
+    bootstrap_server: BootstrapServer,
+    command_config: CommandConfig = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="A consumer group that does not get on, or has lag.")
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="NAME", help="A topic whose readers, lag or compaction do not get on."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", metavar="NUMBER", min=0, help="Only this partition of --topic.")
+    ] = None,
+    transactional_id: Annotated[
+        str | None, typer.Option("--transactional-id", metavar="ID", help="A transactional id that does not get on.")
+    ] = None,
+    producer_id: Annotated[
+        int | None, typer.Option("--producer-id", metavar="ID", help="A producer id, as logs and brokers show it.")
+    ] = None,
+    error: Annotated[
+        str | None,
+        typer.Option(
+            "--error",
+            metavar="TEXT",
+            help="A line of a client's log. Alone, or beside --transactional-id or --producer-id.",
+        ),
+    ] = None,
+    late_after: LateAfter = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Explain a symptom: a stuck group, a topic, an id or an error in a log. Changes nothing.
+
+    Give one of --group, --topic, --transactional-id, --producer-id and --error. The answer is a sentence, the evidence,
+    and the next command. A hanging transaction is proven by a sweep of these partitions.
+
+    Exit status: 0 when the cause is explained, 4 when what decides it could not be observed, 1 when no broker answers,
+    2 when the options are no symptom.
+    """
+    with errors_in_one_line():
+        from txnscan.api import new_sweep_id
+        from txnscan.explain.ask import Asking, ask
+        from txnscan.explain.cause import CauseCode
+        from txnscan.explain.causes import cause_of
+        from txnscan.explain.symptom import symptom
+        from txnscan.kafka.clock import wall_clock_ms
+        from txnscan.report.explain import explained_object, print_explained
+
+        asked = symptom(
+            group=group,
+            topic=topic,
+            partition=partition,
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            error=error,
+        )
+        config = ScanConfig(
+            bootstrap_server,
+            command_config=command_config,
+            late_after=late_after,
+            engine="threads",
+            topic_names=() if asked.topic is None else (asked.topic,),
+        )
+        warn(config)
+        with progress_bar() as progress, opened_cluster(config) as cluster:
+            asking = Asking(cluster, config, wall_clock_ms, time.sleep, lambda: new_sweep_id(wall_clock_ms), progress)
+            cause = cause_of(ask(asking, asked))
+        if format is Format.JSON:
+            write_json(explained_object(cause))
+        else:
+            print_explained(cause)
+    if cause.code is CauseCode.NOT_OBSERVED:
+        raise typer.Exit(ExitStatus.INCOMPLETE)

@@ -1,0 +1,79 @@
+"""What a read_committed reader meets from an offset on: records, or nothing but markers and aborted data.
+
+Whether it gets a record is decided as in `impact/delivered.py`. If it gets none, a second read counts what is there.
+Pure but for `send`.
+"""
+
+from __future__ import annotations
+
+from txnscan.explain.facts import Ahead
+from txnscan.impact.delivered import starved
+from txnscan.kafka.client.client import Send
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.protocol.fetch import fetch_committed
+from txnscan.kafka.security.acls import needing
+from txnscan.kafka.topology import Partition
+
+_PIECE_BYTES = 256 * 1024
+# The counts are for a sentence: what is behind so many pieces is not counted.
+PIECES_MAX = 8
+
+
+def ahead(send: Send, partition: Partition, offset: int, last_stable_offset: int) -> Ahead:
+    """What stands between the offset and the last stable offset. Never raises."""
+    if offset >= last_stable_offset:
+        return Ahead(has_record=False)
+    found = starved(send, partition, [offset], last_stable_offset)
+    if found.failure is not None:
+        return Ahead(None, failure=_of_topic(found.failure.failure, partition))
+    if not found.offsets:
+        return Ahead(has_record=True)
+    try:
+        return _counted(send, partition, offset, last_stable_offset)
+    except RequestFailed as failed:
+        return Ahead(None, failure=_of_topic(failed.failure, partition))
+
+
+def end_of_log(send: Send, partition: Partition, log_start: int, end: int) -> Ahead:
+    """What the end of a log is, of which nothing is open: its last offset, and the aborted transaction that it ends."""
+    if end <= log_start:
+        return Ahead(has_record=None)
+    try:
+        fetched = fetch_committed(send, partition, end - 1, _PIECE_BYTES)
+        last = next((batch for batch in fetched.batches if batch.last_offset >= end - 1), None)
+        if last is None:
+            return Ahead(has_record=None)
+        if not last.is_control:
+            return Ahead(has_record=True)
+        if last.commits:
+            return Ahead(has_record=False, markers=1)
+        begins = [one.first_offset for one in fetched.aborted if one.producer_id == last.producer_id]
+        return ahead(send, partition, max(min(begins, default=end - 1), log_start), end)
+    except RequestFailed as failed:
+        return Ahead(None, failure=_of_topic(failed.failure, partition))
+
+
+def _counted(send: Send, partition: Partition, offset: int, end: int) -> Ahead:
+    """The markers and the aborted records in a stretch without a record to deliver."""
+    start, markers, aborted = offset, 0, 0
+    for _ in range(PIECES_MAX):
+        fetched = fetch_committed(send, partition, offset, _PIECE_BYTES)
+        for batch in fetched.batches:
+            if batch.last_offset < start or batch.base_offset >= end:
+                continue
+            if batch.is_control:
+                markers += 1
+            else:
+                aborted += min(batch.records_count, batch.last_offset + 1 - max(batch.base_offset, start))
+        reached = fetched.next_offset(offset)
+        if reached >= end or reached == offset:
+            break
+        offset = reached
+    return Ahead(has_record=False, markers=markers, aborted=aborted)
+
+
+def _of_topic(failure: Failure, partition: Partition) -> Failure:
+    return needing(failure, Permission("Read", "Topic", partition.topic)).within(
+        f"{partition.topic}-{partition.partition}"
+    )

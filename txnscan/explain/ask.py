@@ -1,0 +1,510 @@
+"""Reads the facts that a symptom needs, and no more. It sends nothing that changes anything.
+
+The order matters where something is open: the offsets, a sweep of these partitions, the offsets again. A transaction
+that the last stable offset has passed by then has ended, and explains nothing. Offsets that a group's coordinator
+withholds are asked for again after the sweep too: applications with exactly-once get that answer all the time, for a
+moment.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, printable
+from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.locate import coordinator_of
+from txnscan.coordinators.transactions import Transaction, describe, list_on, offsets_of
+from txnscan.engine.threads import ThreadsEngine
+from txnscan.explain.ahead import ahead, end_of_log
+from txnscan.explain.client_errors import ErrorKind
+from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.symptom import Kind, Symptom
+from txnscan.impact import pending_offsets as pending
+from txnscan.kafka.answers import PREPARED, CoordinatorView
+from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.protocol.describe_configs import topic_cleaning
+from txnscan.kafka.protocol.list_offsets import Offset, offset_of
+from txnscan.kafka.protocol.list_transactions import ListingFilter
+from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
+from txnscan.kafka.security.acls import needing
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
+from txnscan.reads.rows import OffsetsRow
+from txnscan.sweeps.history import NoHistory
+from txnscan.sweeps.pipeline import scan
+from txnscan.sweeps.result import Progress, Scan
+from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.txnlog.timeline import timeline, to_read
+from txnscan.verdict.evidence import Judged, Verdict
+
+# Partitions whose end is read: those with the greatest lag first.
+PARTITIONS_READ_MAX = 100
+_ABSENT = (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What all questions are given. config: of the command, without topics. sweep_id: makes the id of a sweep."""
+
+    cluster: Cluster
+    config: ScanConfig
+    now_ms: Callable[[], int]
+    sleep: Callable[[float], None]
+    sweep_id: Callable[[], str]
+    progress: Progress
+
+
+def ask(asking: Asking, symptom: Symptom) -> Facts:
+    """The facts about a symptom. Raises ClusterUnreachable, and ConfigError for a topic that does not exist."""
+    facts = _begun(asking, symptom)
+    if symptom.error is not None and symptom.error.kind is ErrorKind.SETTING:
+        return facts
+    questions = {
+        Kind.GROUP: _ask_group,
+        Kind.TOPIC: _ask_topic,
+        Kind.TRANSACTIONAL_ID: _ask_id,
+        Kind.PRODUCER_ID: _ask_producer_id,
+        Kind.ERROR: _ask_error,
+    }
+    return replace(questions[symptom.kind](asking, facts), now_ms=asking.now_ms())
+
+
+def _begun(asking: Asking, symptom: Symptom) -> Facts:
+    """What every answer has: who asks whom, and the longest timeout."""
+    cluster, config = asking.cluster, asking.config
+    cluster.view([])
+    max_timeout_ms, errors = cluster.max_timeout_ms()
+    about_it = symptom.error is not None and symptom.error.kind is ErrorKind.SETTING
+    connection = f"--bootstrap-server {shlex.quote(config.bootstrap_servers)}"
+    if config.command_config is not None:
+        connection += f" --command-config {shlex.quote(config.command_config)}"
+    return Facts(
+        symptom,
+        asking.now_ms(),
+        config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS,
+        connection=connection,
+        principal=cluster.principal,
+        max_timeout_ms=None if errors else max_timeout_ms,
+        failures=tuple(one.failure for one in errors) if about_it else (),
+    )
+
+
+# --- a sweep, of some partitions or of all
+
+
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    """Sweeps by partition: what is open, and why something could not be observed."""
+
+    scans: tuple[Scan, ...] = ()
+
+    def open(self, key: Key) -> tuple[Judged, ...]:
+        found = [one for scan in self.scans for one in scan.transactions if _key(one) == key]
+        return tuple(sorted(found, key=lambda one: one.observation.start_offset))
+
+    def failure(self, key: Key) -> Failure | None:
+        """Why this partition could not be read, or None."""
+        errors = (one for scan in self.scans for one in scan.errors)
+        return next((one.failure for one in errors if (one.topic, one.partition) == key), None)
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Why anything could not be read."""
+        errors = [one.failure for scan in self.scans for one in scan.errors]
+        return (*errors, *(failure for scan in self.scans for failure in scan.visibility_failures))
+
+    @property
+    def asked(self) -> int:
+        return sum(scan.partitions_planned for scan in self.scans)
+
+    @property
+    def sweep_id(self) -> str | None:
+        return self.scans[0].sweep_id if self.scans else None
+
+
+def _key(judged: Judged) -> Key:
+    return judged.observation.topic, judged.observation.partition
+
+
+def _sweep(asking: Asking, keys: Collection[Key]) -> _Swept:
+    """A sweep of these partitions: of one topic these alone, of several the whole topics."""
+    topics = sorted({topic for topic, _ in keys})
+    if not topics:
+        return _Swept()
+    indexes = tuple(sorted({index for _, index in keys})) if len(topics) == 1 else ()
+    return _swept(asking, replace(asking.config, topic_names=tuple(topics), partitions=indexes))
+
+
+def _swept(asking: Asking, config: ScanConfig) -> _Swept:
+    found = scan(
+        config,
+        asking.cluster,
+        ThreadsEngine(),
+        sweep_id=asking.sweep_id(),
+        now_ms=asking.now_ms,
+        history=NoHistory(),
+        progress=asking.progress,
+    )
+    return _Swept((found,))
+
+
+# --- a group
+
+
+def _ask_group(asking: Asking, facts: Facts) -> Facts:
+    group, cluster = facts.symptom.group or "", asking.cluster
+    asking.progress("ask the group", 0, 1)
+    cluster.view([CONSUMER_OFFSETS_TOPIC])
+    coordinator = coordinator_of("group", group, cluster.agreement([CONSUMER_OFFSETS_TOPIC]))
+    if coordinator.failure is not None or coordinator.broker is None or coordinator.partition is None:
+        why = coordinator.failure or NO_LEADER
+        return replace(facts, failures=(*facts.failures, why.within(f"the coordinator of group '{group}'")))
+    broker_id = coordinator.broker.broker_id
+    facts = replace(facts, coordinator=broker_id)
+    committed, failure = _committed(asking, broker_id, group, None)
+    if failure is not None:
+        return replace(facts, failures=(*facts.failures, failure))
+    log = (CONSUMER_OFFSETS_TOPIC, coordinator.partition)
+    withheld, unknown = _committed(asking, broker_id, group, None, require_stable=True)
+    facts = replace(facts, pending=_pending(asking, log, broker_id, {group: withheld.unstable}))
+    partitions, swept = _stands(asking, committed.committed)
+    failures = [*facts.failures, *([unknown] if unknown is not None else [])]
+    if not committed.committed and not facts.pending:
+        nothing = f"group '{group}' has committed no offset that this principal may see"
+        failures.append(Failure(nothing, FailureCode.NOT_ASKED))
+    elif not any(one.lag for one in partitions) and (hidden := cluster.hidden_topics()) is not None:
+        failures.append(hidden)
+    return replace(
+        facts, partitions=partitions, failures=tuple(failures), sweep_id=swept.sweep_id, asked=len(partitions)
+    )
+
+
+def _committed(
+    asking: Asking, broker_id: int, group: str, keys: Collection[Key] | None, *, require_stable: bool = False
+) -> tuple[GroupOffsets, Failure | None]:
+    try:
+        found = offset_fetch(asking.cluster.send, broker_id, {group: keys}, require_stable=require_stable)[group]
+    except RequestFailed as failed:
+        return GroupOffsets(), failed.failure.within(f"the offsets of group '{group}'")
+    if found.failure is None:
+        return found, None
+    needs = needing(found.failure, Permission("Describe", "Group", group))
+    return GroupOffsets(), needs.within(f"the offsets of group '{group}'")
+
+
+def _pending(
+    asking: Asking, log: Key, broker_id: int, withheld: Mapping[str, Collection[Key]]
+) -> tuple[PendingOffsets, ...]:
+    """What is pending of these groups in a partition of `__consumer_offsets`, and still is after a sweep of it.
+
+    withheld: the partitions that the coordinator withholds the offsets of. Those of a first commit it only withholds
+    where they are asked for by name, which the transaction itself has.
+    """
+    stands, _ = _offsets(asking, [log])
+    before = stands.get(log)
+    is_open = before is None or before.last_stable_offset < before.high_watermark
+    if not is_open and not any(withheld.values()):
+        return ()
+    swept = _sweep(asking, [log]) if before is not None else _Swept()
+    where = _partition_facts(log, swept, before, _offsets(asking, [log])[0].get(log))
+    holders = [(one, pending.pending_offsets(asking.cluster.send, one.observation)) for one in where.still_open]
+    found = []
+    for group, keys in withheld.items():
+        named = {key for _, has in holders for key in has.groups.get(group, ())}
+        wanted = named.union(keys)
+        if not wanted:
+            continue
+        still, _ = _committed(asking, broker_id, group, sorted(wanted), require_stable=True)
+        for holder, has in holders:
+            if mine := still.unstable.intersection(has.groups.get(group, ())):
+                found.append(PendingOffsets(group, _names(mine), where, holder))
+        rest = still.unstable - named
+        unread = next((has.failure for _, has in holders if has.failure is not None), where.failure)
+        if rest & set(keys) and (unread is not None or _is_closed(asking, log, where)):
+            found.append(PendingOffsets(group, _names(rest), where, None, unread))
+    return tuple(found)
+
+
+def _is_closed(asking: Asking, log: Key, where: PartitionFacts) -> bool:
+    """Whether nothing was open in this partition all the while: nothing was, and nothing was written since."""
+    now = _offsets(asking, [log])[0].get(log)
+    closed = where.high_watermark == where.last_stable_offset == where.lso_before
+    return closed and now is not None and now.high_watermark == now.last_stable_offset == where.last_stable_offset
+
+
+def _names(keys: Iterable[Key]) -> tuple[str, ...]:
+    return tuple(f"{topic}-{index}" for topic, index in sorted(keys))
+
+
+def _stands(asking: Asking, committed: Mapping[Key, int]) -> tuple[tuple[PartitionFacts, ...], _Swept]:
+    """The partitions that a group has offsets of, with what is open on them and what it has to read."""
+    before, view = _offsets(asking, committed)
+    still_open = [key for key, row in before.items() if row.last_stable_offset < row.high_watermark]
+    swept = _sweep(asking, still_open)
+    after = _offsets(asking, still_open)[0] if still_open else {}
+    found = [
+        replace(_partition_facts(key, swept, before.get(key), after.get(key, before.get(key))), committed=offset)
+        for key, offset in sorted(committed.items())
+    ]
+    found.sort(key=lambda one: -(one.lag or 0))
+    asking.progress("read what is next", 0, 1)
+    read = asking.cluster.in_parallel(lambda one: _with_ahead(asking, view, one), found[:PARTITIONS_READ_MAX])
+    return (*read, *(_unread(one) for one in found[PARTITIONS_READ_MAX:])), swept
+
+
+def _unread(one: PartitionFacts) -> PartitionFacts:
+    if one.failure is not None or not one.lag:
+        return one
+    return replace(
+        one, failure=Failure(f"{PARTITIONS_READ_MAX} partitions with more lag were read", FailureCode.NOT_ASKED)
+    )
+
+
+def _with_ahead(asking: Asking, view: ClusterView, one: PartitionFacts) -> PartitionFacts:
+    """The partition with what a reader of the group meets next."""
+    partition, lso = _led(view, (one.topic, one.partition)), one.last_stable_offset
+    if partition is None or lso is None or one.committed is None or not one.lag or one.committed >= lso:
+        return one
+    return replace(one, ahead=ahead(asking.cluster.send, partition, one.committed, lso))
+
+
+# --- partitions
+
+
+def _offsets(asking: Asking, keys: Collection[Key]) -> tuple[dict[Key, OffsetsRow], ClusterView]:
+    """Where these partitions stand, as far as their leaders tell."""
+    view = asking.cluster.view(sorted({topic for topic, _ in keys}))
+    return offsets_of(asking.cluster.send, keys, view) if keys else {}, view
+
+
+def _partition_facts(key: Key, swept: _Swept, before: OffsetsRow | None, after: OffsetsRow | None) -> PartitionFacts:
+    """A partition between the offsets before and after a sweep of it."""
+    found = PartitionFacts(*key, open=swept.open(key))
+    if before is None or after is None:
+        unknown = Failure(
+            "its offsets are not known: it has no leader, or this principal may not describe it", FailureCode.NOT_ASKED
+        )
+        return replace(found, failure=swept.failure(key) or unknown)
+    found = replace(
+        found,
+        high_watermark=after.high_watermark,
+        last_stable_offset=after.last_stable_offset,
+        lso_before=before.last_stable_offset,
+    )
+    held = found.blocked_records and found.holder is None and found.lso_before == found.last_stable_offset
+    if not held:
+        return found
+    unseen = Failure("the transaction that holds its last stable offset was not seen", FailureCode.ENDED_MEANWHILE)
+    return replace(found, failure=swept.failure(key) or next(iter(swept.failures), unseen))
+
+
+def _led(view: ClusterView, key: Key) -> Partition | None:
+    found = [one for topic in view.topics if topic.name == key[0] for one in topic.at(key[1])]
+    return found[0] if found and found[0].leader >= 0 else None
+
+
+def _ask_topic(asking: Asking, facts: Facts) -> Facts:
+    topic, wanted = facts.symptom.topic or "", facts.symptom.partition
+    partitions = () if wanted is None else (wanted,)
+    config = replace(asking.config, topic_names=(topic,), partitions=partitions)
+    view = asking.cluster.view([topic])
+    indexes = [index for one in view.topics if one.name == topic for index in one.indexes]
+    if not indexes:
+        raise ConfigError("--topic", f"'{printable(topic)}' does not exist, or this principal may not describe it")
+    if wanted is not None and wanted not in indexes:
+        raise ConfigError("--partition", f"{printable(topic)} has no partition {wanted}; it has {len(indexes)}")
+    keys = [(topic, index) for index in indexes if wanted in (None, index)]
+    before, _ = _offsets(asking, keys)
+    swept = _swept(asking, config)
+    after, view = _offsets(asking, keys)
+    found = [_partition_facts(key, swept, before.get(key), after.get(key)) for key in keys]
+    read = asking.cluster.in_parallel(lambda one: _with_end(asking, view, one), found[:PARTITIONS_READ_MAX])
+    compacted, failure = _compacted(asking, topic)
+    every = [replace(one, compacted=compacted) for one in (*read, *found[PARTITIONS_READ_MAX:])]
+    held = any(one.still_open for one in every)
+    return replace(
+        facts,
+        partitions=tuple(every),
+        failures=(*facts.failures, *swept.failures, *([failure] if failure is not None and held else [])),
+        sweep_id=swept.sweep_id,
+        asked=len(keys),
+    )
+
+
+def _with_end(asking: Asking, view: ClusterView, one: PartitionFacts) -> PartitionFacts:
+    """The partition with the end of its log, where nothing is open."""
+    partition, end = _led(view, (one.topic, one.partition)), one.high_watermark
+    if partition is None or end is None or one.blocked_records:
+        return one
+    try:
+        log_start = offset_of(asking.cluster.send, partition, Offset.LOG_START)
+    except RequestFailed:
+        return one
+    return replace(one, ahead=end_of_log(asking.cluster.send, partition, log_start, end))
+
+
+def _compacted(asking: Asking, topic: str) -> tuple[bool | None, Failure | None]:
+    """Whether the topic is compacted, None where that is not known, and why."""
+    failure = None
+    for broker in asking.cluster.view([]).brokers:
+        try:
+            found = topic_cleaning(asking.cluster.send, broker.broker_id, [topic]).get(topic)
+        except RequestFailed as failed:
+            failure = failed.failure
+            continue
+        if found is None:
+            continue
+        if found.failure is not None:
+            return None, needing(found.failure, Permission("DescribeConfigs", "Topic", topic)).within(topic)
+        return "compact" in (found.cleanup_policy or "").split(","), None
+    return None, failure
+
+
+# --- ids
+
+
+def _ask_id(asking: Asking, facts: Facts) -> Facts:
+    name = facts.symptom.transactional_id or ""
+    asking.progress("ask the coordinator", 0, 1)
+    found, failed = describe(asking.cluster.send, [name], asking.cluster.view, asking.now_ms, asking.sleep)
+    if not found:
+        failures = [one.failure for one in failed]
+        absent = any(one.code in _ABSENT for one in failures)
+        return replace(facts, absent=absent, failures=(*facts.failures, *(() if absent else failures)))
+    return _of_transaction(asking, facts, found[0])
+
+
+def _of_transaction(asking: Asking, facts: Facts, one: Transaction, swept: _Swept | None = None) -> Facts:
+    """What is open of an id: on the partitions that it names, or, of one at rest, anywhere. swept: a sweep of all."""
+    facts = replace(facts, transaction=one, whole_cluster=swept is not None or not one.partitions)
+    error = facts.symptom.error
+    if error is not None and error.kind is ErrorKind.FENCED:
+        facts = replace(facts, logged=_logged(asking, one.transactional_id))
+    keys = _keys(one.partitions)
+    if swept is None:
+        swept = _sweep(asking, keys) if keys else _swept(asking, asking.config)
+    return _of_producer(asking, facts, swept, one.producer_id, keys)
+
+
+def _keys(names: Iterable[str]) -> list[Key]:
+    split = (name.rpartition("-") for name in names)
+    return [(topic, int(index)) for topic, _, index in split]
+
+
+def _of_producer(asking: Asking, facts: Facts, swept: _Swept, producer_id: int, keys: Sequence[Key] = ()) -> Facts:
+    """What a sweep found open of this producer id, and these partitions of its transaction."""
+    judged = [one for scan in swept.scans for one in scan.transactions if one.observation.producer_id == producer_id]
+    every = sorted({*keys, *(_key(one) for one in judged if one.judgement.verdict is not Verdict.GONE)})
+    after = _offsets(asking, every)[0] if every else {}
+    found = []
+    for key in every:
+        seen = next((one.observation.second for one in judged if _key(one) == key), None)
+        lso = seen.last_stable_offset if seen is not None else None
+        row = after.get(key)
+        before = row if row is None or lso is None else replace(row, last_stable_offset=lso)
+        found.append(replace(_partition_facts(key, swept, before, row), failure=None))
+    return replace(
+        facts,
+        partitions=tuple(found),
+        failures=(*facts.failures, *swept.failures),
+        sweep_id=swept.sweep_id,
+        asked=swept.asked,
+    )
+
+
+def _logged(asking: Asking, name: str) -> tuple[LoggedTransaction, ...]:
+    """The records of the id in the transaction log; none where it cannot be read."""
+    asking.progress("read the transaction log", 0, 1)
+    wanted, _ = to_read(asking.cluster.view([TRANSACTION_STATE_TOPIC]), [name], [])
+    steps = (one for each in wanted for one in timeline(asking.cluster.send, each.partition, names=each.names))
+    return tuple(one.record for one in steps if not isinstance(one, Unobserved))
+
+
+def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:
+    producer_id = facts.symptom.producer_id
+    wanted = frozenset(() if producer_id is None else (producer_id,))
+    cluster = asking.cluster
+    cluster.view([TRANSACTION_STATE_TOPIC])
+    agreed = cluster.agreement([TRANSACTION_STATE_TOPIC])
+    snapshot, _ = cluster.snapshot(wanted, frozenset(), agreed, lambda done, total: None)
+    swept = _swept(asking, asking.config)
+    names = sorted({view.transactional_id for view in snapshot.views})
+    if names:
+        found, failed = describe(cluster.send, names[:1], cluster.view, asking.now_ms, asking.sleep)
+        failures = tuple(one.failure for one in failed)
+        if found and found[0].producer_id == producer_id:
+            return _of_transaction(asking, replace(facts, failures=failures), found[0], swept)
+        gone = Failure(f"'{names[0]}' had it a moment ago, and went on meanwhile", FailureCode.WRITTEN_MEANWHILE)
+        return _of_producer(asking, replace(facts, failures=failures or (gone,)), swept, producer_id or 0)
+    hidden = _hidden(snapshot.coverage_failure, snapshot.visibility_failures, snapshot.views)
+    facts = replace(facts, whole_cluster=True, failures=(*facts.failures, *hidden))
+    return _of_producer(asking, facts, swept, producer_id or 0)
+
+
+def _hidden(
+    coverage: Failure | None, visibility: Sequence[Failure], views: Sequence[CoordinatorView]
+) -> tuple[Failure, ...]:
+    """Why an id may be missing among what coordinators report."""
+    if views:
+        return ()
+    covered = (coverage.within("not every coordinator was seen"),) if coverage is not None else ()
+    return (*covered, *visibility)
+
+
+# --- an error that names nobody
+
+
+def _ask_error(asking: Asking, facts: Facts) -> Facts:
+    error = facts.symptom.error
+    kind = error.kind if error is not None else None
+    if kind is ErrorKind.BUSY:
+        return _ask_prepared(asking, facts)
+    if kind is ErrorKind.OFFSETS:
+        return _ask_all_offsets(asking, facts)
+    return facts
+
+
+def _ask_prepared(asking: Asking, facts: Facts) -> Facts:
+    """The ids in Prepare* of all coordinators, and whether all were seen."""
+    cluster = asking.cluster
+    agreed = cluster.agreement([TRANSACTION_STATE_TOPIC])
+    wanted = ListingFilter(states=tuple(PREPARED))
+    found: list[Transaction] = []
+    failures: list[Failure] = []
+    for broker in agreed.brokers:
+        for some in list_on(cluster.send, broker.broker_id, wanted, asking.now_ms):
+            if isinstance(some, Unobserved):
+                failures.append(some.failure)
+            else:
+                found += some
+    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), agreed, lambda done, total: None)
+    hidden = _hidden(snapshot.coverage_failure, snapshot.visibility_failures, ())
+    return replace(facts, prepared=tuple(found), failures=(*facts.failures, *failures, *hidden))
+
+
+def _ask_all_offsets(asking: Asking, facts: Facts) -> Facts:
+    """What is open on `__consumer_offsets`, and whose offsets it has."""
+    view = asking.cluster.view([CONSUMER_OFFSETS_TOPIC])
+    if not any(topic.name == CONSUMER_OFFSETS_TOPIC and topic.indexes for topic in view.topics):
+        return facts
+    swept = _swept(asking, replace(asking.config, topic_names=(CONSUMER_OFFSETS_TOPIC,)))
+    found: list[PendingOffsets] = []
+    open_there = [one for one in swept.scans[0].transactions if one.judgement.verdict is not Verdict.GONE]
+    after, _ = _offsets(asking, sorted({_key(one) for one in open_there})) if open_there else ({}, view)
+    for key, row in after.items():
+        where = replace(_partition_facts(key, swept, row, row), lso_before=None)
+        for holder in where.still_open:
+            has = pending.pending_offsets(asking.cluster.send, holder.observation)
+            for group, keys in sorted(has.groups.items()):
+                found.append(PendingOffsets(group, _names(keys), where, holder))
+            if not has.groups:
+                found.append(PendingOffsets(None, (), where, holder, has.failure))
+    return replace(
+        facts,
+        pending=tuple(found),
+        failures=(*facts.failures, *swept.failures),
+        sweep_id=swept.sweep_id,
+        asked=swept.asked,
+    )

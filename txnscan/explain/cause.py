@@ -1,0 +1,109 @@
+"""What is concluded: a cause with its code, sentence, evidence, next commands and numbers. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from txnscan.coordinators.transactions import Transaction
+from txnscan.explain.facts import PartitionFacts, PendingOffsets
+from txnscan.kafka.failure import Failure
+from txnscan.verdict.evidence import Judged
+
+
+class CauseCode(StrEnum):
+    """The causes. A contract, as the names of verdicts are."""
+
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str) -> CauseCode:
+        """A code with its meaning, as docs/explain.md shows it."""
+        code = str.__new__(cls, name)
+        code._value_ = name
+        code.meaning = meaning
+        return code
+
+    HANGING = "hanging", "A transaction hangs, with the proof of a sweep: no coordinator will end it"
+    OWNED = "owned", "A transaction is open, and its coordinator will end it"
+    MARKER_OWED = "marker_owed", "A transaction is decided, and its marker is on the way"
+    STUCK_PREPARE = "stuck_prepare", "A transaction is decided, and its marker is overdue: its id stays in Prepare*"
+    MARKER_LAG = "marker_lag", "The lag is a transaction marker, which is no record"
+    ABORTED_DATA = "aborted_data", "The lag is records of aborted transactions, which read_committed readers skip"
+    PENDING_OFFSETS = "pending_offsets", "The group's offsets are in a transaction that has not ended"
+    NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction holds it"
+    FENCED = "fenced", "The producer is fenced: its id went on to a later epoch"
+    CLEANER_STUCK = "cleaner_stuck", "Compaction stops at an open transaction that its coordinator will end"
+    NO_TRANSACTION = "no_transaction", "No open transaction is the cause"
+    NOT_OBSERVED = "not_observed", "What decides it could not be observed"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers and names of a cause; None where it has none. Times are epoch milliseconds.
+
+    ends_by_ms: start and timeout of the transaction, by its coordinator's clock. markers, aborted: control records and
+    records of aborted transactions that the lag is made of. asked: how many partitions were looked at.
+    """
+
+    group: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    transactional_id: str | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    owner_epoch: int | None = None
+    coordinator: int | None = None
+    state: str | None = None
+    verdict: str | None = None
+    reason: str | None = None
+    start_offset: int | None = None
+    last_stable_offset: int | None = None
+    high_watermark: int | None = None
+    blocked_records: int | None = None
+    committed_offset: int | None = None
+    lag: int | None = None
+    markers: int | None = None
+    aborted: int | None = None
+    compacted: bool | None = None
+    started_at_ms: int | None = None
+    timeout_ms: int | None = None
+    ends_by_ms: int | None = None
+    age_ms: int | None = None
+    overdue_ms: int | None = None
+    max_timeout_ms: int | None = None
+    failure: str | None = None
+    asked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a rule says. commands: the next ones, without the options that reach the cluster where they begin with
+    "txnscan".
+    """
+
+    sentence: str
+    evidence: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    numbers: Numbers = field(default_factory=Numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The answer: one sentence first, then the evidence, then the next commands."""
+
+    code: CauseCode
+    sentence: str
+    evidence: tuple[str, ...]
+    next: tuple[str, ...]
+    numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a rule found: a partition, a transaction on it, an id, or why nothing is known."""
+
+    partition: PartitionFacts | None = None
+    judged: Judged | None = None
+    transaction: Transaction | None = None
+    pending: PendingOffsets | None = None
+    failure: Failure | None = None

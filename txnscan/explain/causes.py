@@ -1,0 +1,67 @@
+"""The rules: the facts about a symptom to its cause. Pure.
+
+A rule is a code, what it looks for, and what it then says: a sentence, the evidence, the next commands. The rules stand
+in order below, and the first that finds something gives the cause. The order is that of what somebody has to act on:
+- `fenced` first, but only for an error that says so: the producer that logged it is out, whatever else is open;
+- then a setting that an error names, for the same reason;
+- then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
+  before owned, over all partitions of the symptom;
+- then what could not be observed. Everything below it concludes from absence, and absence counts only if all was seen;
+- then lag that is nobody's transaction: a reader that passes the last stable offset, records that are there to be read,
+  and last what is no record at all, aborted data and markers.
+
+`hanging` is the verdict of a sweep's rules for these partitions (`verdict/rules.py`), and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from txnscan.explain import finding, telling
+from txnscan.explain.cause import Cause, CauseCode, Subject, Told
+from txnscan.explain.facts import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When `finds` gives a subject, the cause has this code, and `tells` says it."""
+
+    code: CauseCode
+    finds: Callable[[Facts], Subject | None]
+    tells: Callable[[Facts, Subject], Told]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(CauseCode.FENCED, finding.fenced, telling.fenced),
+    Rule(CauseCode.NO_TRANSACTION, finding.setting, telling.setting),
+    Rule(CauseCode.PENDING_OFFSETS, finding.pending, telling.pending),
+    Rule(CauseCode.HANGING, finding.hanging, telling.hanging),
+    Rule(CauseCode.STUCK_PREPARE, finding.stuck_prepare, telling.prepared),
+    Rule(CauseCode.MARKER_OWED, finding.marker_owed, telling.prepared),
+    Rule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, telling.cleaner),
+    Rule(CauseCode.OWNED, finding.owned, telling.owned),
+    # Absence counts only from here on, where all was seen.
+    Rule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
+    Rule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, telling.not_read_committed),
+    Rule(CauseCode.NO_TRANSACTION, finding.real_lag, telling.real_lag),
+    Rule(CauseCode.ABORTED_DATA, lambda f: finding.nothing_to_read(f, aborted=True), telling.aborted),
+    Rule(CauseCode.MARKER_LAG, lambda f: finding.nothing_to_read(f, aborted=False), telling.marker),
+    Rule(CauseCode.NO_TRANSACTION, lambda f: Subject(), telling.none),
+)
+
+
+def cause_of(facts: Facts) -> Cause:
+    """The cause of a symptom. The same facts always give the same cause."""
+    for rule in RULES:
+        subject = rule.finds(facts)
+        if subject is not None:
+            told = rule.tells(facts, subject)
+            return Cause(
+                code=rule.code,
+                sentence=told.sentence,
+                evidence=(*telling.of_error(facts), *told.evidence),
+                next=tuple(telling.command(facts, one) for one in told.commands),
+                numbers=told.numbers,
+            )
+    raise AssertionError("the last rule finds something always")

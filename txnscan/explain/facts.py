@@ -1,0 +1,141 @@
+"""The facts that a cause rests on: what brokers showed of groups, partitions and ids. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txnscan.coordinators.transactions import Transaction
+from txnscan.explain.symptom import Symptom
+from txnscan.kafka.failure import Failure
+from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
+from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.verdict.evidence import Judged, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What a read_committed reader meets between an offset and the end of what it may read.
+
+    has_record: whether it gets a record; None where the read did not decide it. markers: control records. aborted:
+    records of aborted transactions. failure: why the read ended early, or None.
+    """
+
+    has_record: bool | None
+    markers: int = 0
+    aborted: int = 0
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """A partition that the symptom is about.
+
+    lso_before: the last stable offset before the sweep. last_stable_offset, high_watermark: after it. open: what the
+    sweep saw open, by start offset. committed: the group's offset, None without a group. ahead: from that offset to the
+    last stable offset; without a group, the end of the log. compacted: whether the cleaner works on its topic, None
+    where nobody looked. failure: why something of it could not be observed, or None.
+    """
+
+    topic: str
+    partition: int
+    high_watermark: int | None = None
+    last_stable_offset: int | None = None
+    lso_before: int | None = None
+    open: tuple[Judged, ...] = ()
+    committed: int | None = None
+    ahead: Ahead | None = None
+    compacted: bool | None = None
+    failure: Failure | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def lag(self) -> int | None:
+        """Of the group, up to the high watermark."""
+        if self.committed is None or self.high_watermark is None:
+            return None
+        return max(self.high_watermark - self.committed, 0)
+
+    @property
+    def blocked_records(self) -> int | None:
+        """Offsets from the last stable offset to the high watermark."""
+        if self.high_watermark is None or self.last_stable_offset is None:
+            return None
+        return max(self.high_watermark - self.last_stable_offset, 0)
+
+    @property
+    def still_open(self) -> tuple[Judged, ...]:
+        """What the sweep saw open, without what the last stable offset has passed since."""
+        lso = self.last_stable_offset
+        moved = lso is not None and lso != self.lso_before
+        return tuple(
+            one
+            for one in self.open
+            if one.judgement.verdict is not Verdict.GONE
+            and not (moved and lso is not None and one.observation.start_offset < lso)
+        )
+
+    @property
+    def holder(self) -> Judged | None:
+        """The transaction that holds the last stable offset, None where none does, or none was seen."""
+        lso = self.last_stable_offset
+        return next((one for one in self.still_open if lso is None or one.observation.start_offset <= lso), None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the group waits at the last stable offset: a read_committed reader gets no record before it. A
+        partition without a group waits always.
+        """
+        if self.committed is None:
+            return True
+        lso = self.last_stable_offset
+        if lso is None or self.committed > lso:
+            return False
+        return self.committed == lso or (self.ahead is not None and self.ahead.has_record is False)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOffsets:
+    """Offsets of a group that its coordinator withholds. partitions: "topic-partition" names. holder: the open
+    transaction on `__consumer_offsets` that has them, None where none was seen. unread: why none could be seen, or
+    None. group: None where the transaction could not be read.
+    """
+
+    group: str | None
+    partitions: tuple[str, ...]
+    log: PartitionFacts
+    holder: Judged | None
+    unread: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that was read for a symptom.
+
+    connection: the options that reach the cluster, for the next commands. transaction: the id that was asked for, or
+    the id that has the producer id. absent: whether its coordinator knows no such id. prepared: ids in Prepare*, for an
+    error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: what
+    could not be observed; with any of them, nothing is concluded from absence. whole_cluster: whether the sweep was of
+    all partitions. asked: how many partitions the sweep read. max_timeout_ms: `transaction.max.timeout.ms`, None where
+    it is not known.
+    """
+
+    symptom: Symptom
+    now_ms: int
+    late_after_ms: int
+    connection: str = "--bootstrap-server HOST:PORT"
+    principal: str = UNKNOWN_PRINCIPAL
+    sweep_id: str | None = None
+    partitions: tuple[PartitionFacts, ...] = ()
+    pending: tuple[PendingOffsets, ...] = ()
+    coordinator: int | None = None
+    transaction: Transaction | None = None
+    absent: bool = False
+    prepared: tuple[Transaction, ...] = ()
+    logged: tuple[LoggedTransaction, ...] = ()
+    max_timeout_ms: int | None = None
+    failures: tuple[Failure, ...] = ()
+    whole_cluster: bool = False
+    asked: int = 0

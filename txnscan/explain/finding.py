@@ -1,0 +1,152 @@
+"""What the rules look for in the facts, in their order; None where it is not there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txnscan.coordinators.transactions import Transaction
+from txnscan.explain.cause import Subject
+from txnscan.explain.client_errors import ErrorKind
+from txnscan.explain.facts import Facts, PartitionFacts
+from txnscan.explain.symptom import Kind
+from txnscan.kafka.answers import PREPARED, State
+from txnscan.verdict.evidence import Judged, Reason, Verdict
+
+# An open transaction is said to hold the cleaner up from this share of the age from which it is late.
+CLEANER_WAITS_AFTER = 4
+
+
+def fenced(f: Facts) -> Subject | None:
+    """An error that says so; unless the id that was asked about is at the very epoch that logged it."""
+    if f.symptom.error is None or f.symptom.error.kind is not ErrorKind.FENCED:
+        return None
+    one, epoch = f.transaction, f.symptom.producer_epoch
+    if one is None:
+        return None if f.failures or f.absent else Subject()
+    same_producer = f.symptom.producer_id in (None, one.producer_id)
+    if epoch is not None and same_producer and one.producer_epoch is not None and one.producer_epoch <= epoch:
+        return None
+    return Subject(transaction=one)
+
+
+def setting(f: Facts) -> Subject | None:
+    error = f.symptom.error
+    about = error is not None and error.kind is ErrorKind.SETTING
+    return Subject() if about and f.max_timeout_ms is not None else None
+
+
+def pending(f: Facts) -> Subject | None:
+    """What hangs first."""
+    ordered = sorted(f.pending, key=lambda one: one.holder is None or not is_(one.holder, Verdict.HANGING))
+    return Subject(pending=ordered[0], judged=ordered[0].holder) if ordered else None
+
+
+def _judged(f: Facts, applies: Callable[[Judged], bool]) -> Subject | None:
+    """The first transaction like this that is in the way: for a group that which holds the last stable offset where the
+    group waits, for an id what its producer has open; else any. The partition with the most behind it first.
+    """
+    for one in sorted(f.partitions, key=lambda p: -(p.blocked_records or 0)):
+        for judged in _in_the_way(f, one):
+            if applies(judged):
+                return Subject(one, judged)
+    return None
+
+
+def _in_the_way(f: Facts, p: PartitionFacts) -> tuple[Judged, ...]:
+    if f.symptom.kind is Kind.GROUP:
+        return (p.holder,) if p.holder is not None and p.waits else ()
+    if f.symptom.kind in (Kind.TRANSACTIONAL_ID, Kind.PRODUCER_ID):
+        wanted = {f.symptom.producer_id} if f.transaction is None else {f.transaction.producer_id}
+        return tuple(one for one in p.still_open if one.observation.producer_id in wanted)
+    return p.still_open
+
+
+def hanging(f: Facts) -> Subject | None:
+    return _judged(f, lambda one: is_(one, Verdict.HANGING))
+
+
+def stuck_prepare(f: Facts) -> Subject | None:
+    found = _judged(f, lambda one: is_(one, Verdict.PENDING_MARKER, Reason.STUCK))
+    return found or _prepared(f, lambda one: one.age_ms is not None and one.age_ms > f.late_after_ms)
+
+
+def marker_owed(f: Facts) -> Subject | None:
+    found = _judged(f, lambda one: is_(one, Verdict.PENDING_MARKER))
+    return found or _prepared(f, lambda one: True)
+
+
+def _prepared(f: Facts, applies: Callable[[Transaction], bool]) -> Subject | None:
+    """The oldest id in Prepare* like this."""
+    asked = (f.transaction,) if f.transaction is not None else f.prepared
+    found = [one for one in asked if one is not None and one.state in PREPARED and applies(one)]
+    return Subject(transaction=max(found, key=lambda one: one.age_ms or 0)) if found else None
+
+
+def cleaner_stuck(f: Facts) -> Subject | None:
+    if f.symptom.kind is not Kind.TOPIC:
+        return None
+
+    def waits(one: Judged) -> bool:
+        old = one.judgement.age_ms * CLEANER_WAITS_AFTER > f.late_after_ms
+        return old and one.judgement.verdict in (Verdict.ONGOING, Verdict.LATE_ONGOING)
+
+    found = _judged(f, waits)
+    return found if found is not None and found.partition is not None and found.partition.compacted else None
+
+
+def owned(f: Facts) -> Subject | None:
+    found = _judged(f, lambda one: is_(one, Verdict.LATE_ONGOING)) or _judged(f, lambda one: is_(one, Verdict.ONGOING))
+    if found is not None:
+        return found
+    one = f.transaction
+    return Subject(transaction=one) if one is not None and one.state == State.ONGOING else None
+
+
+def not_observed(f: Facts) -> Subject | None:
+    found = _judged(f, lambda one: is_(one, Verdict.INDETERMINATE))
+    if found is not None:
+        return found
+    if f.failures:
+        return Subject(failure=f.failures[0])
+    failed = next((one for one in f.partitions if one.failure is not None), None)
+    if failed is not None:
+        return Subject(failed, failure=failed.failure)
+    # A read that ended early decides nothing, unless another partition shows lag with records to read.
+    unread = next((one for one in f.partitions if one.ahead is not None and one.ahead.failure is not None), None)
+    if unread is None or unread.ahead is None or real_lag(f) is not None or not_read_committed(f) is not None:
+        return None
+    return Subject(unread, failure=unread.ahead.failure)
+
+
+def not_read_committed(f: Facts) -> Subject | None:
+    """A committed offset behind the last stable offset: no read_committed reader gets there."""
+    for one in f.partitions:
+        lso = one.last_stable_offset
+        if one.holder is not None and one.committed is not None and lso is not None and one.committed > lso:
+            return Subject(one, one.holder)
+    return None
+
+
+def real_lag(f: Facts) -> Subject | None:
+    found = [
+        one for one in f.partitions if one.committed is not None and one.ahead is not None and one.ahead.has_record
+    ]
+    return Subject(max(found, key=lambda one: one.lag or 0)) if found else None
+
+
+def nothing_to_read(f: Facts, aborted: bool) -> Subject | None:
+    """A partition whose end is no record to a read_committed reader, and where nothing is open."""
+    found = [
+        one
+        for one in f.partitions
+        if one.ahead is not None
+        and one.ahead.has_record is False
+        and one.blocked_records == 0
+        and (one.ahead.aborted > 0 if aborted else one.ahead.aborted == 0 and one.ahead.markers > 0)
+    ]
+    return Subject(max(found, key=lambda one: one.lag or 0)) if found else None
+
+
+def is_(judged: Judged, verdict: Verdict, reason: Reason | None = None) -> bool:
+    """Whether it has this verdict, and this reason where one is given."""
+    return judged.judgement.verdict is verdict and reason in (None, judged.judgement.reason)

@@ -1,0 +1,128 @@
+"""The symptom: a group that does not get on, a topic, a transactional id, a producer id, an error in a log. Pure.
+
+A line of a log often names more than its error: Java's clients begin it with their transactional id or group, and many
+errors name producer id and epoch. What the line names is asked about as if it was given.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from txnscan.config import ConfigError, utf8_text
+from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, recognised
+
+_LONG_MAX = 2**63 - 1
+# "[Producer clientId=producer-a, transactionalId=a] ...", "Producer with transactionalId 'a' and ...".
+_TRANSACTIONAL_ID = re.compile(r"\btransactionalId(?:=([^\],\s]+)|\s*[:=]?\s*'([^']+)')")
+_GROUP = re.compile(r"\bgroup(?:Id|\.id|_id)?=([^\],\s]+)")
+# The last one is what a leader answers: "Epoch of producer 5 at offset 9 in t-0 is 3, which is smaller than ...".
+_PRODUCER_ID = re.compile(
+    r"\bproducer\s?id\s*(?:set to|is|[=:])?\s*(\d{1,18})\b|\bepoch of producer (\d{1,18})\b", re.IGNORECASE
+)
+_EPOCH = re.compile(r"\bepoch\s*(?:is|[=:])?\s*(\d{1,5})\b|\bis (\d{1,5}), which is smaller", re.IGNORECASE)
+
+
+class Kind(StrEnum):
+    """What is asked about."""
+
+    GROUP = "group"
+    TOPIC = "topic"
+    TRANSACTIONAL_ID = "transactional_id"
+    PRODUCER_ID = "producer_id"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """What was asked. kind: the field that it is about. error: recognised in the text from a log, or None.
+    producer_epoch: of the producer that logged the error, where its text has it.
+    """
+
+    kind: Kind
+    group: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    transactional_id: str | None = None
+    producer_id: int | None = None
+    error: ClientError | None = None
+    producer_epoch: int | None = None
+
+
+def symptom(
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    transactional_id: str | None = None,
+    producer_id: int | None = None,
+    error: str | None = None,
+) -> Symptom:
+    """The symptom in these options. Raises ConfigError where they are not one symptom."""
+    given = [name for name, one in (("group", group), ("topic", topic)) if one is not None]
+    ids = [
+        name for name, one in (("transactional-id", transactional_id), ("producer-id", producer_id)) if one is not None
+    ]
+    if len(given) + len(ids) > 1 or not (given or ids or error is not None):
+        raise ConfigError("--group", "give one of --group, --topic, --transactional-id, --producer-id and --error")
+    if error is not None and given:
+        raise ConfigError(
+            "--error", f"stands alone, or beside --transactional-id or --producer-id; leave --{given[0]} out"
+        )
+    if partition is not None and topic is None:
+        raise ConfigError("--partition", "needs --topic to say of which topic")
+    for option, name in (("--group", group), ("--topic", topic), ("--transactional-id", transactional_id)):
+        if name is not None and not utf8_text(option, name):
+            raise ConfigError(option, "is empty; give a name")
+    if producer_id is not None and not 0 <= producer_id <= _LONG_MAX:
+        raise ConfigError("--producer-id", f"{producer_id} is no producer id")
+    if group is not None:
+        return Symptom(Kind.GROUP, group=group)
+    if topic is not None:
+        return Symptom(Kind.TOPIC, topic=topic, partition=partition)
+    found = _of_ids(transactional_id, producer_id)
+    return found if error is None else _with_error(found, error)
+
+
+def _of_ids(transactional_id: str | None, producer_id: int | None) -> Symptom:
+    if transactional_id is not None:
+        return Symptom(Kind.TRANSACTIONAL_ID, transactional_id=transactional_id)
+    kind = Kind.PRODUCER_ID if producer_id is not None else Kind.ERROR
+    return Symptom(kind, producer_id=producer_id)
+
+
+def _with_error(asked: Symptom, text: str) -> Symptom:
+    """The symptom with what the text of a log names. An id that was given counts more than one in the text."""
+    error = recognised(text)
+    named = _named_in(text)
+    if asked.kind is Kind.ERROR:
+        if named.kind is Kind.ERROR and error is None:
+            known = ", ".join(one.name for one in CLIENT_ERRORS)
+            raise ConfigError("--error", f"no error that txnscan knows is in this text; it knows {known}")
+        return replace(named, error=error)
+    same = asked.producer_id is None or named.producer_id in (None, asked.producer_id)
+    return replace(asked, error=error, producer_epoch=named.producer_epoch if same else None)
+
+
+def _named_in(text: str) -> Symptom:
+    transactional_id, group = _first(_TRANSACTIONAL_ID, text), _first(_GROUP, text)
+    producer_id, epoch = _first(_PRODUCER_ID, text), _first(_EPOCH, text)
+    if transactional_id is not None:
+        kind = Kind.TRANSACTIONAL_ID
+    elif producer_id is not None:
+        kind = Kind.PRODUCER_ID
+    else:
+        kind = Kind.GROUP if group is not None else Kind.ERROR
+    return Symptom(
+        kind,
+        group=group if kind is Kind.GROUP else None,
+        transactional_id=transactional_id,
+        producer_id=int(producer_id) if producer_id is not None else None,
+        producer_epoch=int(epoch) if epoch is not None and producer_id is not None else None,
+    )
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    match = pattern.search(text)
+    return None if match is None else next(one for one in match.groups() if one is not None)

@@ -1,0 +1,544 @@
+"""What the rules say: the sentence, the evidence, the next commands and the numbers of each. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from txnscan.coordinators.transactions import Transaction
+from txnscan.explain import finding
+from txnscan.explain.cause import Numbers, Subject, Told
+from txnscan.explain.client_errors import ErrorKind
+from txnscan.explain.facts import Ahead, Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.symptom import Kind
+from txnscan.kafka.answers import PREPARED, CoordinatorView, State
+from txnscan.kafka.failure import Failure
+from txnscan.kafka.security.acls import explained
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
+from txnscan.kafka.units import duration, plural
+from txnscan.verdict.evidence import Judged, Reason, Verdict
+from txnscan.verdict.explanations import SENDS_AGAIN
+from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
+
+_MINUTE_MS = 60_000
+# Coordinators look for what has timed out every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+_TIMEOUT_CHECK_MS = 10_000
+_LOG_LINES_MAX = 8
+_NAMED_MAX = 5
+_EXPLAIN_ID = "txnscan explain --transactional-id ID --error TEXT"
+
+Found = TypeVar("Found")
+
+
+_HOW_FENCED = "another instance took the id over, or its coordinator aborted a transaction that timed out"
+
+
+def fenced(f: Facts, s: Subject) -> Told:
+    one = s.transaction
+    if one is None:
+        which = "The text names no transactional id, so that no epochs were looked at."
+        if f.symptom.producer_id is not None:
+            which = f"No transactional id has producer id {f.symptom.producer_id} now."
+        sentence = f"The producer is fenced: its transactional id went on to a later epoch, because {_HOW_FENCED}."
+        return Told(sentence, (which, *_known(f)), (_EXPLAIN_ID,), _numbers(f, None, None))
+    epoch, producer_id = f.symptom.producer_epoch, f.symptom.producer_id
+    was = f"epoch {epoch}" if producer_id is None else f"producer id {producer_id}, epoch {epoch}"
+    logged = f" from {was}" if epoch is not None else ""
+    sentence = (
+        f"The producer is fenced: '{one.transactional_id}' went on{logged} to epoch {one.producer_epoch} of producer "
+        f"id {one.producer_id}, because {_HOW_FENCED}."
+    )
+    records = [str(record) for record in f.logged[-_LOG_LINES_MAX:]]
+    none = "Its earlier epochs are not in the transaction log any more, or could not be read."
+    evidence = (_state(one), *(records or [none]), *_known(f))
+    open_too = finding.hanging(f)
+    if open_too is not None and open_too.judged is not None:
+        evidence += (f"It left a transaction hanging on {open_too.judged.observation.topic_partition}.",)
+    commands = (f"txnscan transaction-log --transactional-id {_quoted(one.transactional_id)}",)
+    return Told(sentence, evidence, commands, _of_transaction(f, one, producer_epoch=epoch))
+
+
+def setting(f: Facts, s: Subject) -> Told:
+    longest = f.max_timeout_ms or 0
+    sentence = (
+        "No transaction is the cause: the producer asks for a longer transaction.timeout.ms than the brokers' "
+        f"transaction.max.timeout.ms, which is {duration(longest)} ({longest} ms)."
+    )
+    return Told(sentence, (), (), _numbers(f, None, None))
+
+
+def pending(f: Facts, s: Subject) -> Told:
+    pending, holder = _pending(s), s.judged
+    named = ", ".join(pending.partitions[:_NAMED_MAX]) or "some of its partitions"
+    group = f"Group '{pending.group}'" if pending.group is not None else "A group"
+    begin = f"{group} does not get its offsets of {named}: they are in a transaction"
+    if holder is not None:
+        numbers = _numbers(f, pending.log, holder, group=pending.group)
+        evidence = (holder.judgement.explanation, *_stands(pending.log))
+        return Told(
+            f"{begin} on {pending.log.name} that {_how_it_ends(f, holder)}.", evidence, _of_judged(f, holder), numbers
+        )
+    where = f"--topic {pending.log.topic} --partition {pending.log.partition}"
+    commands = (f"txnscan describe-producers {where} --open",)
+    withheld = f"Broker {f.coordinator}, the group's coordinator, withholds them (UNSTABLE_OFFSET_COMMIT)."
+    numbers = _numbers(f, pending.log, None, group=pending.group)
+    if pending.unread is not None:
+        sentence = f"{begin} that has not ended, and that could not be read: {_why(f, pending.unread)}."
+        return Told(sentence, (withheld,), commands, numbers)
+    sentence = (
+        f"{group} does not get its offsets of {named}: its coordinator counts them as pending, and {pending.log.name} "
+        "has no open transaction. Move the leader of that partition, so that the next coordinator loads it anew."
+    )
+    return Told(sentence, (withheld, *_known(f)), commands, numbers)
+
+
+def hanging(f: Facts, s: Subject) -> Told:
+    p, judged = _both(s)
+    o = judged.observation
+    stop = "read_committed readers and compaction stop" if p.compacted else "read_committed readers stop"
+    who = f"Group '{f.symptom.group}' waits: a" if f.symptom.kind is Kind.GROUP else "A"
+    sentence = (
+        f"{who} transaction hangs on {p.name}, and no coordinator will end it: {stop} at offset {o.start_offset}."
+    )
+    if judged.holds_lso is False:
+        sentence = f"A transaction hangs on {p.name} from offset {o.start_offset}, and no coordinator will end it."
+    proof = (
+        f"A sweep proves it: two reads of the partition's leader, and all coordinators between them ({f.sweep_id})."
+        if f.sweep_id is not None
+        else "A sweep proves it: two reads of the partition's leader, and all coordinators between them."
+    )
+    outcome = judged.judgement.outcome
+    reason = judged.judgement.outcome_reason
+    decided = (f"Outcome of its data: {outcome}, {reason}.",) if outcome is not None and reason else ()
+    evidence = (judged.judgement.explanation, proof, *_stands(p), *decided, *_of_group(f, p))
+    return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+
+
+def prepared(f: Facts, s: Subject) -> Told:
+    if s.judged is not None:
+        p, judged = _both(s)
+        view = _view(judged)
+        name = f"'{view.transactional_id}'" if view is not None else "its transactional id"
+        decision = "commit" if view is not None and view.state == State.PREPARE_COMMIT else "abort"
+        late = judged.judgement.reason is Reason.STUCK
+        how = "and its marker is overdue" if late else "and its marker is on the way"
+        sentence = f"The transaction on {p.name} is decided: {name} decided to {decision}, {how}."
+        evidence = (judged.judgement.explanation, *_stands(p), *_of_group(f, p))
+        return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+    one = _id(s)
+    late = one.age_ms is not None and one.age_ms > f.late_after_ms
+    owed = ", ".join(one.partitions[:_NAMED_MAX]) or "no partition that it shows"
+    since = f" for a transaction that began {duration(one.age_ms)} ago" if one.age_ms is not None else ""
+    how = f"stuck in {one.state}{since}" if late else f"in {one.state}"
+    then = "It can begin nothing before." if late else "As a rule that takes a moment."
+    sentence = f"'{one.transactional_id}' is {how}: it owes a marker to {owed}. {then}"
+    more = len(f.prepared) - 1 if f.transaction is None else 0
+    evidence = (
+        _state(one),
+        *([f"{SENDS_AGAIN}."] if late else []),
+        *([f"Also in Prepare*: {plural(more, 'id')}."] if more > 0 else []),
+        *_known(f),
+    )
+    return Told(sentence, evidence, _of_id(one.transactional_id, stuck=True), _of_transaction(f, one))
+
+
+def cleaner(f: Facts, s: Subject) -> Told:
+    p, judged = _both(s)
+    sentence = (
+        f"Compaction of {p.name} stops at offset {p.last_stable_offset}: a transaction is open there for "
+        f"{duration(judged.judgement.age_ms)} that {_how_it_ends(f, judged)}."
+    )
+    evidence = (judged.judgement.explanation, *_stands(p), "The cleaner does not pass the last stable offset.")
+    return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+
+
+def owned(f: Facts, s: Subject) -> Told:
+    if s.judged is not None:
+        p, judged = _both(s)
+        who = f"Group '{f.symptom.group}' waits for a" if f.symptom.kind is Kind.GROUP else "A"
+        sentence = f"{who} transaction on {p.name} that {_how_it_ends(f, judged)}."
+        if f.symptom.kind is not Kind.GROUP:
+            sentence = f"A transaction is open on {p.name}; it {_how_it_ends(f, judged)}."
+        evidence = (judged.judgement.explanation, *_stands(p), *_of_group(f, p))
+        return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+    one = _id(s)
+    ends = _ends(f.now_ms, one.start_time_ms, one.timeout_ms)
+    sentence = f"'{one.transactional_id}' has a transaction open, which {ends}."
+    return Told(sentence, (_state(one), *_partitions_of(one)), _of_id(one.transactional_id), _of_transaction(f, one))
+
+
+def not_observed(f: Facts, s: Subject) -> Told:
+    if s.judged is not None:
+        p, judged = _both(s)
+        sentence = f"A transaction is open on {p.name}, and it is not proven whether it hangs."
+        evidence = (judged.judgement.explanation, *_stands(p), *_of_group(f, p))
+        commands = ("txnscan check", _find_hanging(p))
+        return Told(sentence, evidence, commands, _numbers(f, p, judged, failure=judged.judgement.reason.value))
+    failure = _failure(s)
+    where = f" on {s.partition.name}" if s.partition is not None else ""
+    sentence = f"The cause{where} could not be observed: {_why(f, failure)}."
+    more = [_why(f, one) for one in f.failures if one is not failure][:_NAMED_MAX]
+    numbers = _numbers(f, s.partition, None, failure=failure.code)
+    return Told(sentence, tuple(f"Also not observed: {one}." for one in more), ("txnscan check",), numbers)
+
+
+def not_read_committed(f: Facts, s: Subject) -> Told:
+    p, judged = _both(s)
+    sentence = (
+        f"Group '{f.symptom.group}' is not read_committed on {p.name}, so that no transaction holds it: it committed "
+        f"offset {p.committed}, and the last stable offset is {p.last_stable_offset}."
+    )
+    lag = f"Its lag is {p.lag:,}: it is slow or stopped." if p.lag else "It has read everything."
+    evidence = (lag, f"What is open there does not concern it: {judged.judgement.explanation}", *_stands(p))
+    return Told(sentence, evidence, (*_describe_group(f), _find_hanging(p)), _numbers(f, p, judged))
+
+
+def real_lag(f: Facts, s: Subject) -> Told:
+    p = _partition(s)
+    sentence = (
+        f"No transaction holds group '{f.symptom.group}': it has records to read on {p.name}, and is slow or stopped."
+    )
+    ahead = [(one, one.holder) for one in f.partitions if one.holder is not None]
+    evidence = [f"It committed offset {p.committed}, and its lag is {p.lag or 0:,}, up to the high watermark."]
+    for one, holder in ahead[:_NAMED_MAX]:
+        evidence.append(
+            f"On {one.name} a transaction is open at offset {holder.observation.start_offset} "
+            f"({holder.judgement.verdict.value}), and the group has not come to it."
+        )
+    commands = (
+        *_describe_group(f),
+        *(f"txnscan explain --topic {one.topic} --partition {one.partition}" for one, _ in ahead[:1]),
+    )
+    return Told(sentence, tuple(evidence), commands, _numbers(f, p, None))
+
+
+def aborted(f: Facts, s: Subject) -> Told:
+    p, ahead = _end(s)
+    what = f"{plural(ahead.aborted, 'record')} of aborted transactions and {plural(ahead.markers, 'marker')}"
+    sentence = (
+        f"Nothing is stuck: the lag of {p.lag} on {p.name} is {what}, which a read_committed reader skips."
+        if f.symptom.kind is Kind.GROUP
+        else f"Nothing is open on {p.name}; its log ends with {what}, which a read_committed reader skips."
+    )
+    return Told(sentence, _end_of(p), _describe_group(f), _numbers(f, p, None))
+
+
+def marker(f: Facts, s: Subject) -> Told:
+    p, ahead = _end(s)
+    what = (
+        "a transaction marker, which is no record"
+        if ahead.markers == 1
+        else "transaction markers, which are no records"
+    )
+    sentence = (
+        f"Nothing is stuck: the lag of {p.lag} on {p.name} is {what}."
+        if f.symptom.kind is Kind.GROUP
+        else f"Nothing is open on {p.name}, and its last offset is {what}: a group that has read everything may show a "
+        "lag of 1."
+    )
+    return Told(sentence, _end_of(p), _describe_group(f), _numbers(f, p, None))
+
+
+def none(f: Facts, s: Subject) -> Told:
+    asked = f.symptom
+    first = f.partitions[0] if len(f.partitions) == 1 else None
+    numbers = _numbers(f, first, None)
+    if f.transaction is not None:
+        return at_rest(f, f.transaction)
+    if asked.transactional_id is not None:
+        sentence = f"'{asked.transactional_id}' has no transaction: its coordinator knows no such id."
+        return Told(
+            sentence, (), (f"txnscan transaction-log --transactional-id {_quoted(asked.transactional_id)}",), numbers
+        )
+    if asked.kind is Kind.PRODUCER_ID:
+        sentence = f"Producer id {asked.producer_id} has nothing open, and no transactional id has it now."
+        evidence = (
+            f"A sweep read {plural(f.asked, 'partition')}." if f.whole_cluster else "A sweep saw all coordinators.",
+        )
+        return Told(sentence, evidence, (f"txnscan transaction-log --producer-id {asked.producer_id}",), numbers)
+    if asked.kind is Kind.ERROR:
+        return Told(*_of_error_alone(f), numbers)
+    if asked.kind is Kind.TOPIC:
+        where = first.name if first is not None else f"the {plural(len(f.partitions), 'partition')} of {asked.topic}"
+        sentence = f"No transaction is open on {where}."
+        return Told(sentence, tuple(x for p in f.partitions[:1] for x in _stands(p)), (), numbers)
+    moving = next((one for one in f.partitions if one.blocked_records), None)
+    if moving is not None:
+        sentence = (
+            f"No transaction holds group '{asked.group}': the last stable offset of {moving.name} moved from "
+            f"{moving.lso_before} to {moving.last_stable_offset} in the meantime, as transactions ended."
+        )
+        return Told(sentence, _stands(moving), _describe_group(f), _numbers(f, moving, None))
+    lag = sum(one.lag or 0 for one in f.partitions)
+    read = "has read everything" if not lag else f"has a lag of {lag:,}, of offsets that have no record any more"
+    sentence = f"No transaction holds group '{asked.group}': it {read} on {plural(len(f.partitions), 'partition')}."
+    return Told(sentence, (), _describe_group(f), numbers)
+
+
+def at_rest(f: Facts, one: Transaction) -> Told:
+    error = f.symptom.error
+    passed = f" {error.name} has passed: begin again." if error is not None and error.kind is ErrorKind.BUSY else ""
+    sentence = f"'{one.transactional_id}' has no transaction open: it is in {one.state}.{passed}"
+    swept = "and a sweep of all partitions found nothing open of its producer id" if f.whole_cluster else ""
+    state = _state(one).rstrip(".")
+    evidence = (f"{state}, {swept}." if swept else f"{state}.", *_known(f))
+    command = f"txnscan transaction-log --transactional-id {_quoted(one.transactional_id)}"
+    return Told(sentence, evidence, (command,), _of_transaction(f, one))
+
+
+def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    kind = f.symptom.error.kind if f.symptom.error is not None else None
+    if kind is ErrorKind.OFFSETS:
+        sentence = f"No group's offsets are in an open transaction now: {CONSUMER_OFFSETS_TOPIC} has none."
+        return sentence, (), ("txnscan explain --group GROUP",)
+    if kind is ErrorKind.EXPIRED:
+        sentence = (
+            "No open transaction is the cause: the partition's leader has forgotten the producer. Its records were "
+            "deleted, or its state expired. A new producer can go on."
+        )
+        return sentence, (), (_EXPLAIN_ID,)
+    sentence = (
+        "No transactional id of this cluster is in PrepareCommit or PrepareAbort now: as a rule the error has passed."
+    )
+    return sentence, ("The text names no transactional id, so that none was looked at.",), (_EXPLAIN_ID,)
+
+
+# --- words and numbers
+
+
+def of_error(f: Facts) -> tuple[str, ...]:
+    error = f.symptom.error
+    return (f"{error.name}: {error.meaning}.",) if error is not None else ()
+
+
+def _known(f: Facts) -> tuple[str, ...]:
+    return tuple(f"A known defect shows this error: {one}." for one in f.symptom.error.known) if f.symptom.error else ()
+
+
+def _why(f: Facts, failure: Failure) -> str:
+    return explained(failure, f.principal)
+
+
+def _both(s: Subject) -> tuple[PartitionFacts, Judged]:
+    return _partition(s), _found(s.judged)
+
+
+def _partition(s: Subject) -> PartitionFacts:
+    return _found(s.partition)
+
+
+def _end(s: Subject) -> tuple[PartitionFacts, Ahead]:
+    p = _partition(s)
+    return p, _found(p.ahead)
+
+
+def _id(s: Subject) -> Transaction:
+    return _found(s.transaction)
+
+
+def _pending(s: Subject) -> PendingOffsets:
+    return _found(s.pending)
+
+
+def _failure(s: Subject) -> Failure:
+    return _found(s.failure)
+
+
+def _found(one: Found | None) -> Found:
+    """What the rule has found, which every subject of that rule has."""
+    if one is None:
+        raise ValueError("a rule tells of what it did not find")
+    return one
+
+
+def _view(judged: Judged) -> CoordinatorView | None:
+    """The coordinator that claims it."""
+    held = held_by(judged.evidence, State.ONGOING, *PREPARED)
+    return held[0] if held else None
+
+
+def _how_it_ends(f: Facts, judged: Judged) -> str:
+    """A predicate, as of "a transaction that"."""
+    verdict, view = judged.judgement.verdict, _view(judged)
+    if verdict is Verdict.HANGING:
+        return "hangs: no coordinator will end it"
+    if verdict is Verdict.INDETERMINATE:
+        return "may hang, which is not proven"
+    if view is None:
+        return "its coordinator will end"
+    if verdict is Verdict.PENDING_MARKER:
+        late = " and is overdue" if judged.judgement.reason is Reason.STUCK else ""
+        return f"'{view.transactional_id}' has decided, and whose marker is owed{late}"
+    return f"is owned by '{view.transactional_id}', and {_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}"
+
+
+def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
+    """When a live transaction ends: a predicate."""
+    if timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+        return "has no timeout: it takes part in a two-phase commit, and only its outside coordinator ends it"
+    by_ms = _ends_by(start_ms, timeout_ms)
+    if by_ms is None:
+        return "its coordinator will end"
+    if by_ms + TIMEOUT_SLACK_MS < now_ms:
+        return (
+            f"is past its timeout by {duration(now_ms - by_ms)}: its coordinator should have aborted it, and still can"
+        )
+    return f"ends by {_clock(by_ms + _TIMEOUT_CHECK_MS, now_ms)} at the latest"
+
+
+def _ends_by(start_ms: int | None, timeout_ms: int | None) -> int | None:
+    if start_ms is None or start_ms < 0 or timeout_ms is None or not 0 <= timeout_ms < TWO_PHASE_COMMIT_TIMEOUT_MS:
+        return None
+    return start_ms + timeout_ms
+
+
+def _clock(at_ms: int, now_ms: int) -> str:
+    """A time of the day, rounded up to the minute; with its date where that is not today's."""
+    at = datetime.fromtimestamp(-(-at_ms // _MINUTE_MS) * _MINUTE_MS / 1_000, UTC)
+    same_day = at.date() == datetime.fromtimestamp(now_ms / 1_000, UTC).date()
+    return f"{at:%H:%M} UTC" if same_day else f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def _stands(p: PartitionFacts) -> tuple[str, ...]:
+    if p.last_stable_offset is None or p.high_watermark is None:
+        return ()
+    return (
+        f"{p.name}: last stable offset {p.last_stable_offset}, high watermark {p.high_watermark}; between them are "
+        f"{plural(p.blocked_records or 0, 'offset')}.",
+    )
+
+
+def _of_group(f: Facts, p: PartitionFacts) -> tuple[str, ...]:
+    if f.symptom.kind is not Kind.GROUP or p.committed is None:
+        return ()
+    before = "" if p.committed == p.last_stable_offset else ", and before the last stable offset it gets no record"
+    return (
+        f"The group committed offset {p.committed}{before}; its lag is {p.lag or 0:,}, up to the high watermark.",
+        "Its isolation level is not visible: a read_uncommitted group that stopped there looks the same.",
+    )
+
+
+def _end_of(p: PartitionFacts) -> tuple[str, ...]:
+    committed = (f"The group committed offset {p.committed}.",) if p.committed is not None else ()
+    return (*committed, *_stands(p))
+
+
+def _state(one: Transaction) -> str:
+    began = f", began {duration(one.age_ms)} ago" if one.age_ms is not None else ""
+    timeout = f", timeout {duration(one.timeout_ms)}" if one.timeout_ms is not None and not one.two_phase_commit else ""
+    return (
+        f"Its coordinator, broker {one.coordinator}: '{one.transactional_id}' is in {one.state}, producer id "
+        f"{one.producer_id}, epoch {one.producer_epoch}{began}{timeout}."
+    )
+
+
+def _partitions_of(one: Transaction) -> tuple[str, ...]:
+    if not one.partitions:
+        return ()
+    more = len(one.partitions) - _NAMED_MAX
+    return (f"Its partitions: {', '.join(one.partitions[:_NAMED_MAX])}{f' and {more} more' if more > 0 else ''}.",)
+
+
+def _numbers(
+    f: Facts, p: PartitionFacts | None, judged: Judged | None, *, group: str | None = None, failure: str | None = None
+) -> Numbers:
+    """What a partition and a transaction on it show."""
+    o = judged.observation if judged is not None else None
+    view = _view(judged) if judged is not None else None
+    start_ms = view.start_time_ms if view is not None and view.start_time_ms >= 0 else None
+    timeout_ms = view.timeout_ms if view is not None else None
+    by_ms = _ends_by(start_ms, timeout_ms)
+    ahead = p.ahead if p is not None else None
+    return Numbers(
+        group=group or f.symptom.group,
+        topic=p.topic if p is not None else f.symptom.topic,
+        partition=p.partition if p is not None else f.symptom.partition,
+        transactional_id=view.transactional_id if view is not None else f.symptom.transactional_id,
+        producer_id=o.producer_id if o is not None else f.symptom.producer_id,
+        producer_epoch=o.producer_epoch if o is not None else f.symptom.producer_epoch,
+        owner_epoch=view.producer_epoch if view is not None else None,
+        coordinator=view.broker_id if view is not None else f.coordinator,
+        state=view.state if view is not None else None,
+        verdict=judged.judgement.verdict.value if judged is not None else None,
+        reason=judged.judgement.reason.value if judged is not None else None,
+        start_offset=o.start_offset if o is not None else None,
+        last_stable_offset=p.last_stable_offset if p is not None else None,
+        high_watermark=p.high_watermark if p is not None else None,
+        blocked_records=p.blocked_records if p is not None else None,
+        committed_offset=p.committed if p is not None else None,
+        lag=p.lag if p is not None else None,
+        markers=ahead.markers if ahead is not None else None,
+        aborted=ahead.aborted if ahead is not None else None,
+        compacted=p.compacted if p is not None else None,
+        started_at_ms=start_ms,
+        timeout_ms=timeout_ms,
+        ends_by_ms=by_ms,
+        age_ms=judged.judgement.age_ms if judged is not None else None,
+        overdue_ms=max(f.now_ms - by_ms, 0) if by_ms is not None else None,
+        max_timeout_ms=f.max_timeout_ms,
+        failure=failure,
+        asked=f.asked,
+    )
+
+
+def _of_transaction(f: Facts, one: Transaction, *, producer_epoch: int | None = None) -> Numbers:
+    """What a coordinator shows of an id. producer_epoch: of the producer that logged the error."""
+    return Numbers(
+        transactional_id=one.transactional_id,
+        producer_id=one.producer_id,
+        producer_epoch=producer_epoch if producer_epoch is not None else f.symptom.producer_epoch,
+        owner_epoch=one.producer_epoch,
+        coordinator=one.coordinator,
+        state=one.state,
+        started_at_ms=one.start_time_ms,
+        timeout_ms=one.timeout_ms,
+        ends_by_ms=_ends_by(one.start_time_ms, one.timeout_ms),
+        age_ms=one.age_ms,
+        overdue_ms=one.overdue_ms,
+        max_timeout_ms=f.max_timeout_ms,
+        asked=f.asked,
+    )
+
+
+# --- the next commands
+
+
+def _of_judged(f: Facts, judged: Judged) -> tuple[str, ...]:
+    o, view = judged.observation, _view(judged)
+    if judged.judgement.verdict is Verdict.HANGING:
+        return (
+            f"txnscan find-hanging --topic {o.topic} --partition {o.partition}",
+            "txnscan sweep --tables DIRECTORY --engine threads",
+        )
+    if view is None:
+        return (f"txnscan describe-producers --topic {o.topic} --partition {o.partition} --open",)
+    return _of_id(view.transactional_id, stuck=judged.judgement.verdict is Verdict.PENDING_MARKER)
+
+
+def _of_id(name: str, *, stuck: bool = False) -> tuple[str, ...]:
+    quoted = _quoted(name)
+    where = (f"txnscan coordinator --transactional-id {quoted}",) if stuck else ()
+    return (f"txnscan describe --transactional-id {quoted}", *where)
+
+
+def _find_hanging(p: PartitionFacts) -> str:
+    return f"txnscan find-hanging --topic {p.topic} --partition {p.partition} --all"
+
+
+def _describe_group(f: Facts) -> tuple[str, ...]:
+    """Kafka's own tool, which shows members and lag."""
+    if f.symptom.group is None:
+        return ()
+    return (f"kafka-consumer-groups.sh --describe --group {_quoted(f.symptom.group)}",)
+
+
+def _quoted(name: str) -> str:
+    return shlex.quote(name)
+
+
+def command(f: Facts, command: str) -> str:
+    """The command with the options that reach the cluster, right behind its name. Kafka's tools have the same ones."""
+    words = command.split(" ")
+    at = 2 if words[0] == "txnscan" else 1
+    return " ".join([*words[:at], f.connection, *words[at:]])

@@ -1,0 +1,46 @@
+"""The cause of a symptom: the sentence first, then the evidence, then the next commands; and the same as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from txnscan.config import printable
+from txnscan.report.output import write_line
+from txnscan.report.plain import iso_utc
+
+if TYPE_CHECKING:
+    from txnscan.explain.cause import Cause
+
+# Times are text in JSON, as in all other commands.
+_TIMES = {"started_at_ms": "started_at", "ends_by_ms": "ends_by"}
+
+
+def explained_lines(cause: Cause) -> list[str]:
+    """The answer for people, as lines."""
+    lines = [cause.sentence]
+    if cause.evidence:
+        lines += ["", "Evidence:", *(f"  {one}" for one in cause.evidence)]
+    if cause.next:
+        lines += ["", "Next:", *(f"  {one}" for one in cause.next)]
+    return [printable(line) for line in lines]
+
+
+def print_explained(cause: Cause) -> None:
+    """The answer on stdout."""
+    write_line("\n".join(explained_lines(cause)))
+
+
+def explained_object(cause: Cause) -> dict[str, Any]:
+    """The answer as one JSON object. Names and codes are a contract; a number that a cause does not have is null."""
+    numbers = {
+        _TIMES.get(name, name): iso_utc(one) if name in _TIMES and one is not None else one
+        for name, one in asdict(cause.numbers).items()
+    }
+    return {
+        "cause": cause.code.value,
+        "sentence": cause.sentence,
+        "evidence": list(cause.evidence),
+        "next": list(cause.next),
+        **numbers,
+    }
