@@ -1,0 +1,338 @@
+"""`explain` on real brokers: each cause is made there, and gets its code and its numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import TxnOffsetCommitRequest
+
+from tests.brokers.shared import Shared
+from tests.cases import Cases
+from tests.process import run_here
+from txnscan.demo.admin import create_topic, unverified
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.plant import Planted, coordinated_by, describe_owner, open_transaction
+from txnscan.demo.producer import Identity, Producer
+from txnscan.demo.requests import Wire
+from txnscan.demo.wait import wait_until
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.describe_configs import topic_cleaning
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
+
+RECORDS = [b"record %d" % number for number in range(5)]
+MIXED, LIVE, QUIET, COMPACT, OWED = (f"explain-{name}" for name in ("mixed", "live", "quiet", "compact", "owed"))
+TIMEOUT_MS = 900_000
+
+
+@dataclass(frozen=True)
+class World:
+    """Brokers with topics in every state. live: the producer with a transaction open on LIVE and COMPACT."""
+
+    cluster: KafkaCluster
+    wire: Wire
+    live: Producer
+    withheld: Identity
+    orphan: Planted
+    stale: Planted
+
+    def explain(self, *words: str, status: int = 0) -> dict[str, Any]:
+        server = self.cluster.bootstrap_servers
+        ran = run_here("explain", *words, "--bootstrap-server", server, "--format", "json")
+        assert ran.returncode == status, (ran.stdout, ran.stderr)
+        found: dict[str, Any] = json.loads(ran.stdout)
+        return found
+
+
+@pytest.fixture(scope="module")
+def world(shared: Shared) -> World:
+    cluster, wire = shared.cluster, shared.wire
+    create_topic(wire, MIXED, [[1]])
+    create_topic(wire, LIVE, [[1]])
+    create_topic(wire, QUIET, [[1]])
+    create_topic(wire, COMPACT, [[1]])
+    # Three records and COMMIT, two records and ABORT: offsets 0 to 6.
+    service = Producer(wire, "explain-mixed-service")
+    service.init_producer_id()
+    service.write(MIXED, 0, RECORDS[:3])
+    service.end(commit=True)
+    service.write(MIXED, 0, RECORDS[:2])
+    service.end(commit=False)
+    plain = Producer(wire, "explain-quiet-service")
+    plain.init_producer_id()
+    plain.write(QUIET, 0, RECORDS)
+    plain.end(commit=True)
+    live = Producer(wire, "explain-live-service", timeout_ms=TIMEOUT_MS)
+    live.init_producer_id()
+    live.write(LIVE, 0, RECORDS)
+    live.write(COMPACT, 0, RECORDS)
+    # Only now: records without a key are refused by a compacted topic.
+    set_topic(wire, COMPACT, "cleanup.policy", "compact")
+    for broker in wire.brokers:
+        wait_until(
+            lambda b=broker.broker_id: topic_cleaning(wire.send, b, [COMPACT])[COMPACT].cleanup_policy == "compact",  # type: ignore[misc]
+            f"broker {broker.broker_id} compacted the topic",
+        )
+    for topic, offsets in ((MIXED, (2, 3, 4, 7)), (LIVE, (0, 3)), (QUIET, (0, 5, 6)), ("clicks", (0, 5))):
+        for offset in offsets:
+            commit_offset(cluster, f"explain-{topic}-{offset}", topic, offset)
+    with unverified(wire):
+        withheld = commit_offset_aside(wire, "explain-withheld")
+    by_topic = {(one.topic, one.partition): one for one in shared.scene.planted}
+    return World(cluster, wire, live, withheld, by_topic["clicks", 0], by_topic["shipments", 0])
+
+
+def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False)
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
+    finally:
+        consumer.close()
+
+
+def commit_offset_aside(wire: Wire, group: str) -> Identity:
+    """An offset of a group in a transaction that was never told of it. Nobody will ever end it."""
+    producer = Producer(wire, f"{group}-service", v2=False)
+    who = producer.init_producer_id()
+    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+
+    def committed() -> bool:
+        found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
+        if found.coordinators[0].error_code:
+            raise RequestFailed("the group has no coordinator yet")
+        request = TxnOffsetCommitRequest(
+            transactional_id=f"{group}-service",
+            group_id=group,
+            producer_id=who.producer_id,
+            producer_epoch=who.producer_epoch,
+            generation_id=-1,
+            topics=[topic(name=QUIET, partitions=[partition])],
+            max_version=3,
+        )
+        return not wire.send(found.coordinators[0].node_id, request).topics[0].partitions[0].error_code
+
+    wait_until(committed, "the offset was written")
+    return who
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_group_gets_its_cause_and_its_lag(world: World) -> None:
+    """MIXED: a group at offset 3 has a marker, two aborted records and a marker before it."""
+    table = (
+        ("explain-clicks-0", "hanging", {"topic": "clicks", "lag": 5, "blocked_records": 5, "verdict": "hanging"}),
+        ("explain-clicks-5", "not_read_committed", {"committed_offset": 5, "last_stable_offset": 0, "lag": 0}),
+        (f"explain-{LIVE}-0", "owned", {"topic": LIVE, "lag": 5, "transactional_id": "explain-live-service"}),
+        (f"explain-{LIVE}-3", "not_read_committed", {"committed_offset": 3, "last_stable_offset": 0, "lag": 2}),
+        (f"explain-{QUIET}-0", "no_transaction", {"topic": QUIET, "lag": 6}),
+        (f"explain-{QUIET}-5", "marker_lag", {"topic": QUIET, "lag": 1, "markers": 1, "aborted": 0}),
+        (f"explain-{QUIET}-6", "no_transaction", {"lag": 0, "asked": 1}),
+        (f"explain-{MIXED}-2", "no_transaction", {"lag": 5}),
+        (f"explain-{MIXED}-3", "aborted_data", {"lag": 4, "markers": 2, "aborted": 2}),
+        (f"explain-{MIXED}-4", "aborted_data", {"lag": 3, "markers": 1, "aborted": 2}),
+        (f"explain-{MIXED}-7", "no_transaction", {"lag": 0}),
+    )
+    with Cases() as cases:
+        for group, cause, numbers in table:
+            with cases.case(group):
+                found = world.explain("--group", group)
+                assert (found["cause"], found["group"]) == (cause, group), found
+                assert {name: found[name] for name in numbers} == numbers, found
+
+
+def test_offsets_in_a_hanging_transaction_are_pending(world: World) -> None:
+    """The coordinator withholds the first offset of a group only if it is asked for its partition by name."""
+    found = world.explain("--group", "explain-withheld")
+    assert (found["cause"], found["verdict"], found["group"]) == ("pending_offsets", "hanging", "explain-withheld")
+    assert (found["topic"], found["producer_id"]) == ("__consumer_offsets", world.withheld.producer_id)
+    assert found["partition"] == coordinator_partition("explain-withheld", 50)
+    alone = world.explain("--error", "UnstableOffsetCommitException: There are unstable offsets")
+    assert (alone["cause"], alone["topic"]) == ("pending_offsets", "__consumer_offsets")
+    named = world.explain("--error", "[Consumer clientId=c, groupId=explain-withheld] UNSTABLE_OFFSET_COMMIT")
+    assert (named["cause"], named["group"]) == ("pending_offsets", "explain-withheld")
+
+
+def test_a_group_without_offsets_is_not_observed(world: World) -> None:
+    found = world.explain("--group", "explain-nobody", status=4)
+    assert (found["cause"], found["failure"]) == ("not_observed", "NOT_ASKED")
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_topic_gets_its_cause(world: World) -> None:
+    table = (
+        ("clicks", "hanging", {"producer_id": world.orphan.producer_id, "start_offset": 0, "reason": "orphan"}),
+        ("payments-solo", "hanging", {"reason": "maybe_committed", "blocked_records": 5}),
+        (LIVE, "owned", {"transactional_id": "explain-live-service", "timeout_ms": TIMEOUT_MS, "compacted": False}),
+        (COMPACT, "owned", {"compacted": True}),
+        (QUIET, "marker_lag", {"high_watermark": 6, "markers": 1}),
+        (MIXED, "aborted_data", {"high_watermark": 7, "markers": 1, "aborted": 2}),
+    )
+    with Cases() as cases:
+        for topic, cause, numbers in table:
+            with cases.case(topic):
+                found = world.explain("--topic", topic, "--partition", "0")
+                assert (found["cause"], found["topic"], found["partition"]) == (cause, topic, 0), found
+                assert {name: found[name] for name in numbers} == numbers, found
+
+
+def test_an_open_transaction_ends_by_its_start_and_its_timeout(world: World) -> None:
+    found = world.explain("--topic", LIVE)
+    began = describe_owner(world.wire, "explain-live-service").start_time_ms
+    assert (found["started_at"], found["timeout_ms"]) == (iso(began), TIMEOUT_MS)
+    assert (found["ends_by"], found["overdue_ms"]) == (iso(began + TIMEOUT_MS), 0)
+
+
+def iso(epoch_ms: int) -> str:
+    from txnscan.report.plain import iso_utc
+
+    return iso_utc(epoch_ms)
+
+
+def test_an_open_transaction_that_is_old_stops_the_cleaner(world: World) -> None:
+    found = world.explain("--topic", COMPACT, "--late-after", "1s")
+    assert (found["cause"], found["verdict"], found["compacted"]) == ("cleaner_stuck", "ongoing", True)
+    assert (found["transactional_id"], found["last_stable_offset"]) == ("explain-live-service", 0)
+
+
+def test_a_topic_that_does_not_exist_is_a_usage_error(world: World) -> None:
+    server = world.cluster.bootstrap_servers
+    ran = run_here("explain", "--bootstrap-server", server, "--topic", "explain-nothing")
+    assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.startswith("txnscan: --topic")
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+
+def test_each_id_gets_its_cause(world: World) -> None:
+    live, stale = world.live.known, world.stale
+    table: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
+        (("--transactional-id", "explain-live-service"), "owned", {"topic": LIVE, "state": "Ongoing"}),
+        (("--producer-id", str(live.producer_id)), "owned", {"transactional_id": "explain-live-service"}),
+        (("--transactional-id", "shipments-service"), "hanging", {"topic": "shipments", "reason": "stale_epoch"}),
+        (("--producer-id", str(world.orphan.producer_id)), "hanging", {"topic": "clicks", "reason": "orphan"}),
+        (("--transactional-id", "explain-mixed-service"), "no_transaction", {"state": "CompleteAbort"}),
+        (("--transactional-id", "explain-nobody"), "no_transaction", {"state": None}),
+        (("--producer-id", "987654321"), "no_transaction", {"producer_id": 987654321}),
+        (
+            ("--transactional-id", "explain-live-service", "--error", "CONCURRENT_TRANSACTIONS"),
+            "owned",
+            {"state": "Ongoing"},
+        ),
+        (
+            ("--transactional-id", "explain-mixed-service", "--error", "InvalidTxnStateException"),
+            "no_transaction",
+            {"state": "CompleteAbort"},
+        ),
+        (
+            ("--transactional-id", "shipments-service", "--error", "ProducerFencedException"),
+            "fenced",
+            {"owner_epoch": stale.producer_epoch + 1},
+        ),
+        (
+            (
+                "--error",
+                f"ProducerIdAndEpoch(producerId={stale.producer_id}, epoch={stale.producer_epoch}) PRODUCER_FENCED",
+            ),
+            "fenced",
+            {"transactional_id": "shipments-service", "producer_epoch": stale.producer_epoch},
+        ),
+        (
+            (
+                "--error",
+                f"INVALID_PRODUCER_EPOCH producerId={live.producer_id}, epoch={live.producer_epoch}",
+            ),
+            "owned",
+            {"owner_epoch": live.producer_epoch},
+        ),
+    )
+    with Cases() as cases:
+        for words, cause, numbers in table:
+            with cases.case(" ".join(words)):
+                found = world.explain(*words)
+                assert found["cause"] == cause, found
+                assert {name: found[name] for name in numbers} == numbers, found
+
+
+def test_an_error_that_names_nobody_gets_a_cause_of_the_cluster(world: World) -> None:
+    table: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("INVALID_TRANSACTION_TIMEOUT", "no_transaction", {"max_timeout_ms": world.wire.transaction_timeout_ms}),
+        ("UnknownProducerIdException", "no_transaction", {}),
+        ("ProducerFencedException", "fenced", {"transactional_id": None}),
+        ("ConcurrentTransactionsException", "no_transaction", {}),
+        ("TimeoutException: Timeout expired after 60000ms while awaiting InitProducerId", "no_transaction", {}),
+    )
+    with Cases() as cases:
+        for text, cause, numbers in table:
+            with cases.case(text):
+                found = world.explain("--error", text)
+                assert found["cause"] == cause, found
+                assert {name: found[name] for name in numbers} == numbers, found
+
+
+@contextmanager
+def marker_refused(wire: Wire, topic: str) -> Iterator[None]:
+    """Within it, the topic takes no writes: it wants more replicas in sync than it has."""
+    set_topic(wire, topic, "min.insync.replicas", "3")
+    try:
+        yield
+    finally:
+        set_topic(wire, topic, "min.insync.replicas", "1")
+
+
+def set_topic(wire: Wire, topic: str, name: str, value: str) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name=name, config_operation=0, value=value)
+    request = IncrementalAlterConfigsRequest(
+        resources=[resource(resource_type=2, resource_name=topic, configs=[config])]
+    )
+    assert wire.send(wire.any_broker(), request).responses[0].error_code == 0
+
+
+def test_a_decided_transaction_owes_a_marker_and_is_stuck_once_it_is_late(world: World) -> None:
+    wire = world.wire
+    create_topic(wire, OWED, [[1, 2]])
+    producer = coordinated_by(wire, 1, "explain-owed")
+    name = str(producer.transactional_id)
+    producer.write(OWED, 0, RECORDS)
+    commit_offset(world.cluster, f"explain-{OWED}-0", OWED, 0)
+    producer_id = producer.known.producer_id
+    with marker_refused(wire, OWED):
+        producer.end(commit=True)
+        wait_until(lambda: describe_owner(wire, name).state == "PrepareCommit", f"{name} was in PrepareCommit")
+        asked = (
+            ("--topic", OWED),
+            ("--group", f"explain-{OWED}-0"),
+            ("--transactional-id", name),
+            ("--producer-id", str(producer_id)),
+            ("--error", "CONCURRENT_TRANSACTIONS"),
+            ("--transactional-id", name, "--error", "TimeoutException while initTransactions timed out"),
+        )
+        with Cases() as cases:
+            for words in asked:
+                with cases.case(" ".join(words)):
+                    found = world.explain(*words)
+                    assert (found["cause"], found["transactional_id"]) == ("marker_owed", name), found
+                    late = world.explain(*words, "--late-after", "1ms")
+                    assert (late["cause"], late["state"]) == ("stuck_prepare", "PrepareCommit"), late
+    wait_until(lambda: open_transaction(wire, OWED, 0, producer_id) is None, "the marker was written")
+
+
+def test_the_answer_begins_with_a_sentence(world: World, wording: SnapshotAssertion) -> None:
+    server = world.cluster.bootstrap_servers
+    ran = run_here("explain", "--bootstrap-server", server, "--group", f"explain-{QUIET}-5")
+    assert ran.stdout.replace(server, "localhost:9092") == wording
