@@ -33,6 +33,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_conformance.py::test_late_data": "real brokers of three versions beside the simulator",
         "tests/brokers/test_demo_brokers.py": "brokers that stop, pause and fail to start",
         "tests/brokers/test_demo_story.py": "the whole demo",
+        "tests/brokers/test_explain_prepare.py": "a broker that stops while a transaction ends",
         "tests/brokers/test_faults.py": "brokers that are killed in the middle of a sweep",
         "tests/brokers/test_lost_markers.py": "a broker that stops while transactions end",
         "tests/brokers/test_lost_records.py": "a log that forgets, on brokers of its own",

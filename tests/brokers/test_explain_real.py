@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ from tests.cases import Cases
 from tests.process import run_here
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
-from txnscan.demo.plant import Planted, coordinated_by, describe_owner, open_transaction
+from txnscan.demo.plant import Planted, describe_owner
 from txnscan.demo.producer import Identity, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 RECORDS = [b"record %d" % number for number in range(5)]
-MIXED, LIVE, QUIET, COMPACT, OWED = (f"explain-{name}" for name in ("mixed", "live", "quiet", "compact", "owed"))
+MIXED, LIVE, QUIET, COMPACT = (f"explain-{name}" for name in ("mixed", "live", "quiet", "compact"))
 TIMEOUT_MS = 900_000
 
 
@@ -158,7 +156,8 @@ def test_offsets_in_a_hanging_transaction_are_pending(world: World) -> None:
     found = world.explain("--group", "explain-withheld")
     assert (found["cause"], found["verdict"], found["group"]) == ("pending_offsets", "hanging", "explain-withheld")
     assert (found["topic"], found["producer_id"]) == ("__consumer_offsets", world.withheld.producer_id)
-    assert found["partition"] == coordinator_partition("explain-withheld", 50)
+    count = len(world.wire.view(["__consumer_offsets"]).partitions)
+    assert found["partition"] == coordinator_partition("explain-withheld", count)
     alone = world.explain("--error", "UnstableOffsetCommitException: There are unstable offsets")
     assert (alone["cause"], alone["topic"]) == ("pending_offsets", "__consumer_offsets")
     named = world.explain("--error", "[Consumer clientId=c, groupId=explain-withheld] UNSTABLE_OFFSET_COMMIT")
@@ -221,7 +220,7 @@ def test_a_topic_that_does_not_exist_is_a_usage_error(world: World) -> None:
 def test_each_id_gets_its_cause(world: World) -> None:
     live, stale = world.live.known, world.stale
     table: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
-        (("--transactional-id", "explain-live-service"), "owned", {"topic": LIVE, "state": "Ongoing"}),
+        (("--transactional-id", "explain-live-service"), "owned", {"blocked_records": 5, "state": "Ongoing"}),
         (("--producer-id", str(live.producer_id)), "owned", {"transactional_id": "explain-live-service"}),
         (("--transactional-id", "shipments-service"), "hanging", {"topic": "shipments", "reason": "stale_epoch"}),
         (("--producer-id", str(world.orphan.producer_id)), "hanging", {"topic": "clicks", "reason": "orphan"}),
@@ -284,16 +283,6 @@ def test_an_error_that_names_nobody_gets_a_cause_of_the_cluster(world: World) ->
                 assert {name: found[name] for name in numbers} == numbers, found
 
 
-@contextmanager
-def marker_refused(wire: Wire, topic: str) -> Iterator[None]:
-    """Within it, the topic takes no writes: it wants more replicas in sync than it has."""
-    set_topic(wire, topic, "min.insync.replicas", "3")
-    try:
-        yield
-    finally:
-        set_topic(wire, topic, "min.insync.replicas", "1")
-
-
 def set_topic(wire: Wire, topic: str, name: str, value: str) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = resource.AlterableConfig(name=name, config_operation=0, value=value)
@@ -301,35 +290,6 @@ def set_topic(wire: Wire, topic: str, name: str, value: str) -> None:
         resources=[resource(resource_type=2, resource_name=topic, configs=[config])]
     )
     assert wire.send(wire.any_broker(), request).responses[0].error_code == 0
-
-
-def test_a_decided_transaction_owes_a_marker_and_is_stuck_once_it_is_late(world: World) -> None:
-    wire = world.wire
-    create_topic(wire, OWED, [[1, 2]])
-    producer = coordinated_by(wire, 1, "explain-owed")
-    name = str(producer.transactional_id)
-    producer.write(OWED, 0, RECORDS)
-    commit_offset(world.cluster, f"explain-{OWED}-0", OWED, 0)
-    producer_id = producer.known.producer_id
-    with marker_refused(wire, OWED):
-        producer.end(commit=True)
-        wait_until(lambda: describe_owner(wire, name).state == "PrepareCommit", f"{name} was in PrepareCommit")
-        asked = (
-            ("--topic", OWED),
-            ("--group", f"explain-{OWED}-0"),
-            ("--transactional-id", name),
-            ("--producer-id", str(producer_id)),
-            ("--error", "CONCURRENT_TRANSACTIONS"),
-            ("--transactional-id", name, "--error", "TimeoutException while initTransactions timed out"),
-        )
-        with Cases() as cases:
-            for words in asked:
-                with cases.case(" ".join(words)):
-                    found = world.explain(*words)
-                    assert (found["cause"], found["transactional_id"]) == ("marker_owed", name), found
-                    late = world.explain(*words, "--late-after", "1ms")
-                    assert (late["cause"], late["state"]) == ("stuck_prepare", "PrepareCommit"), late
-    wait_until(lambda: open_transaction(wire, OWED, 0, producer_id) is None, "the marker was written")
 
 
 def test_the_answer_begins_with_a_sentence(world: World, wording: SnapshotAssertion) -> None:
