@@ -31,7 +31,7 @@ class KnownCause:
     source: str
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.what} ({self.source})"
+        return f"{self.key}, {self.what}; {self.source}"
 
 
 @dataclass(frozen=True, slots=True)

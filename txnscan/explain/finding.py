@@ -71,7 +71,7 @@ def stuck_prepare(f: Facts) -> Subject | None:
 
 
 def marker_owed(f: Facts) -> Subject | None:
-    found = _judged(f, lambda one: is_(one, Verdict.PENDING_MARKER))
+    found = _most_lag(f, _judged(f, lambda one: is_(one, Verdict.PENDING_MARKER)))
     return found or _prepared(f, lambda one: True)
 
 
@@ -95,11 +95,22 @@ def cleaner_stuck(f: Facts) -> Subject | None:
 
 
 def owned(f: Facts) -> Subject | None:
-    found = _judged(f, lambda one: is_(one, Verdict.LATE_ONGOING)) or _judged(f, lambda one: is_(one, Verdict.ONGOING))
+    found = _judged(f, lambda one: is_(one, Verdict.LATE_ONGOING))
+    found = found or _most_lag(f, _judged(f, lambda one: is_(one, Verdict.ONGOING)))
     if found is not None:
         return found
     one = f.transaction
     return Subject(transaction=one) if one is not None and one.state == State.ONGOING else None
+
+
+def _most_lag(f: Facts, found: Subject | None) -> Subject | None:
+    """A healthy transaction explains no group that has more lag elsewhere, with records to read: where producers are at
+    work, a group that reads everything at once waits for one most of the time.
+    """
+    elsewhere = real_lag(f)
+    if found is None or found.partition is None or elsewhere is None or elsewhere.partition is None:
+        return found
+    return found if (found.partition.lag or 0) >= (elsewhere.partition.lag or 0) else None
 
 
 def not_observed(f: Facts) -> Subject | None:

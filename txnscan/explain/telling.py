@@ -51,7 +51,7 @@ def fenced(f: Facts, s: Subject) -> Told:
     )
     records = [str(record) for record in f.logged[-_LOG_LINES_MAX:]]
     none = "Its earlier epochs are not in the transaction log any more, or could not be read."
-    evidence = (_state(one), *(records or [none]), *_known(f))
+    evidence = (_state(one), *(records or [none, *_known(f)]))
     open_too = finding.hanging(f)
     if open_too is not None and open_too.judged is not None:
         evidence += (f"It left a transaction hanging on {open_too.judged.observation.topic_partition}.",)
@@ -77,7 +77,7 @@ def pending(f: Facts, s: Subject) -> Told:
         numbers = _numbers(f, pending.log, holder, group=pending.group)
         evidence = (holder.judgement.explanation, *_stands(pending.log))
         return Told(
-            f"{begin} on {pending.log.name} that {_how_it_ends(f, holder)}.", evidence, _of_judged(f, holder), numbers
+            f"{begin} on {pending.log.name} {_how_it_ends(f, holder)}.", evidence, _of_judged(f, holder), numbers
         )
     where = f"--topic {pending.log.topic} --partition {pending.log.partition}"
     commands = (f"txnscan describe-producers {where} --open",)
@@ -87,10 +87,11 @@ def pending(f: Facts, s: Subject) -> Told:
         sentence = f"{begin} that has not ended, and that could not be read: {_why(f, pending.unread)}."
         return Told(sentence, (withheld,), commands, numbers)
     sentence = (
-        f"{group} does not get its offsets of {named}: its coordinator counts them as pending, and {pending.log.name} "
-        "has no open transaction. Move the leader of that partition, so that the next coordinator loads it anew."
+        f"{group} does not get its offsets of {named}: its coordinator counts them as pending, though {pending.log.name} "
+        "has no open transaction."
     )
-    return Told(sentence, (withheld, *_known(f)), commands, numbers)
+    again = "Move the leader of that partition: the next coordinator loads it anew."
+    return Told(sentence, (withheld, again, *_known(f)), commands, numbers)
 
 
 def hanging(f: Facts, s: Subject) -> Told:
@@ -131,8 +132,8 @@ def prepared(f: Facts, s: Subject) -> Told:
     owed = ", ".join(one.partitions[:_NAMED_MAX]) or "no partition that it shows"
     since = f" for a transaction that began {duration(one.age_ms)} ago" if one.age_ms is not None else ""
     how = f"stuck in {one.state}{since}" if late else f"in {one.state}"
-    then = "It can begin nothing before." if late else "As a rule that takes a moment."
-    sentence = f"'{one.transactional_id}' is {how}: it owes a marker to {owed}. {then}"
+    then = "and can begin nothing before" if late else "which takes a moment as a rule"
+    sentence = f"'{one.transactional_id}' is {how}: it owes a marker to {owed}, {then}."
     more = len(f.prepared) - 1 if f.transaction is None else 0
     evidence = (
         _state(one),
@@ -146,8 +147,8 @@ def prepared(f: Facts, s: Subject) -> Told:
 def cleaner(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
     sentence = (
-        f"Compaction of {p.name} stops at offset {p.last_stable_offset}: a transaction is open there for "
-        f"{duration(judged.judgement.age_ms)} that {_how_it_ends(f, judged)}."
+        f"Compaction of {p.name} has stood at offset {p.last_stable_offset} for {duration(judged.judgement.age_ms)}, behind "
+        f"a transaction {_how_it_ends(f, judged)}."
     )
     evidence = (judged.judgement.explanation, *_stands(p), "The cleaner does not pass the last stable offset.")
     return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
@@ -156,15 +157,15 @@ def cleaner(f: Facts, s: Subject) -> Told:
 def owned(f: Facts, s: Subject) -> Told:
     if s.judged is not None:
         p, judged = _both(s)
-        who = f"Group '{f.symptom.group}' waits for a" if f.symptom.kind is Kind.GROUP else "A"
-        sentence = f"{who} transaction on {p.name} that {_how_it_ends(f, judged)}."
-        if f.symptom.kind is not Kind.GROUP:
-            sentence = f"A transaction is open on {p.name}; it {_how_it_ends(f, judged)}."
-        evidence = (judged.judgement.explanation, *_stands(p), *_of_group(f, p))
+        what = f"transaction on {p.name} {_how_it_ends(f, judged)}"
+        of_group = f.symptom.kind is Kind.GROUP
+        sentence = f"Group '{f.symptom.group}' waits for a {what}." if of_group else f"There is an open {what}."
+        began = f"It began {duration(judged.judgement.age_ms)} ago."
+        evidence = (judged.judgement.explanation, began, *_stands(p), *_of_group(f, p))
         return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
     one = _id(s)
     ends = _ends(f.now_ms, one.start_time_ms, one.timeout_ms)
-    sentence = f"'{one.transactional_id}' has a transaction open, which {ends}."
+    sentence = f"'{one.transactional_id}' has a transaction open that {ends}."
     return Told(sentence, (_state(one), *_partitions_of(one)), _of_id(one.transactional_id), _of_transaction(f, one))
 
 
@@ -180,7 +181,9 @@ def not_observed(f: Facts, s: Subject) -> Told:
     sentence = f"The cause{where} could not be observed: {_why(f, failure)}."
     more = [_why(f, one) for one in f.failures if one is not failure][:_NAMED_MAX]
     numbers = _numbers(f, s.partition, None, failure=failure.code)
-    return Told(sentence, tuple(f"Also not observed: {one}." for one in more), ("txnscan check",), numbers)
+    unread = f.symptom.kind is Kind.GROUP and not f.partitions
+    commands = (*(["txnscan explain --topic TOPIC"] if unread else []), "txnscan check")
+    return Told(sentence, tuple(f"Also not observed: {one}." for one in more), commands, numbers)
 
 
 def not_read_committed(f: Facts, s: Subject) -> Told:
@@ -202,9 +205,10 @@ def real_lag(f: Facts, s: Subject) -> Told:
     ahead = [(one, one.holder) for one in f.partitions if one.holder is not None]
     evidence = [f"It committed offset {p.committed}, and its lag is {p.lag or 0:,}, up to the high watermark."]
     for one, holder in ahead[:_NAMED_MAX]:
+        where = "where the group waits" if one.waits else "behind what the group has to read"
         evidence.append(
             f"On {one.name} a transaction is open at offset {holder.observation.start_offset} "
-            f"({holder.judgement.verdict.value}), and the group has not come to it."
+            f"({holder.judgement.verdict.value}), {where}."
         )
     commands = (
         *_describe_group(f),
@@ -217,7 +221,7 @@ def aborted(f: Facts, s: Subject) -> Told:
     p, ahead = _end(s)
     what = f"{plural(ahead.aborted, 'record')} of aborted transactions and {plural(ahead.markers, 'marker')}"
     sentence = (
-        f"Nothing is stuck: the lag of {p.lag} on {p.name} is {what}, which a read_committed reader skips."
+        f"Nothing is stuck: the lag of {p.lag or 0:,} on {p.name} is {what}, which a read_committed reader skips."
         if f.symptom.kind is Kind.GROUP
         else f"Nothing is open on {p.name}; its log ends with {what}, which a read_committed reader skips."
     )
@@ -232,7 +236,7 @@ def marker(f: Facts, s: Subject) -> Told:
         else "transaction markers, which are no records"
     )
     sentence = (
-        f"Nothing is stuck: the lag of {p.lag} on {p.name} is {what}."
+        f"Nothing is stuck: the lag of {p.lag or 0:,} on {p.name} is {what}."
         if f.symptom.kind is Kind.GROUP
         else f"Nothing is open on {p.name}, and its last offset is {what}: a group that has read everything may show a "
         "lag of 1."
@@ -278,8 +282,8 @@ def none(f: Facts, s: Subject) -> Told:
 
 def at_rest(f: Facts, one: Transaction) -> Told:
     error = f.symptom.error
-    passed = f" {error.name} has passed: begin again." if error is not None and error.kind is ErrorKind.BUSY else ""
-    sentence = f"'{one.transactional_id}' has no transaction open: it is in {one.state}.{passed}"
+    passed = f", and {error.name} has passed" if error is not None and error.kind is ErrorKind.BUSY else ""
+    sentence = f"'{one.transactional_id}' has no transaction open: it is in {one.state}{passed}."
     swept = "and a sweep of all partitions found nothing open of its producer id" if f.whole_cluster else ""
     state = _state(one).rstrip(".")
     evidence = (f"{state}, {swept}." if swept else f"{state}.", *_known(f))
@@ -294,8 +298,8 @@ def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         return sentence, (), ("txnscan explain --group GROUP",)
     if kind is ErrorKind.EXPIRED:
         sentence = (
-            "No open transaction is the cause: the partition's leader has forgotten the producer. Its records were "
-            "deleted, or its state expired. A new producer can go on."
+            "No open transaction is the cause: the partition's leader has forgotten the producer, since its records were "
+            "deleted or its state expired."
         )
         return sentence, (), (_EXPLAIN_ID,)
     sentence = (
@@ -313,7 +317,11 @@ def of_error(f: Facts) -> tuple[str, ...]:
 
 
 def _known(f: Facts) -> tuple[str, ...]:
-    return tuple(f"A known defect shows this error: {one}." for one in f.symptom.error.known) if f.symptom.error else ()
+    return (
+        tuple(f"A known defect shows the same error: {one}." for one in f.symptom.error.known)
+        if f.symptom.error
+        else ()
+    )
 
 
 def _why(f: Facts, failure: Failure) -> str:
@@ -359,31 +367,29 @@ def _view(judged: Judged) -> CoordinatorView | None:
 
 
 def _how_it_ends(f: Facts, judged: Judged) -> str:
-    """A predicate, as of "a transaction that"."""
+    """What stands behind "a transaction": whose it is, and how it ends."""
     verdict, view = judged.judgement.verdict, _view(judged)
     if verdict is Verdict.HANGING:
-        return "hangs: no coordinator will end it"
+        return "that hangs: no coordinator will end it"
     if verdict is Verdict.INDETERMINATE:
-        return "may hang, which is not proven"
+        return "that may hang, which is not proven"
     if view is None:
-        return "its coordinator will end"
+        return "that its coordinator will end"
     if verdict is Verdict.PENDING_MARKER:
-        late = " and is overdue" if judged.judgement.reason is Reason.STUCK else ""
-        return f"'{view.transactional_id}' has decided, and whose marker is owed{late}"
-    return f"is owned by '{view.transactional_id}', and {_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}"
+        late = ", and is overdue" if judged.judgement.reason is Reason.STUCK else ""
+        return f"of '{view.transactional_id}' that is decided: its marker is owed{late}"
+    return f"of '{view.transactional_id}' that {_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}"
 
 
 def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
-    """When a live transaction ends: a predicate."""
+    """When a live transaction ends, behind "that"."""
     if timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return "has no timeout: it takes part in a two-phase commit, and only its outside coordinator ends it"
     by_ms = _ends_by(start_ms, timeout_ms)
     if by_ms is None:
         return "its coordinator will end"
     if by_ms + TIMEOUT_SLACK_MS < now_ms:
-        return (
-            f"is past its timeout by {duration(now_ms - by_ms)}: its coordinator should have aborted it, and still can"
-        )
+        return f"is past its timeout by {duration(now_ms - by_ms)}: its coordinator should have aborted it"
     return f"ends by {_clock(by_ms + _TIMEOUT_CHECK_MS, now_ms)} at the latest"
 
 
@@ -404,8 +410,8 @@ def _stands(p: PartitionFacts) -> tuple[str, ...]:
     if p.last_stable_offset is None or p.high_watermark is None:
         return ()
     return (
-        f"{p.name}: last stable offset {p.last_stable_offset}, high watermark {p.high_watermark}; between them are "
-        f"{plural(p.blocked_records or 0, 'offset')}.",
+        f"{p.name}: last stable offset {p.last_stable_offset}, high watermark {p.high_watermark}, and "
+        f"{plural(p.blocked_records or 0, 'offset')} between them.",
     )
 
 
