@@ -87,8 +87,8 @@ def pending(f: Facts, s: Subject) -> Told:
         sentence = f"{begin} that has not ended, and that could not be read: {_why(f, pending.unread)}."
         return Told(sentence, (withheld,), commands, numbers)
     sentence = (
-        f"{group} does not get its offsets of {named}: its coordinator counts them as pending, though {pending.log.name} "
-        "has no open transaction."
+        f"{group} does not get its offsets of {named}: its coordinator counts them as pending, though "
+        f"{pending.log.name} has no open transaction."
     )
     again = "Move the leader of that partition: the next coordinator loads it anew."
     return Told(sentence, (withheld, again, *_known(f)), commands, numbers)
@@ -98,12 +98,16 @@ def hanging(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
     o = judged.observation
     stop = "read_committed readers and compaction stop" if p.compacted else "read_committed readers stop"
-    who = f"Group '{f.symptom.group}' waits: a" if f.symptom.kind is Kind.GROUP else "A"
-    sentence = (
-        f"{who} transaction hangs on {p.name}, and no coordinator will end it: {stop} at offset {o.start_offset}."
-    )
-    if judged.holds_lso is False:
+    if f.symptom.kind is Kind.GROUP:
+        sentence = (
+            f"Group '{f.symptom.group}' waits for a transaction that hangs on {p.name}: no coordinator will end it."
+        )
+    elif judged.holds_lso is False:
         sentence = f"A transaction hangs on {p.name} from offset {o.start_offset}, and no coordinator will end it."
+    else:
+        sentence = (
+            f"A transaction hangs on {p.name}, and no coordinator will end it: {stop} at offset {o.start_offset}."
+        )
     proof = (
         f"A sweep proves it: two reads of the partition's leader, and all coordinators between them ({f.sweep_id})."
         if f.sweep_id is not None
@@ -146,9 +150,10 @@ def prepared(f: Facts, s: Subject) -> Told:
 
 def cleaner(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
+    age = duration(judged.judgement.age_ms)
     sentence = (
-        f"Compaction of {p.name} has stood at offset {p.last_stable_offset} for {duration(judged.judgement.age_ms)}, behind "
-        f"a transaction {_how_it_ends(f, judged)}."
+        f"Compaction of {p.name} has stood at offset {p.last_stable_offset} for {age}, before a transaction "
+        f"{_how_it_ends(f, judged)}."
     )
     evidence = (judged.judgement.explanation, *_stands(p), "The cleaner does not pass the last stable offset.")
     return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
@@ -177,13 +182,14 @@ def not_observed(f: Facts, s: Subject) -> Told:
         commands = ("txnscan check", _find_hanging(p))
         return Told(sentence, evidence, commands, _numbers(f, p, judged, failure=judged.judgement.reason.value))
     failure = _failure(s)
-    where = f" on {s.partition.name}" if s.partition is not None else ""
-    sentence = f"The cause{where} could not be observed: {_why(f, failure)}."
+    why = _why(f, failure)
+    named = s.partition is None or why.startswith(s.partition.name)
+    where = "" if named or s.partition is None else f" on {s.partition.name}"
+    sentence = f"The cause{where} could not be observed: {why}."
     more = [_why(f, one) for one in f.failures if one is not failure][:_NAMED_MAX]
     numbers = _numbers(f, s.partition, None, failure=failure.code)
-    unread = f.symptom.kind is Kind.GROUP and not f.partitions
-    commands = (*(["txnscan explain --topic TOPIC"] if unread else []), "txnscan check")
-    return Told(sentence, tuple(f"Also not observed: {one}." for one in more), commands, numbers)
+    unread = ("txnscan explain --topic TOPIC",) if f.symptom.kind is Kind.GROUP and not f.partitions else ()
+    return Told(sentence, tuple(f"Also not observed: {one}." for one in more), (*unread, "txnscan check"), numbers)
 
 
 def not_read_committed(f: Facts, s: Subject) -> Told:
@@ -298,8 +304,8 @@ def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         return sentence, (), ("txnscan explain --group GROUP",)
     if kind is ErrorKind.EXPIRED:
         sentence = (
-            "No open transaction is the cause: the partition's leader has forgotten the producer, since its records were "
-            "deleted or its state expired."
+            "No open transaction is the cause: the partition's leader has forgotten the producer, since its records "
+            "were deleted or its state expired."
         )
         return sentence, (), (_EXPLAIN_ID,)
     sentence = (

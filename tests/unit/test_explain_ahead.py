@@ -1,0 +1,74 @@
+"""What a read_committed reader meets from an offset on, by bounded reads of a fake broker."""
+
+from __future__ import annotations
+
+from tests.cases import Cases
+from tests.fakes import FakeCluster, FakePartition
+from tests.sim.encode import batch, marker
+from tests.sim.records import Marker
+from txnscan.explain.ahead import ahead, end_of_log
+from txnscan.explain.facts import Ahead
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.topology import Partition
+
+P = Partition("p", "id", 0, 1, 5)
+VALUE = (None, b"value")
+
+
+def data(offset: int, count: int = 1, producer_id: int = 8) -> bytes:
+    return batch(offset, count * [VALUE], producer_id=producer_id, producer_epoch=0)
+
+
+def ends(offset: int, producer_id: int = 8, *, commits: bool = True) -> bytes:
+    return marker(offset, Marker(producer_id, 0, 0, commits))
+
+
+def cluster(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> FakeCluster:
+    found = FakeCluster((1,))
+    kept = found.partitions["p", 0] = FakePartition(leader=1, epoch=5, aborted=list(aborted))
+    for one in batches:
+        kept.write(one)
+    return found
+
+
+# Two records and COMMIT, three records and ABORT: offsets 0 to 6.
+MIXED = ((data(0, 2), ends(2), data(3, 3), ends(6, commits=False)), ((8, 3),))
+
+
+def test_what_comes_next_is_counted() -> None:
+    table = (
+        (0, Ahead(has_record=True)),
+        (1, Ahead(has_record=True)),
+        (2, Ahead(False, markers=2, aborted=3)),
+        (3, Ahead(False, markers=1, aborted=3)),
+        (4, Ahead(False, markers=1, aborted=2)),
+        (6, Ahead(False, markers=1)),
+        (7, Ahead(has_record=False)),
+    )
+    with Cases() as cases:
+        for offset, expected in table:
+            with cases.case(offset):
+                assert ahead(cluster(*MIXED[0], aborted=MIXED[1]).send, P, offset, 7) == expected
+
+
+def test_the_end_of_a_log_is_a_record_a_marker_or_aborted() -> None:
+    table = (
+        ("a record", cluster(data(0, 2)), 2, Ahead(has_record=True)),
+        ("a commit", cluster(data(0, 2), ends(2)), 3, Ahead(False, markers=1)),
+        ("an abort", cluster(*MIXED[0], aborted=MIXED[1]), 7, Ahead(False, markers=1, aborted=3)),
+        ("an abort of nothing", cluster(data(0), ends(1, commits=False)), 2, Ahead(False, markers=1)),
+        ("empty", cluster(), 0, Ahead(has_record=None)),
+    )
+    with Cases() as cases:
+        for name, brokers, end, expected in table:
+            with cases.case(name):
+                assert end_of_log(brokers.send, P, 0, end) == expected
+
+
+def test_a_refused_read_names_the_permission() -> None:
+    brokers = cluster(data(0, 2), ends(2))
+    brokers.partitions["p", 0].errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    for found in (ahead(brokers.send, P, 0, 3), end_of_log(brokers.send, P, 0, 3)):
+        assert found.has_record is None and found.failure is not None
+        assert found.failure.needs is not None
+        assert (found.failure.needs.operation, found.failure.needs.name) == ("Read", "p")

@@ -1,0 +1,375 @@
+"""The specification of `explain`: each case is what was read, the cause that it must get, and its numbers.
+
+Unless noted producer id 7 is open on p-0 at epoch 3 from offset 100, which is the last stable offset. The high
+watermark is 105, and the group has committed 100.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, context, failed, judged, observation, view
+from tests.cases import Cases
+from txnscan.coordinators.transactions import Transaction
+from txnscan.explain.cause import Cause, CauseCode
+from txnscan.explain.causes import RULES, cause_of
+from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError
+from txnscan.explain.facts import Ahead, Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.symptom import Kind, Symptom
+from txnscan.kafka.failure import Failure, Permission
+from txnscan.report.explain import explained_lines, explained_object
+from txnscan.verdict.evidence import Judged
+from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS
+from txnscan.verdict.rules import judge_observation
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
+
+GROUP = Symptom(Kind.GROUP, group="g")
+TOPIC = Symptom(Kind.TOPIC, topic="p")
+ID = Symptom(Kind.TRANSACTIONAL_ID, transactional_id="X")
+NUMBER = Symptom(Kind.PRODUCER_ID, producer_id=7)
+ERRORS = {one.name: one for one in CLIENT_ERRORS}
+# The real rules of a sweep judge these.
+HANGING = judged(view("CompleteCommit", 3))
+TWO_MINUTES_OLD = {"start_time_ms": NOW_MS - 2 * MINUTE_MS, "timeout_ms": 15 * MINUTE_MS}
+OWNED = judged(view("Ongoing", 3, (P,), **TWO_MINUTES_OLD))
+OLD = judged(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - 6 * MINUTE_MS, timeout_ms=15 * MINUTE_MS))
+OVERDUE = judged(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - 18 * MINUTE_MS, timeout_ms=15 * MINUTE_MS))
+TWO_PHASE = judged(
+    view("Ongoing", 3, (P,), start_time_ms=NOW_MS - 2 * MINUTE_MS, timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS)
+)
+OWED = judged(view("PrepareCommit", 4, (P,), **TWO_MINUTES_OLD))
+STUCK = judged(view("PrepareAbort", 4, (P,), start_time_ms=NOW_MS - 60 * MINUTE_MS))
+ENDED = judged(view("CompleteCommit", 3), second_start_offset=None)
+UNSURE = judge_observation(observation(), (), context(coverage_failure=failed("broker 3 cannot be reached")))
+NO_GROUP = PartitionFacts("p", 0, 105, 100, 100)
+WAITS = replace(NO_GROUP, committed=100)
+CLOSED = PartitionFacts("p", 0, 105, 105, 105)
+REFUSED = Failure("p-0", "TOPIC_AUTHORIZATION_FAILED", needs=Permission("Read", "Topic", "p"))
+
+
+def facts(symptom: Symptom, *partitions: PartitionFacts, **changes: Any) -> Facts:
+    base = Facts(symptom, NOW_MS, LATE_AFTER_MS, partitions=partitions, asked=len(partitions))
+    return replace(base, **changes)
+
+
+def on(*found: Judged, base: PartitionFacts = WAITS, **changes: Any) -> PartitionFacts:
+    return replace(base, open=found, **changes)
+
+
+def x(state: str, **changes: Any) -> Transaction:
+    base = Transaction("X", 2, 7, state, 4, None, 15 * MINUTE_MS)
+    return replace(base, **changes)
+
+
+def saying(name: str, symptom: Symptom = ID, **changes: Any) -> Symptom:
+    return replace(symptom, error=ERRORS[name], **changes)
+
+
+ALONE = Symptom(Kind.ERROR)
+PREPARED = x("PrepareCommit", start_time_ms=NOW_MS - 2 * MINUTE_MS, age_ms=2 * MINUTE_MS, partitions=(P,))
+LATE_PREPARED = replace(PREPARED, start_time_ms=NOW_MS - 60 * MINUTE_MS, age_ms=60 * MINUTE_MS)
+ONGOING = x("Ongoing", start_time_ms=NOW_MS - 2 * MINUTE_MS, age_ms=2 * MINUTE_MS, partitions=(P,))
+OFFSETS_LOG = PartitionFacts("__consumer_offsets", 9, 105, 100, 100)
+ENDS_BY_MS = NOW_MS + 13 * MINUTE_MS
+
+
+@dataclass(frozen=True)
+class Case:
+    why: str
+    read: Facts
+    code: CauseCode
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+C = CauseCode
+CASES = (
+    # What holds a group.
+    Case("the group waits at what hangs", facts(GROUP, on(HANGING)), C.HANGING, {"lag": 5, "blocked_records": 5}),
+    Case(
+        "markers alone are before what hangs",
+        facts(GROUP, on(HANGING, committed=98, ahead=Ahead(False, markers=2))),
+        C.HANGING,
+        {"committed_offset": 98, "lag": 7, "reason": "maybe_committed"},
+    ),
+    Case(
+        "the group has not come to what hangs",
+        facts(GROUP, on(HANGING, committed=90, ahead=Ahead(True))),
+        C.NO_TRANSACTION,
+        {"lag": 15},
+    ),
+    Case("a coordinator will end it", facts(GROUP, on(OWNED)), C.OWNED, {"ends_by_ms": ENDS_BY_MS, "overdue_ms": 0}),
+    Case(
+        "its coordinator should have ended it",
+        facts(GROUP, on(OVERDUE)),
+        C.OWNED,
+        {"overdue_ms": 3 * MINUTE_MS, "verdict": "late_ongoing"},
+    ),
+    Case("two-phase commit has no end", facts(GROUP, on(TWO_PHASE)), C.OWNED, {"ends_by_ms": None}),
+    Case("the marker is on its way", facts(GROUP, on(OWED)), C.MARKER_OWED, {"state": "PrepareCommit"}),
+    Case("the marker is overdue", facts(GROUP, on(STUCK)), C.STUCK_PREPARE, {"state": "PrepareAbort"}),
+    Case("a coordinator was not seen", facts(GROUP, on(UNSURE)), C.NOT_OBSERVED, {"failure": "coverage"}),
+    Case(
+        "what hangs counts more than what is owned, whatever it blocks",
+        facts(GROUP, on(OWNED, high_watermark=900), on(HANGING, partition=1)),
+        C.HANGING,
+        {"partition": 1},
+    ),
+    Case(
+        "more lag elsewhere, with records to read, counts more than a live transaction",
+        facts(GROUP, on(OWNED), replace(CLOSED, partition=1, committed=5, ahead=Ahead(True))),
+        C.NO_TRANSACTION,
+        {"partition": 1, "lag": 100},
+    ),
+    Case(
+        "less lag elsewhere does not",
+        facts(GROUP, on(OWNED), replace(CLOSED, partition=1, committed=104, ahead=Ahead(True))),
+        C.OWNED,
+        {"partition": 0, "lag": 5},
+    ),
+    Case(
+        "it ended during the sweep", facts(GROUP, on(ENDED, base=CLOSED, committed=105)), C.NO_TRANSACTION, {"lag": 0}
+    ),
+    Case(
+        "the last stable offset has passed it since",
+        facts(GROUP, on(OWNED, base=CLOSED, lso_before=100, committed=105)),
+        C.NO_TRANSACTION,
+        {"lag": 0},
+    ),
+    Case(
+        "the last stable offset has passed it, and stands at another one",
+        facts(GROUP, on(OWNED, last_stable_offset=103, committed=103)),
+        C.NO_TRANSACTION,
+        {"last_stable_offset": 103},
+    ),
+    # What holds no group.
+    Case("the group is behind it", facts(GROUP, on(HANGING, committed=103)), C.NOT_READ_COMMITTED, {"lag": 2}),
+    Case("it has records to read", facts(GROUP, replace(CLOSED, committed=5, ahead=Ahead(True))), C.NO_TRANSACTION),
+    Case(
+        "a marker is all that is left",
+        facts(GROUP, replace(CLOSED, committed=104, ahead=Ahead(False, markers=1))),
+        C.MARKER_LAG,
+        {"lag": 1, "markers": 1, "aborted": 0},
+    ),
+    Case(
+        "aborted records are all that is left",
+        facts(GROUP, replace(CLOSED, committed=100, ahead=Ahead(False, markers=1, aborted=4))),
+        C.ABORTED_DATA,
+        {"lag": 5, "markers": 1, "aborted": 4},
+    ),
+    Case(
+        "compaction left nothing",
+        facts(GROUP, replace(CLOSED, committed=100, ahead=Ahead(False))),
+        C.NO_TRANSACTION,
+        {"lag": 5},
+    ),
+    Case(
+        "a partition that could not be read keeps the rest from being concluded",
+        facts(GROUP, replace(CLOSED, committed=104, ahead=Ahead(False, markers=1)), replace(CLOSED, failure=REFUSED)),
+        C.NOT_OBSERVED,
+        {"failure": "TOPIC_AUTHORIZATION_FAILED"},
+    ),
+    Case(
+        "what comes next could not be read",
+        facts(GROUP, replace(CLOSED, committed=100, ahead=Ahead(None, failure=REFUSED))),
+        C.NOT_OBSERVED,
+        {"failure": "TOPIC_AUTHORIZATION_FAILED"},
+    ),
+    Case(
+        "its coordinator did not answer",
+        facts(GROUP, failures=(failed("broker 1 cannot be reached"),)),
+        C.NOT_OBSERVED,
+        {"failure": "UNREACHABLE"},
+    ),
+    # Offsets.
+    Case(
+        "its offsets hang",
+        facts(GROUP, on(OWNED), pending=(PendingOffsets("g", (P,), OFFSETS_LOG, HANGING),)),
+        C.PENDING_OFFSETS,
+        {"topic": "__consumer_offsets", "partition": 9, "verdict": "hanging"},
+    ),
+    Case(
+        "its offsets are in a live transaction",
+        facts(GROUP, pending=(PendingOffsets("g", (P,), OFFSETS_LOG, OWNED),)),
+        C.PENDING_OFFSETS,
+        {"verdict": "ongoing", "ends_by_ms": ENDS_BY_MS},
+    ),
+    Case(
+        "the coordinator alone counts them as pending",
+        facts(GROUP, pending=(PendingOffsets("g", (P,), OFFSETS_LOG, None),), coordinator=3),
+        C.PENDING_OFFSETS,
+        {"verdict": None, "coordinator": 3},
+    ),
+    Case(
+        "the transaction that has them may not be read",
+        facts(GROUP, pending=(PendingOffsets("g", (P,), OFFSETS_LOG, None, REFUSED),)),
+        C.PENDING_OFFSETS,
+        {"verdict": None},
+    ),
+    # Topics.
+    Case("something hangs", facts(TOPIC, on(HANGING, base=NO_GROUP)), C.HANGING, {"start_offset": 100}),
+    Case(
+        "something hangs on a compacted topic",
+        facts(TOPIC, on(HANGING, base=NO_GROUP, compacted=True)),
+        C.HANGING,
+        {"compacted": True},
+    ),
+    Case(
+        "the cleaner waits", facts(TOPIC, on(OLD, base=NO_GROUP, compacted=True)), C.CLEANER_STUCK, {"compacted": True}
+    ),
+    Case("the cleaner waits for a moment", facts(TOPIC, on(OWNED, base=NO_GROUP, compacted=True)), C.OWNED),
+    Case("nothing is cleaned", facts(TOPIC, on(OLD, base=NO_GROUP, compacted=False)), C.OWNED),
+    Case("it is not known how it is cleaned", facts(TOPIC, on(OLD, base=NO_GROUP)), C.OWNED, {"compacted": None}),
+    Case("its end is a marker", facts(TOPIC, replace(CLOSED, ahead=Ahead(False, markers=1))), C.MARKER_LAG),
+    Case(
+        "its end is aborted",
+        facts(TOPIC, replace(CLOSED, ahead=Ahead(False, markers=1, aborted=3))),
+        C.ABORTED_DATA,
+        {"aborted": 3},
+    ),
+    Case("its end is a record", facts(TOPIC, replace(CLOSED, ahead=Ahead(True))), C.NO_TRANSACTION),
+    Case("it is empty", facts(TOPIC, replace(CLOSED, ahead=Ahead(None))), C.NO_TRANSACTION),
+    # Ids.
+    Case("it is open", facts(ID, transaction=ONGOING), C.OWNED, {"ends_by_ms": ENDS_BY_MS, "state": "Ongoing"}),
+    Case("it is decided", facts(ID, transaction=PREPARED), C.MARKER_OWED, {"owner_epoch": 4}),
+    Case("it is decided for long", facts(ID, transaction=LATE_PREPARED), C.STUCK_PREPARE, {"age_ms": 60 * MINUTE_MS}),
+    Case("it is at rest", facts(ID, transaction=x("CompleteCommit")), C.NO_TRANSACTION, {"state": "CompleteCommit"}),
+    Case("it left something", facts(ID, on(HANGING, base=NO_GROUP), transaction=x("Empty")), C.HANGING),
+    Case(
+        "another producer left something",
+        facts(ID, on(HANGING, base=NO_GROUP), transaction=x("Empty", producer_id=8)),
+        C.NO_TRANSACTION,
+    ),
+    Case("no coordinator knows it", facts(ID, absent=True), C.NO_TRANSACTION, {"state": None}),
+    Case("its coordinator cannot be asked", facts(ID, failures=(failed("NOT_COORDINATOR"),)), C.NOT_OBSERVED),
+    Case("nobody has the producer id", facts(NUMBER, whole_cluster=True), C.NO_TRANSACTION, {"producer_id": 7}),
+    Case("nobody has it, and it hangs", facts(NUMBER, on(HANGING, base=NO_GROUP)), C.HANGING, {"producer_id": 7}),
+    Case("an id may be hidden", facts(NUMBER, failures=(REFUSED,)), C.NOT_OBSERVED),
+    # Errors.
+    Case("its id is at a later epoch", facts(saying("PRODUCER_FENCED"), transaction=x("Empty")), C.FENCED),
+    Case(
+        "a later instance has a transaction open",
+        facts(saying("PRODUCER_FENCED", producer_id=7, producer_epoch=3), transaction=ONGOING),
+        C.FENCED,
+        {"producer_epoch": 3, "owner_epoch": 4},
+    ),
+    Case(
+        "its id has another producer id",
+        facts(saying("INVALID_PRODUCER_EPOCH", producer_id=6, producer_epoch=9), transaction=x("Empty")),
+        C.FENCED,
+        {"producer_epoch": 9, "owner_epoch": 4},
+    ),
+    Case(
+        "its id is still at its epoch",
+        facts(saying("INVALID_PRODUCER_EPOCH", producer_id=7, producer_epoch=4), transaction=ONGOING),
+        C.OWNED,
+    ),
+    Case("it is fenced, whoever it is", facts(saying("PRODUCER_FENCED", ALONE)), C.FENCED, {"transactional_id": None}),
+    Case("the id that was fenced is hidden", facts(saying("PRODUCER_FENCED"), failures=(REFUSED,)), C.NOT_OBSERVED),
+    Case("the id waits for a marker", facts(saying("CONCURRENT_TRANSACTIONS"), transaction=PREPARED), C.MARKER_OWED),
+    Case("the id has begun again", facts(saying("CONCURRENT_TRANSACTIONS"), transaction=ONGOING), C.OWNED),
+    Case("the id is done", facts(saying("CONCURRENT_TRANSACTIONS"), transaction=x("Empty")), C.NO_TRANSACTION),
+    Case(
+        "an id of the cluster is stuck",
+        facts(saying("TIMEOUT", ALONE), prepared=(PREPARED, replace(LATE_PREPARED, transactional_id="Y"))),
+        C.STUCK_PREPARE,
+        {"transactional_id": "Y"},
+    ),
+    Case("an id is decided", facts(saying("CONCURRENT_TRANSACTIONS", ALONE), prepared=(PREPARED,)), C.MARKER_OWED),
+    Case("no id is decided", facts(saying("CONCURRENT_TRANSACTIONS", ALONE)), C.NO_TRANSACTION),
+    Case(
+        "a coordinator is missing",
+        facts(saying("TIMEOUT", ALONE), failures=(failed("the partition has no leader"),)),
+        C.NOT_OBSERVED,
+    ),
+    Case(
+        "the timeout is too long",
+        facts(saying("INVALID_TRANSACTION_TIMEOUT"), transaction=ONGOING, max_timeout_ms=900_000),
+        C.NO_TRANSACTION,
+        {"max_timeout_ms": 900_000},
+    ),
+    Case(
+        "the longest timeout is not known",
+        facts(saying("INVALID_TRANSACTION_TIMEOUT", ALONE), failures=(REFUSED,)),
+        C.NOT_OBSERVED,
+    ),
+    Case("the broker forgot the producer", facts(saying("UNKNOWN_PRODUCER_ID", ALONE)), C.NO_TRANSACTION),
+    Case("no offsets are pending", facts(saying("UNSTABLE_OFFSET_COMMIT", ALONE)), C.NO_TRANSACTION),
+)
+
+
+def number(cause: Cause, name: str) -> Any:
+    return getattr(cause.numbers, name)
+
+
+def test_each_symptom_gets_its_cause() -> None:
+    with Cases() as cases:
+        for case in CASES:
+            with cases.case(case.why):
+                cause = cause_of(case.read)
+                assert cause.code is case.code, cause
+                assert {name: number(cause, name) for name in case.numbers} == case.numbers
+
+
+def test_every_code_and_every_rule_has_a_case() -> None:
+    assert {case.code for case in CASES} == {*CauseCode}
+    first = [next(n for n, rule in enumerate(RULES) if rule.finds(case.read) is not None) for case in CASES]
+    assert {*first} == {*range(len(RULES))}
+
+
+def test_an_answer_begins_with_one_sentence() -> None:
+    with Cases() as cases:
+        for case in CASES:
+            with cases.case(case.why):
+                sentence = cause_of(case.read).sentence
+                assert sentence.endswith(".") and ". " not in sentence and "\n" not in sentence
+
+
+def test_only_a_verdict_of_a_sweep_is_called_hanging() -> None:
+    for case in CASES:
+        cause = cause_of(case.read)
+        if cause.code is CauseCode.HANGING:
+            assert cause.numbers.verdict == "hanging"
+
+
+def test_a_missing_permission_comes_with_the_command_that_grants_it() -> None:
+    cause = cause_of(facts(GROUP, replace(CLOSED, failure=REFUSED), principal="User:ops"))
+    assert "kafka-acls.sh" in cause.sentence and "User:ops" in cause.sentence
+
+
+def test_next_commands_reach_the_same_cluster() -> None:
+    read = facts(GROUP, on(HANGING), connection="--bootstrap-server b:9092 --command-config 'my file'")
+    cause = cause_of(read)
+    assert cause.next[0].startswith(
+        "txnscan find-hanging --bootstrap-server b:9092 --command-config 'my file' --topic p --partition 0"
+    )
+    lag = cause_of(replace(read, partitions=(replace(CLOSED, committed=5, ahead=Ahead(True)),)))
+    assert lag.next[0].startswith("kafka-consumer-groups.sh --bootstrap-server b:9092 --command-config 'my file'")
+
+
+def test_names_in_commands_are_quoted() -> None:
+    name = "a b; $(rm)"
+    cause = cause_of(facts(replace(ID, transactional_id=name), transaction=x("Empty", transactional_id=name)))
+    assert all("'a b; $(rm)'" in command for command in cause.next)
+
+
+def test_json_has_every_number_and_times_as_text() -> None:
+    found = explained_object(cause_of(facts(GROUP, on(OWNED))))
+    assert (found["cause"], found["ends_by"], found["state"]) == ("owned", "2023-11-14T22:26:20.000Z", "Ongoing")
+    assert {"sentence", "evidence", "next", "topic", "partition", "lag", "blocked_records", "failure"} <= {*found}
+    assert {*explained_object(cause_of(facts(NUMBER)))} == {*found}
+
+
+def test_what_a_broker_names_cannot_change_the_terminal() -> None:
+    odd = x("Empty", transactional_id="a\x1b[31m\n")
+    assert all(line.isprintable() for line in explained_lines(cause_of(facts(ID, transaction=odd))))
+
+
+def test_the_answers_in_words(wording: SnapshotAssertion) -> None:
+    assert {case.why: explained_lines(cause_of(case.read)) for case in CASES} == wording
+
+
+def test_every_error_has_a_kind_that_something_asks_about() -> None:
+    assert all(isinstance(one, ClientError) and one.texts for one in CLIENT_ERRORS)

@@ -1,0 +1,120 @@
+"""What was asked: the options of `explain`, and what a line of a log names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cases import Cases
+from txnscan.config import ConfigError
+from txnscan.explain.client_errors import recognised
+from txnscan.explain.symptom import Kind, symptom
+
+FENCED = (
+    "org.apache.kafka.common.errors.ProducerFencedException: Producer with transactionalId 'orders-1' and "
+    "ProducerIdAndEpoch(producerId=4012, epoch=7) has been fenced by another producer with the same transactionalId"
+)
+# As clients write them: Java, librdkafka, kafka-python, and the names of the protocol.
+TEXTS = (
+    (FENCED, "PRODUCER_FENCED"),
+    ("There is a newer producer with the same transactionalId which fences the current one.", "PRODUCER_FENCED"),
+    ("Local: This instance has been fenced by a newer instance (_FENCED)", "PRODUCER_FENCED"),
+    ("InvalidProducerEpochException: Producer attempted to produce with an old epoch.", "INVALID_PRODUCER_EPOCH"),
+    ("Broker: Producer attempted an operation with an old epoch", "INVALID_PRODUCER_EPOCH"),
+    ("Received INVALID_PRODUCER_EPOCH, then PRODUCER_FENCED", "PRODUCER_FENCED"),
+    ("ConcurrentTransactionsException", "CONCURRENT_TRANSACTIONS"),
+    (
+        "The producer attempted to update a transaction while another concurrent operation on the same transaction was "
+        "ongoing.",
+        "CONCURRENT_TRANSACTIONS",
+    ),
+    ("error code 51: CONCURRENT_TRANSACTIONS", "CONCURRENT_TRANSACTIONS"),
+    (
+        "InvalidTxnStateException: The producer attempted a transactional operation in an invalid state.",
+        "INVALID_TXN_STATE",
+    ),
+    ("UnknownProducerIdException", "UNKNOWN_PRODUCER_ID"),
+    (
+        "InvalidTxnTimeoutException: The transaction timeout is larger than the maximum value allowed by the broker "
+        "(as configured by transaction.max.timeout.ms).",
+        "INVALID_TRANSACTION_TIMEOUT",
+    ),
+    ("TimeoutException: Timeout expired after 60000ms while awaiting InitProducerId", "TIMEOUT"),
+    ("TimeoutException: Timeout expired while initializing transactional state in 60000ms.", "TIMEOUT"),
+    ("at KafkaProducer.initTransactions: request timed out", "TIMEOUT"),
+    ("init_transactions() failed: Local: Timed out", "TIMEOUT"),
+    ("There are unstable offsets that need to be cleared.", "UNSTABLE_OFFSET_COMMIT"),
+    ("TimeoutException: Topic orders not present in metadata after 60000 ms.", None),
+    ("NullPointerException", None),
+)
+
+
+def test_errors_are_recognised_in_lines_of_logs() -> None:
+    with Cases() as cases:
+        for text, name in TEXTS:
+            with cases.case(text):
+                found = recognised(text)
+                assert (found.name if found is not None else None) == name
+
+
+def test_ids_and_epochs_are_read_from_the_line() -> None:
+    table: tuple[tuple[str, dict[str, Any]], ...] = (
+        (
+            FENCED,
+            {"kind": Kind.TRANSACTIONAL_ID, "transactional_id": "orders-1", "producer_id": 4012, "producer_epoch": 7},
+        ),
+        (
+            "[Producer clientId=producer-a, transactionalId=a-1] PRODUCER_FENCED",
+            {"kind": Kind.TRANSACTIONAL_ID, "transactional_id": "a-1", "producer_id": None, "producer_epoch": None},
+        ),
+        (
+            "INVALID_PRODUCER_EPOCH: Epoch of producer 5 at offset 9 in t-0 is 3, which is smaller than the last epoch",
+            {"kind": Kind.PRODUCER_ID, "producer_id": 5, "producer_epoch": 3},
+        ),
+        (
+            "CONCURRENT_TRANSACTIONS. ProducerId set to 12 with epoch 4",
+            {"kind": Kind.PRODUCER_ID, "producer_id": 12, "producer_epoch": 4},
+        ),
+        ("[Consumer clientId=c, groupId=g-1] UNSTABLE_OFFSET_COMMIT", {"kind": Kind.GROUP, "group": "g-1"}),
+        ("PRODUCER_FENCED", {"kind": Kind.ERROR, "producer_id": None}),
+    )
+    with Cases() as cases:
+        for text, expected in table:
+            with cases.case(text):
+                found = symptom(error=text)
+                assert {name: getattr(found, name) for name in expected} == expected
+                assert found.error is not None
+
+
+def test_an_id_that_is_given_counts_more_than_one_in_the_line() -> None:
+    found = symptom(transactional_id="mine", error=FENCED)
+    assert (found.kind, found.transactional_id, found.producer_epoch) == (Kind.TRANSACTIONAL_ID, "mine", 7)
+    other = symptom(producer_id=5, error=FENCED)
+    assert (other.kind, other.producer_id, other.producer_epoch) == (Kind.PRODUCER_ID, 5, None)
+
+
+def test_a_line_that_names_an_id_and_no_error_asks_about_the_id() -> None:
+    found = symptom(error="[Producer clientId=a, transactionalId=a] something went wrong")
+    assert (found.kind, found.error) == (Kind.TRANSACTIONAL_ID, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({}, "--group"),
+        ({"group": "g", "topic": "t"}, "--group"),
+        ({"transactional_id": "x", "producer_id": 1}, "--group"),
+        ({"group": "g", "error": "PRODUCER_FENCED"}, "--error"),
+        ({"topic": "t", "error": "PRODUCER_FENCED"}, "--error"),
+        ({"group": "g", "partition": 1}, "--partition"),
+        ({"group": ""}, "--group"),
+        ({"transactional_id": ""}, "--transactional-id"),
+        ({"producer_id": -1}, "--producer-id"),
+        ({"error": "NullPointerException"}, "--error"),
+    ],
+)
+def test_options_that_are_no_symptom_are_refused(options: dict[str, Any], option: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        symptom(**options)
+    assert str(raised.value).startswith(option)
