@@ -45,8 +45,8 @@ def commit_offset(cluster: KafkaCluster, offset: int) -> None:
 
 
 def test_a_refused_marker_leaves_its_id_stuck(cluster: KafkaCluster) -> None:
-    """Somebody ended the transaction by hand, with a coordinator epoch that is too high. Nothing is open any more, and
-    the coordinator stays in PrepareCommit.
+    """A marker by hand ended the transaction, with a coordinator epoch that is too high. The partition has no open
+    transaction any more, and the coordinator stays in PrepareCommit.
     """
     first, last = cluster.broker_ids[0], cluster.broker_ids[-1]
     with cluster.wire() as wire:
@@ -65,7 +65,7 @@ def test_a_refused_marker_leaves_its_id_stuck(cluster: KafkaCluster) -> None:
         found = explain(cluster, *words, "--late-after", "1ms")
         assert (found["cause"], found["transactional_id"], found["state"]) == ("stuck_prepare", name, "PrepareCommit")
         assert explain(cluster, *words)["cause"] == "marker_owed"
-    # Nothing is open on the topic.
+    # The topic has no open transaction.
     assert explain(cluster, "--topic", REFUSED)["cause"] == "aborted_data"
 
 

@@ -100,7 +100,7 @@ def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) ->
 
 
 def commit_offset_aside(wire: Wire, group: str) -> Identity:
-    """An offset of a group in a transaction that was never told of it. Nobody will ever end it."""
+    """Write an offset of a group into a transaction without its coordinator, so that it hangs."""
     producer = Producer(wire, f"{group}-service", v2=False)
     who = producer.init_producer_id()
     topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic

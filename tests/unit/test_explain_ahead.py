@@ -1,4 +1,4 @@
-"""What a read_committed reader meets from an offset on, by bounded reads of a fake broker."""
+"""A bounded read ahead tells records from markers and aborted data."""
 
 from __future__ import annotations
 

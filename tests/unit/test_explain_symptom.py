@@ -1,4 +1,4 @@
-"""What was asked: the options of `explain`, and what a line of a log names."""
+"""The options of `explain` make a symptom, and a line of a log may name ids."""
 
 from __future__ import annotations
 

@@ -54,12 +54,12 @@ def explain(
     late_after: LateAfter = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Explain a symptom: a stuck group, a topic, an id or an error in a log. Changes nothing.
+    """Explain a symptom: a stuck group, a topic, an id or an error in a log. Read-only.
 
     Give one of --group, --topic, --transactional-id, --producer-id and --error. The answer is a sentence, the evidence,
     and the next command. A hanging transaction is proven by a sweep of these partitions.
 
-    Exit status: 0 when the cause is explained, 4 when what decides it could not be observed, 1 when no broker answers,
+    Exit status: 0 when the cause is explained, 4 when it could not be observed, 1 when no broker answers,
     2 when the options are no symptom.
     """
     with errors_in_one_line():

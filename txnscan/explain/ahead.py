@@ -1,7 +1,7 @@
-"""What a read_committed reader meets from an offset on: records, or nothing but markers and aborted data.
+"""Read ahead as a read_committed reader does: to records, or to markers and aborted data alone.
 
-Whether it gets a record is decided as in `impact/delivered.py`. If it gets none, a second read counts what is there.
-Pure but for `send`.
+`impact/delivered.py` decides whether it gets a record. If it does not, a second read counts the markers and the aborted
+records. Pure but for `send`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PIECES_MAX = 8
 
 
 def ahead(send: Send, partition: Partition, offset: int, last_stable_offset: int) -> Ahead:
-    """What stands between the offset and the last stable offset. Never raises."""
+    """Read from the offset to the last stable offset. Never raises."""
     if offset >= last_stable_offset:
         return Ahead(has_record=False)
     found = starved(send, partition, [offset], last_stable_offset)
@@ -36,7 +36,7 @@ def ahead(send: Send, partition: Partition, offset: int, last_stable_offset: int
 
 
 def end_of_log(send: Send, partition: Partition, log_start: int, end: int) -> Ahead:
-    """What the end of a log is, of which nothing is open: its last offset, and the aborted transaction that it ends."""
+    """Read the last offset of a log without open transactions, and the aborted transaction that it ends."""
     if end <= log_start:
         return Ahead(has_record=None)
     try:

@@ -1,7 +1,7 @@
-"""Reads the facts that a symptom needs, and no more. It sends nothing that changes anything.
+"""Reads the facts that a symptom needs, and no more. No request changes the cluster.
 
 The order matters where something is open: the offsets, a sweep of these partitions, the offsets again. A transaction
-that the last stable offset has passed by then has ended, and explains nothing. Offsets that a group's coordinator
+that the last stable offset has passed by then has ended, and is no cause. Offsets that a group's coordinator
 withholds are asked for again after the sweep too: applications with exactly-once get that answer all the time, for a
 moment.
 """
@@ -46,7 +46,7 @@ _ABSENT = (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name, ErrorCode.UNKNOWN_TOPIC_OR
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What all questions are given. config: of the command, without topics. sweep_id: makes the id of a sweep."""
+    """The cluster and the settings of all questions. config: without topics. sweep_id: makes the id of a sweep."""
 
     cluster: Cluster
     config: ScanConfig
@@ -72,7 +72,7 @@ def ask(asking: Asking, symptom: Symptom) -> Facts:
 
 
 def _begun(asking: Asking, symptom: Symptom) -> Facts:
-    """What every answer has: who asks whom, and the longest timeout."""
+    """The facts of every answer: the connection, the principal and the longest timeout."""
     cluster, config = asking.cluster, asking.config
     cluster.view([])
     max_timeout_ms, errors = cluster.max_timeout_ms()
@@ -96,7 +96,7 @@ def _begun(asking: Asking, symptom: Symptom) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Swept:
-    """Sweeps by partition: what is open, and why something could not be observed."""
+    """The result of a sweep by partition: open transactions, and failures."""
 
     scans: tuple[Scan, ...] = ()
 
@@ -105,13 +105,13 @@ class _Swept:
         return tuple(sorted(found, key=lambda one: one.observation.start_offset))
 
     def failure(self, key: Key) -> Failure | None:
-        """Why this partition could not be read, or None."""
+        """The failure of this partition, or None."""
         errors = (one for scan in self.scans for one in scan.errors)
         return next((one.failure for one in errors if (one.topic, one.partition) == key), None)
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """Why anything could not be read."""
+        """All failures of the sweep."""
         errors = [one.failure for scan in self.scans for one in scan.errors]
         return (*errors, *(failure for scan in self.scans for failure in scan.visibility_failures))
 
@@ -197,10 +197,10 @@ def _committed(
 def _pending(
     asking: Asking, log: Key, broker_id: int, withheld: Mapping[str, Collection[Key]]
 ) -> tuple[PendingOffsets, ...]:
-    """What is pending of these groups in a partition of `__consumer_offsets`, and still is after a sweep of it.
+    """The pending offsets of these groups in a partition of `__consumer_offsets`, before and after a sweep of it.
 
-    withheld: the partitions that the coordinator withholds the offsets of. Those of a first commit it only withholds
-    where they are asked for by name, which the transaction itself has.
+    withheld: the partitions whose offsets the coordinator withholds. It withholds those of a first commit only if the
+    request has their names. The transaction itself has these names.
     """
     stands, _ = _offsets(asking, [log])
     before = stands.get(log)
@@ -228,7 +228,7 @@ def _pending(
 
 
 def _is_closed(asking: Asking, log: Key, where: PartitionFacts) -> bool:
-    """Whether nothing was open in this partition all the while: nothing was, and nothing was written since."""
+    """Whether this partition had no open transaction all the while: it had none before, and its end did not move."""
     now = _offsets(asking, [log])[0].get(log)
     closed = where.high_watermark == where.last_stable_offset == where.lso_before
     return closed and now is not None and now.high_watermark == now.last_stable_offset == where.last_stable_offset
@@ -239,7 +239,7 @@ def _names(keys: Iterable[Key]) -> tuple[str, ...]:
 
 
 def _stands(asking: Asking, committed: Mapping[Key, int]) -> tuple[tuple[PartitionFacts, ...], _Swept]:
-    """The partitions that a group has offsets of, with what is open on them and what it has to read."""
+    """The partitions with offsets of a group, with their open transactions and its next records."""
     before, view = _offsets(asking, committed)
     still_open = [key for key, row in before.items() if row.last_stable_offset < row.high_watermark]
     swept = _sweep(asking, still_open)
@@ -263,7 +263,7 @@ def _unread(one: PartitionFacts) -> PartitionFacts:
 
 
 def _with_ahead(asking: Asking, view: ClusterView, one: PartitionFacts) -> PartitionFacts:
-    """The partition with what a reader of the group meets next."""
+    """The partition with the next records of the group."""
     partition, lso = _led(view, (one.topic, one.partition)), one.last_stable_offset
     if partition is None or lso is None or one.committed is None or not one.lag or one.committed >= lso:
         return one
@@ -274,7 +274,7 @@ def _with_ahead(asking: Asking, view: ClusterView, one: PartitionFacts) -> Parti
 
 
 def _offsets(asking: Asking, keys: Collection[Key]) -> tuple[dict[Key, OffsetsRow], ClusterView]:
-    """Where these partitions stand, as far as their leaders tell."""
+    """High watermark and last stable offset of these partitions, as far as their leaders answer."""
     view = asking.cluster.view(sorted({topic for topic, _ in keys}))
     return offsets_of(asking.cluster.send, keys, view) if keys else {}, view
 
@@ -334,7 +334,7 @@ def _ask_topic(asking: Asking, facts: Facts) -> Facts:
 
 
 def _with_end(asking: Asking, view: ClusterView, one: PartitionFacts) -> PartitionFacts:
-    """The partition with the end of its log, where nothing is open."""
+    """The partition with the end of its log, if it has no open transaction."""
     partition, end = _led(view, (one.topic, one.partition)), one.high_watermark
     if partition is None or end is None or one.blocked_records:
         return one
@@ -346,7 +346,7 @@ def _with_end(asking: Asking, view: ClusterView, one: PartitionFacts) -> Partiti
 
 
 def _compacted(asking: Asking, topic: str) -> tuple[bool | None, Failure | None]:
-    """Whether the topic is compacted, None where that is not known, and why."""
+    """Whether the topic is compacted. None with a failure if that is not known."""
     failure = None
     for broker in asking.cluster.view([]).brokers:
         try:
@@ -377,7 +377,7 @@ def _ask_id(asking: Asking, facts: Facts) -> Facts:
 
 
 def _of_transaction(asking: Asking, facts: Facts, one: Transaction, swept: _Swept | None = None) -> Facts:
-    """What is open of an id: on the partitions that it names, or, of one at rest, anywhere. swept: a sweep of all."""
+    """The open transactions of an id: on its partitions, or for an id at rest anywhere. swept: a sweep of all."""
     facts = replace(facts, transaction=one, whole_cluster=swept is not None or not one.partitions)
     error = facts.symptom.error
     if error is not None and error.kind is ErrorKind.FENCED:
@@ -394,7 +394,7 @@ def _keys(names: Iterable[str]) -> list[Key]:
 
 
 def _of_producer(asking: Asking, facts: Facts, swept: _Swept, producer_id: int, keys: Sequence[Key] = ()) -> Facts:
-    """What a sweep found open of this producer id, and these partitions of its transaction."""
+    """The open transactions of this producer id, and these partitions of its transaction."""
     judged = [one for scan in swept.scans for one in scan.transactions if one.observation.producer_id == producer_id]
     every = sorted({*keys, *(_key(one) for one in judged if one.judgement.verdict is not Verdict.GONE)})
     after = _offsets(asking, every)[0] if every else {}
@@ -415,7 +415,7 @@ def _of_producer(asking: Asking, facts: Facts, swept: _Swept, producer_id: int, 
 
 
 def _logged(asking: Asking, name: str) -> tuple[LoggedTransaction, ...]:
-    """The records of the id in the transaction log; none where it cannot be read."""
+    """The records of the id in the transaction log. Empty if it cannot be read."""
     asking.progress("read the transaction log", 0, 1)
     wanted, _ = to_read(asking.cluster.view([TRANSACTION_STATE_TOPIC]), [name], [])
     steps = (one for each in wanted for one in timeline(asking.cluster.send, each.partition, names=each.names))
@@ -446,14 +446,14 @@ def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:
 def _hidden(
     coverage: Failure | None, visibility: Sequence[Failure], views: Sequence[CoordinatorView]
 ) -> tuple[Failure, ...]:
-    """Why an id may be missing among what coordinators report."""
+    """Failures that may hide an id from the listings of coordinators."""
     if views:
         return ()
     covered = (coverage.within("not every coordinator was seen"),) if coverage is not None else ()
     return (*covered, *visibility)
 
 
-# --- an error that names nobody
+# --- an error without an id
 
 
 def _ask_error(asking: Asking, facts: Facts) -> Facts:
@@ -485,7 +485,7 @@ def _ask_prepared(asking: Asking, facts: Facts) -> Facts:
 
 
 def _ask_all_offsets(asking: Asking, facts: Facts) -> Facts:
-    """What is open on `__consumer_offsets`, and whose offsets it has."""
+    """The open transactions on `__consumer_offsets`, with the groups whose offsets they have."""
     view = asking.cluster.view([CONSUMER_OFFSETS_TOPIC])
     if not any(topic.name == CONSUMER_OFFSETS_TOPIC and topic.indexes for topic in view.topics):
         return facts

@@ -1,4 +1,4 @@
-"""What is concluded: a cause with its code, sentence, evidence, next commands and numbers. Plain values."""
+"""The conclusion: a cause with its code, sentence, evidence, next commands and numbers. Plain values."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class CauseCode(StrEnum):
     FENCED = "fenced", "The producer is fenced: its id went on to a later epoch"
     CLEANER_STUCK = "cleaner_stuck", "Compaction stops at an open transaction that its coordinator will end"
     NO_TRANSACTION = "no_transaction", "No open transaction is the cause"
-    NOT_OBSERVED = "not_observed", "What decides it could not be observed"
+    NOT_OBSERVED = "not_observed", "The cause could not be observed"
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers and names of a cause; None where it has none. Times are epoch milliseconds.
+    """The numbers and names of a cause, None for those that it lacks. Times are epoch milliseconds.
 
     ends_by_ms: start and timeout of the transaction, by its coordinator's clock. markers, aborted: control records and
-    records of aborted transactions that the lag is made of. asked: how many partitions were looked at.
+    records of aborted transactions that the lag is made of. asked: the number of partitions that were read.
     """
 
     group: str | None = None
@@ -77,7 +77,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a rule says. commands: the next ones, without the options that reach the cluster where they begin with
+    """The answer of a rule. commands: the next ones, without the options that reach the cluster where they begin with
     "txnscan".
     """
 
@@ -100,7 +100,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a rule found: a partition, a transaction on it, an id, or why nothing is known."""
+    """The match of a rule: a partition, a transaction on it, an id, or a failure."""
 
     partition: PartitionFacts | None = None
     judged: Judged | None = None

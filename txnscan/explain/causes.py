@@ -1,14 +1,14 @@
 """The rules: the facts about a symptom to its cause. Pure.
 
-A rule is a code, what it looks for, and what it then says: a sentence, the evidence, the next commands. The rules stand
-in order below, and the first that finds something gives the cause. The order is that of what somebody has to act on:
+A rule has a code, a search in the facts, and an answer: a sentence, the evidence, the next commands. The rules stand
+in order below, and the first that finds something gives the cause. The most urgent causes come first:
 - `fenced` first, but only for an error that says so: the producer that logged it is out, whatever else is open;
 - then a setting that an error names, for the same reason;
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
   before owned, over all partitions of the symptom;
-- then what could not be observed. Everything below it concludes from absence, and absence counts only if all was seen;
-- then lag that is nobody's transaction: a reader that passes the last stable offset, records that are there to be read,
-  and last what is no record at all, aborted data and markers.
+- then failures to observe. All rules below conclude from absence, and absence counts only if all was seen;
+- then lag without a transaction: a reader that passes the last stable offset, records that wait for a slow reader, and
+  last aborted data and markers, which are no records to a reader.
 
 `hanging` is the verdict of a sweep's rules for these partitions (`verdict/rules.py`), and no other.
 """
@@ -25,7 +25,7 @@ from txnscan.explain.facts import Facts
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When `finds` gives a subject, the cause has this code, and `tells` says it."""
+    """If `finds` gives a subject, the cause has this code, and `tells` words it."""
 
     code: CauseCode
     finds: Callable[[Facts], Subject | None]

@@ -1,7 +1,7 @@
 """The errors of transactions that clients log, as data: how to recognise each, its meaning, and known defects.
 
 A broker answers with an error's name. Java's clients log the name of an exception, librdkafka and others the text in
-`org.apache.kafka.common.protocol.Errors`. Of several errors in a text the one that stands first in the table counts:
+`org.apache.kafka.common.protocol.Errors`. If a text has several errors, the first of the table counts:
 a fenced producer often logs a second error after it.
 """
 
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class ErrorKind(StrEnum):
-    """What an error is about, which decides what is asked."""
+    """The subject of an error. It decides which questions are asked."""
 
     FENCED = "fenced"
     BUSY = "busy"
@@ -158,5 +158,5 @@ CLIENT_ERRORS = (
 
 
 def recognised(text: str) -> ClientError | None:
-    """The error in this text, None where it has none that is known. Pure."""
+    """The known error in this text, or None. Pure."""
     return next((one for one in CLIENT_ERRORS if any(re.search(pattern, text) for pattern in one.texts)), None)

@@ -14,10 +14,10 @@ from txnscan.verdict.evidence import Judged, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What a read_committed reader meets between an offset and the end of what it may read.
+    """The stretch between an offset and the last stable offset, as a read_committed reader sees it.
 
-    has_record: whether it gets a record; None where the read did not decide it. markers: control records. aborted:
-    records of aborted transactions. failure: why the read ended early, or None.
+    has_record: whether it gets a record, None if the read did not decide it. markers: control records. aborted:
+    records of aborted transactions. failure: of the read, or None.
     """
 
     has_record: bool | None
@@ -30,10 +30,10 @@ class Ahead:
 class PartitionFacts:
     """A partition that the symptom is about.
 
-    lso_before: the last stable offset before the sweep. last_stable_offset, high_watermark: after it. open: what the
-    sweep saw open, by start offset. committed: the group's offset, None without a group. ahead: from that offset to the
-    last stable offset; without a group, the end of the log. compacted: whether the cleaner works on its topic, None
-    where nobody looked. failure: why something of it could not be observed, or None.
+    lso_before: the last stable offset before the sweep. last_stable_offset, high_watermark: after it. open: the
+    transactions of the sweep, by start offset. committed: the group's offset. ahead: from that offset to the last
+    stable offset; without a group, the end of the log. compacted: whether the cleaner works on its topic. failure: why
+    a part of it could not be observed. Each is None if it is not known.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class PartitionFacts:
 
     @property
     def still_open(self) -> tuple[Judged, ...]:
-        """What the sweep saw open, without what the last stable offset has passed since."""
+        """The open transactions, except those that the last stable offset has passed since."""
         lso = self.last_stable_offset
         moved = lso is not None and lso != self.lso_before
         return tuple(
@@ -79,7 +79,7 @@ class PartitionFacts:
 
     @property
     def holder(self) -> Judged | None:
-        """The transaction that holds the last stable offset, None where none does, or none was seen."""
+        """The transaction that holds the last stable offset, None if it was not seen."""
         lso = self.last_stable_offset
         return next((one for one in self.still_open if lso is None or one.observation.start_offset <= lso), None)
 
@@ -99,8 +99,8 @@ class PartitionFacts:
 @dataclass(frozen=True, slots=True)
 class PendingOffsets:
     """Offsets of a group that its coordinator withholds. partitions: "topic-partition" names. holder: the open
-    transaction on `__consumer_offsets` that has them, None where none was seen. unread: why none could be seen, or
-    None. group: None where the transaction could not be read.
+    transaction on `__consumer_offsets` that has them, None if it was not seen. unread: why it could not be seen, or
+    None. group: None if the transaction could not be read.
     """
 
     group: str | None
@@ -116,10 +116,10 @@ class Facts:
 
     connection: the options that reach the cluster, for the next commands. transaction: the id that was asked for, or
     the id that has the producer id. absent: whether its coordinator knows no such id. prepared: ids in Prepare*, for an
-    error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: what
-    could not be observed; with any of them, nothing is concluded from absence. whole_cluster: whether the sweep was of
-    all partitions. asked: how many partitions the sweep read. max_timeout_ms: `transaction.max.timeout.ms`, None where
-    it is not known.
+    error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: the
+    parts that could not be observed; with any of them, absence is no evidence. whole_cluster: whether the sweep was of
+    all partitions. asked: how many partitions the sweep read. max_timeout_ms: `transaction.max.timeout.ms`, None if it
+    is not known.
     """
 
     symptom: Symptom

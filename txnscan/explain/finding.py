@@ -1,4 +1,4 @@
-"""What the rules look for in the facts, in their order; None where it is not there. Pure."""
+"""The search of each rule in the facts, in their order. It gives None if the rule does not apply. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnscan.explain.symptom import Kind
 from txnscan.kafka.answers import PREPARED, State
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 
-# An open transaction is said to hold the cleaner up from this share of the age from which it is late.
+# A transaction holds the cleaner up if it is older than this share of the age from which it is late.
 CLEANER_WAITS_AFTER = 4
 
 
@@ -36,14 +36,14 @@ def setting(f: Facts) -> Subject | None:
 
 
 def pending(f: Facts) -> Subject | None:
-    """What hangs first."""
+    """Offsets in a hanging transaction first."""
     ordered = sorted(f.pending, key=lambda one: one.holder is None or not is_(one.holder, Verdict.HANGING))
     return Subject(pending=ordered[0], judged=ordered[0].holder) if ordered else None
 
 
 def _judged(f: Facts, applies: Callable[[Judged], bool]) -> Subject | None:
-    """The first transaction like this that is in the way: for a group that which holds the last stable offset where the
-    group waits, for an id what its producer has open; else any. The partition with the most behind it first.
+    """The first transaction like this that is in the way. In the way of a group is the holder of the last stable offset
+    at which it waits; of an id, the transactions of its producer; else all. The partition that blocks most comes first.
     """
     for one in sorted(f.partitions, key=lambda p: -(p.blocked_records or 0)):
         for judged in _in_the_way(f, one):
@@ -122,7 +122,7 @@ def not_observed(f: Facts) -> Subject | None:
     failed = next((one for one in f.partitions if one.failure is not None), None)
     if failed is not None:
         return Subject(failed, failure=failed.failure)
-    # A read that ended early decides nothing, unless another partition shows lag with records to read.
+    # A read that ended early counts, unless another partition shows lag with records to read.
     unread = next((one for one in f.partitions if one.ahead is not None and one.ahead.failure is not None), None)
     if unread is None or unread.ahead is None or real_lag(f) is not None or not_read_committed(f) is not None:
         return None
@@ -146,7 +146,7 @@ def real_lag(f: Facts) -> Subject | None:
 
 
 def nothing_to_read(f: Facts, aborted: bool) -> Subject | None:
-    """A partition whose end is no record to a read_committed reader, and where nothing is open."""
+    """A partition without open transactions that ends without a record to a read_committed reader."""
     found = [
         one
         for one in f.partitions

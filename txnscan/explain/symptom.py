@@ -1,7 +1,7 @@
 """The symptom: a group that does not get on, a topic, a transactional id, a producer id, an error in a log. Pure.
 
 A line of a log often names more than its error: Java's clients begin it with their transactional id or group, and many
-errors name producer id and epoch. What the line names is asked about as if it was given.
+errors name producer id and epoch. An id in the line counts as if it was given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EPOCH = re.compile(r"\bepoch\s*(?:is|[=:])?\s*(\d{1,5})\b|\bis (\d{1,5}), which
 
 
 class Kind(StrEnum):
-    """What is asked about."""
+    """The kinds of symptoms."""
 
     GROUP = "group"
     TOPIC = "topic"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What was asked. kind: the field that it is about. error: recognised in the text from a log, or None.
+    """A symptom. kind: the field that it is about. error: recognised in the text from a log, or None.
     producer_epoch: of the producer that logged the error, where its text has it.
     """
 
@@ -93,7 +93,7 @@ def _of_ids(transactional_id: str | None, producer_id: int | None) -> Symptom:
 
 
 def _with_error(asked: Symptom, text: str) -> Symptom:
-    """The symptom with what the text of a log names. An id that was given counts more than one in the text."""
+    """The symptom with the ids in the text of a log. An id that was given counts more."""
     error = recognised(text)
     named = _named_in(text)
     if asked.kind is Kind.ERROR:

@@ -1,4 +1,4 @@
-"""What the rules say: the sentence, the evidence, the next commands and the numbers of each. Pure."""
+"""The answer of each rule: the sentence, the evidence, the next commands and the numbers. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txnscan.verdict.explanations import SENDS_AGAIN
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
 
 _MINUTE_MS = 60_000
-# Coordinators look for what has timed out every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+# Coordinators look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 _TIMEOUT_CHECK_MS = 10_000
 _LOG_LINES_MAX = 8
 _NAMED_MAX = 5
@@ -360,7 +360,7 @@ def _failure(s: Subject) -> Failure:
 
 
 def _found(one: Found | None) -> Found:
-    """What the rule has found, which every subject of that rule has."""
+    """The part of the subject that every match of the rule has."""
     if one is None:
         raise ValueError("a rule tells of what it did not find")
     return one
@@ -373,7 +373,7 @@ def _view(judged: Judged) -> CoordinatorView | None:
 
 
 def _how_it_ends(f: Facts, judged: Judged) -> str:
-    """What stands behind "a transaction": whose it is, and how it ends."""
+    """The words after "a transaction": its owner and its end."""
     verdict, view = judged.judgement.verdict, _view(judged)
     if verdict is Verdict.HANGING:
         return "that hangs: no coordinator will end it"
@@ -388,7 +388,7 @@ def _how_it_ends(f: Facts, judged: Judged) -> str:
 
 
 def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
-    """When a live transaction ends, behind "that"."""
+    """The end of a live transaction, after "that"."""
     if timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return "has no timeout: it takes part in a two-phase commit, and only its outside coordinator ends it"
     by_ms = _ends_by(start_ms, timeout_ms)
@@ -455,7 +455,7 @@ def _partitions_of(one: Transaction) -> tuple[str, ...]:
 def _numbers(
     f: Facts, p: PartitionFacts | None, judged: Judged | None, *, group: str | None = None, failure: str | None = None
 ) -> Numbers:
-    """What a partition and a transaction on it show."""
+    """The numbers of a partition and of a transaction on it."""
     o = judged.observation if judged is not None else None
     view = _view(judged) if judged is not None else None
     start_ms = view.start_time_ms if view is not None and view.start_time_ms >= 0 else None
@@ -495,7 +495,7 @@ def _numbers(
 
 
 def _of_transaction(f: Facts, one: Transaction, *, producer_epoch: int | None = None) -> Numbers:
-    """What a coordinator shows of an id. producer_epoch: of the producer that logged the error."""
+    """The numbers of an id at its coordinator. producer_epoch: of the producer that logged the error."""
     return Numbers(
         transactional_id=one.transactional_id,
         producer_id=one.producer_id,
