@@ -15,20 +15,8 @@ import os
 import sys
 
 # In this order the help shows their commands.
-from txnscan.cli import (
-    sweep,
-    find_hanging,
-    explain,
-    check,
-    watch,
-    admin,
-    tables,
-    resolve,
-    abort,
-    offline,
-    transaction_log,
-)
-from txnscan.cli import prepare, capacity, demo
+from txnscan.cli import sweep, find_hanging, explain, check, watch, admin, tables, resolve, abort, offline
+from txnscan.cli import transaction_log, prepare, capacity, demo
 from txnscan.cli.app import app as commands
 from txnscan.cli.errors import complain
 from txnscan.cli.logs import silence

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from txnscan.cli.admin import opened_cluster
 from txnscan.cli.app import app, progress_bar, warn, write_json
 from txnscan.cli.errors import errors_in_one_line
 from txnscan.cli.options import BootstrapServer, CommandConfig, Format, LateAfter, OutputFormat
@@ -64,6 +63,7 @@ def explain(
     """
     with errors_in_one_line():
         from txnscan.api import new_sweep_id
+        from txnscan.cli.admin import opened_cluster
         from txnscan.explain.ask import Asking, ask
         from txnscan.explain.cause import CauseCode
         from txnscan.explain.causes import cause_of
