@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +14,9 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import TxnOffsetCommitRequest
 
+from tests.brokers.principals import REPAIRED, Acl
 from tests.brokers.shared import Shared
+from tests.brokers.test_authorisation import Locked
 from tests.cases import Cases
 from tests.process import run_here
 from txnscan.demo.admin import create_topic, unverified
@@ -45,11 +49,14 @@ class World:
     stale: Planted
 
     def explain(self, *words: str, status: int = 0) -> dict[str, Any]:
-        server = self.cluster.bootstrap_servers
-        ran = run_here("explain", *words, "--bootstrap-server", server, "--format", "json")
-        assert ran.returncode == status, (ran.stdout, ran.stderr)
-        found: dict[str, Any] = json.loads(ran.stdout)
-        return found
+        return explained(self.cluster.bootstrap_servers, *words, status=status)
+
+
+def explained(servers: str, *words: str, status: int = 0) -> dict[str, Any]:
+    ran = run_here("explain", *words, "--bootstrap-server", servers, "--format", "json")
+    assert ran.returncode == status, (ran.stdout, ran.stderr)
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -290,6 +297,40 @@ def set_topic(wire: Wire, topic: str, name: str, value: str) -> None:
         resources=[resource(resource_type=2, resource_name=topic, configs=[config])]
     )
     assert wire.send(wire.any_broker(), request).responses[0].error_code == 0
+
+
+def test_without_a_permission_the_cause_is_not_observed(world: World, shared: Shared, tmp_path: Path) -> None:
+    """The sentence has the command that grants it."""
+    shutil.copy(shared.directory / "ca.pem", tmp_path)
+    locked = Locked(world.cluster, world.wire, tmp_path)
+    of_cluster = (Acl("Describe", "Cluster", "kafka-cluster"), Acl("DescribeConfigs", "Cluster", "kafka-cluster"))
+    describe = (Acl("Describe", "Topic"), *of_cluster)
+    ids, groups = Acl("Describe", "TransactionalId"), Acl("Describe", "Group")
+    table: tuple[tuple[str, tuple[Acl, ...], tuple[str, ...], str], ...] = (
+        ("no-groups", (*describe, ids), ("--group", f"explain-{QUIET}-5"), "--operation Describe --group"),
+        ("no-read", (*describe, ids, groups), ("--group", f"explain-{QUIET}-5"), f"--operation Read --topic {QUIET}"),
+        ("no-read", (*describe, ids, groups), ("--topic", "clicks"), "--operation Read --topic clicks"),
+        ("no-ids", (*describe, groups, Acl("Read", "Topic")), ("--producer-id", "987654321"), "--transactional-id"),
+        (
+            "no-ids",
+            (*describe, groups, Acl("Read", "Topic")),
+            ("--error", "CONCURRENT_TRANSACTIONS"),
+            "--transactional-id",
+        ),
+    )
+    with Cases() as cases:
+        for name, acls, words, grants in table:
+            with cases.case(f"{name} {' '.join(words)}"):
+                config = locked.config(REPAIRED)
+                rules = locked.add(REPAIRED, *acls)
+                try:
+                    found = explained(
+                        config.bootstrap_servers, *words, "--command-config", str(config.command_config), status=4
+                    )
+                finally:
+                    locked.remove(*rules)
+                assert found["cause"] == "not_observed", found
+                assert "kafka-acls.sh" in found["sentence"] and grants in found["sentence"], found
 
 
 def test_the_answer_begins_with_a_sentence(world: World, wording: SnapshotAssertion) -> None:
