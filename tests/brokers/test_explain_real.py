@@ -12,7 +12,7 @@ import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
-from kafka.protocol.producer import TxnOffsetCommitRequest
+from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
 
 from tests.brokers.principals import REPAIRED, Acl
 from tests.brokers.shared import Shared
@@ -24,6 +24,7 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.plant import Planted, describe_owner
 from txnscan.demo.producer import Identity, Producer
 from txnscan.demo.requests import Wire
+from txnscan.demo.traffic import HealthyTraffic
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 RECORDS = [b"record %d" % number for number in range(5)]
 MIXED, LIVE, QUIET, COMPACT = (f"explain-{name}" for name in ("mixed", "live", "quiet", "compact"))
 TIMEOUT_MS = 900_000
+# What a live cluster shows from one moment to the next.
+UNDER_TRAFFIC = ("owned", "marker_owed", "marker_lag", "aborted_data", "not_read_committed", "no_transaction")
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def world(shared: Shared) -> World:
         for offset in offsets:
             commit_offset(cluster, f"explain-{topic}-{offset}", topic, offset)
     with unverified(wire):
-        withheld = commit_offset_aside(wire, "explain-withheld")
+        withheld = commit_offset_within(wire, "explain-withheld", added=False).known
     by_topic = {(one.topic, one.partition): one for one in shared.scene.planted}
     return World(cluster, wire, live, withheld, by_topic["clicks", 0], by_topic["shipments", 0])
 
@@ -106,10 +109,12 @@ def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) ->
         consumer.close()
 
 
-def commit_offset_aside(wire: Wire, group: str) -> Identity:
-    """Write an offset of a group into a transaction without its coordinator, so that it hangs."""
+def commit_offset_within(wire: Wire, group: str, *, added: bool) -> Producer:
+    """Write offset 1 of a group into a transaction. Without the group added to it, the transaction hangs."""
     producer = Producer(wire, f"{group}-service", v2=False)
     who = producer.init_producer_id()
+    names = {"transactional_id": f"{group}-service", "group_id": group}
+    identity = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
     topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
 
@@ -117,19 +122,16 @@ def commit_offset_aside(wire: Wire, group: str) -> Identity:
         found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
         if found.coordinators[0].error_code:
             raise RequestFailed("the group has no coordinator yet")
-        request = TxnOffsetCommitRequest(
-            transactional_id=f"{group}-service",
-            group_id=group,
-            producer_id=who.producer_id,
-            producer_epoch=who.producer_epoch,
-            generation_id=-1,
-            topics=[topic(name=QUIET, partitions=[partition])],
-            max_version=3,
-        )
+        if added:
+            answer = wire.send(producer.coordinator(), AddOffsetsToTxnRequest(**names, **identity, max_version=3))
+            if answer.error_code:
+                return False
+        topics = [topic(name=QUIET, partitions=[partition])]
+        request = TxnOffsetCommitRequest(**names, **identity, generation_id=-1, topics=topics, max_version=3)
         return not wire.send(found.coordinators[0].node_id, request).topics[0].partitions[0].error_code
 
     wait_until(committed, "the offset was written")
-    return who
+    return producer
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
@@ -169,6 +171,33 @@ def test_offsets_in_a_hanging_transaction_are_pending(world: World) -> None:
     assert (alone["cause"], alone["topic"]) == ("pending_offsets", "__consumer_offsets")
     named = world.explain("--error", "[Consumer clientId=c, groupId=explain-withheld] UNSTABLE_OFFSET_COMMIT")
     assert (named["cause"], named["group"]) == ("pending_offsets", "explain-withheld")
+
+
+def test_offsets_in_a_live_transaction_are_pending_until_it_ends(world: World) -> None:
+    producer = commit_offset_within(world.wire, "explain-live-offsets", added=True)
+    found = world.explain("--group", "explain-live-offsets")
+    assert (found["cause"], found["verdict"]) == ("pending_offsets", "ongoing")
+    assert found["transactional_id"] == "explain-live-offsets-service" and found["ends_by"] is not None
+    producer.end(commit=True)
+
+    def has_ended() -> bool:
+        after = world.explain("--group", "explain-live-offsets")
+        return (after["cause"], after["committed_offset"]) == ("no_transaction", 1)
+
+    wait_until(has_ended, "the offset was committed")
+
+
+def test_groups_and_topics_under_traffic_are_never_called_stuck(world: World) -> None:
+    topic, group = "explain-busy", "explain-busy-group"
+    with HealthyTraffic(world.cluster, topic, partitions=2) as traffic:
+        wait_until(lambda: traffic.count.committed > 5, "transactions were committed")
+        for asked in range(6):
+            high_watermark = world.explain("--topic", topic, "--partition", "0")["high_watermark"]
+            commit_offset(world.cluster, group, topic, high_watermark)
+            for words in (("--topic", topic), ("--group", group), ("--transactional-id", f"{topic}-service-0")):
+                found = world.explain(*words)
+                assert found["cause"] in UNDER_TRAFFIC, (asked, found)
+    assert traffic.count.errors == ()
 
 
 def test_a_group_without_offsets_is_not_observed(world: World) -> None:
