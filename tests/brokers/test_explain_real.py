@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
+from kafka.protocol.admin import DeleteRecordsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 RECORDS = [b"record %d" % number for number in range(5)]
-MIXED, LIVE, QUIET, COMPACT = (f"explain-{name}" for name in ("mixed", "live", "quiet", "compact"))
+MIXED, LIVE, QUIET, COMPACT, GONE = (f"explain-{name}" for name in ("mixed", "live", "quiet", "compact", "gone"))
 TIMEOUT_MS = 900_000
 # What a live cluster shows from one moment to the next.
 UNDER_TRAFFIC = ("owned", "marker_owed", "marker_lag", "aborted_data", "not_read_committed", "no_transaction")
@@ -91,13 +91,25 @@ def world(shared: Shared) -> World:
             lambda b=broker.broker_id: topic_cleaning(wire.send, b, [COMPACT])[COMPACT].cleanup_policy == "compact",  # type: ignore[misc]
             f"broker {broker.broker_id} compacted the topic",
         )
-    for topic, offsets in ((MIXED, (2, 3, 4, 7)), (LIVE, (0, 3)), (QUIET, (0, 5, 6)), ("clicks", (0, 5))):
+    create_topic(wire, GONE, [[1]])
+    plain.write(GONE, 0, RECORDS)
+    plain.end(commit=True)
+    delete_records(wire, GONE, 3)
+    for topic, offsets in ((GONE, (1,)), (MIXED, (2, 3, 4, 7)), (LIVE, (0, 3)), (QUIET, (0, 5, 6)), ("clicks", (0, 5))):
         for offset in offsets:
             commit_offset(cluster, f"explain-{topic}-{offset}", topic, offset)
     with unverified(wire):
         withheld = commit_offset_within(wire, "explain-withheld", added=False).known
     by_topic = {(one.topic, one.partition): one for one in shared.scene.planted}
     return World(cluster, wire, live, withheld, by_topic["clicks", 0], by_topic["shipments", 0])
+
+
+def delete_records(wire: Wire, topic: str, before: int) -> None:
+    kind = DeleteRecordsRequest.DeleteRecordsTopic
+    partition = kind.DeleteRecordsPartition(partition_index=0, offset=before)
+    request = DeleteRecordsRequest(topics=[kind(name=topic, partitions=[partition])], timeout_ms=30_000)
+    answer = wire.send(1, request).topics[0].partitions[0]
+    assert (answer.error_code, answer.low_watermark) == (0, before)
 
 
 def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
@@ -144,7 +156,8 @@ def test_each_group_gets_its_cause_and_its_lag(world: World) -> None:
         ("explain-clicks-5", "not_read_committed", {"committed_offset": 5, "last_stable_offset": 0, "lag": 0}),
         (f"explain-{LIVE}-0", "owned", {"topic": LIVE, "lag": 5, "transactional_id": "explain-live-service"}),
         (f"explain-{LIVE}-3", "not_read_committed", {"committed_offset": 3, "last_stable_offset": 0, "lag": 2}),
-        (f"explain-{QUIET}-0", "no_transaction", {"topic": QUIET, "lag": 6}),
+        (f"explain-{QUIET}-0", "no_transaction", {"topic": QUIET, "lag": 6, "group_state": "Empty"}),
+        (f"explain-{GONE}-1", "no_transaction", {"topic": GONE, "lag": 5}),
         (f"explain-{QUIET}-5", "marker_lag", {"topic": QUIET, "lag": 1, "markers": 1, "aborted": 0}),
         (f"explain-{QUIET}-6", "no_transaction", {"lag": 0, "asked": 1}),
         (f"explain-{MIXED}-2", "no_transaction", {"lag": 5}),
@@ -191,7 +204,7 @@ def test_groups_and_topics_under_traffic_are_never_called_stuck(world: World) ->
     topic, group = "explain-busy", "explain-busy-group"
     with HealthyTraffic(world.cluster, topic, partitions=2) as traffic:
         wait_until(lambda: traffic.count.committed > 5, "transactions were committed")
-        for asked in range(6):
+        for asked in range(3):
             high_watermark = world.explain("--topic", topic, "--partition", "0")["high_watermark"]
             commit_offset(world.cluster, group, topic, high_watermark)
             for words in (("--topic", topic), ("--group", group), ("--transactional-id", f"{topic}-service-0")):

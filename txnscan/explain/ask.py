@@ -26,6 +26,7 @@ from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.describe_configs import topic_cleaning
+from txnscan.kafka.protocol.list_groups import list_groups
 from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
@@ -41,6 +42,10 @@ from txnscan.verdict.evidence import Judged, Verdict
 
 # Partitions whose end is read: those with the greatest lag first.
 PARTITIONS_READ_MAX = 100
+# How often offsets are asked for that live transactions withhold in turns.
+_TRIES = 3
+_NAMED_MAX = 5
+_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 _ABSENT = (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
 
 
@@ -162,13 +167,13 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
         why = coordinator.failure or NO_LEADER
         return replace(facts, failures=(*facts.failures, why.within(f"the coordinator of group '{group}'")))
     broker_id = coordinator.broker.broker_id
-    facts = replace(facts, coordinator=broker_id)
+    facts = replace(facts, coordinator=broker_id, group_state=_state(asking, broker_id, group))
     committed, failure = _committed(asking, broker_id, group, None)
     if failure is not None:
         return replace(facts, failures=(*facts.failures, failure))
     log = (CONSUMER_OFFSETS_TOPIC, coordinator.partition)
-    withheld, unknown = _committed(asking, broker_id, group, None, require_stable=True)
-    facts = replace(facts, pending=_pending(asking, log, broker_id, {group: withheld.unstable}))
+    withheld, unknown = _withheld(asking, log, broker_id, group)
+    facts = replace(facts, pending=withheld)
     partitions, swept = _stands(asking, committed.committed)
     failures = [*facts.failures, *([unknown] if unknown is not None else [])]
     if not committed.committed and not facts.pending:
@@ -179,6 +184,15 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
     return replace(
         facts, partitions=partitions, failures=tuple(failures), sweep_id=swept.sweep_id, asked=len(partitions)
     )
+
+
+def _state(asking: Asking, broker_id: int, group: str) -> str | None:
+    """The state of the group, None if its coordinator does not list it."""
+    try:
+        listed = list_groups(asking.cluster.send, broker_id)
+    except RequestFailed:
+        return None
+    return next((one.state for one in listed if one.group == group), None)
 
 
 def _committed(
@@ -195,36 +209,38 @@ def _committed(
 
 
 def _pending(
-    asking: Asking, log: Key, broker_id: int, withheld: Mapping[str, Collection[Key]]
-) -> tuple[PendingOffsets, ...]:
-    """The pending offsets of these groups in a partition of `__consumer_offsets`, before and after a sweep of it.
+    asking: Asking, log: Key, broker_id: int, group: str, withheld: Collection[Key]
+) -> tuple[tuple[PendingOffsets, ...], Collection[Key]]:
+    """The pending offsets of the group in a partition of `__consumer_offsets`, before and after a sweep of it; and the
+    partitions whose offsets are withheld without a transaction that explains it.
 
     withheld: the partitions whose offsets the coordinator withholds. It withholds those of a first commit only if the
     request has their names. The transaction itself has these names.
     """
-    stands, _ = _offsets(asking, [log])
-    before = stands.get(log)
+    before = _offsets(asking, [log])[0].get(log)
     is_open = before is None or before.last_stable_offset < before.high_watermark
-    if not is_open and not any(withheld.values()):
-        return ()
+    if not is_open and not withheld:
+        return (), ()
     swept = _sweep(asking, [log]) if before is not None else _Swept()
     where = _partition_facts(log, swept, before, _offsets(asking, [log])[0].get(log))
     holders = [(one, pending.pending_offsets(asking.cluster.send, one.observation)) for one in where.still_open]
-    found = []
-    for group, keys in withheld.items():
-        named = {key for _, has in holders for key in has.groups.get(group, ())}
-        wanted = named.union(keys)
-        if not wanted:
-            continue
-        still, _ = _committed(asking, broker_id, group, sorted(wanted), require_stable=True)
-        for holder, has in holders:
-            if mine := still.unstable.intersection(has.groups.get(group, ())):
-                found.append(PendingOffsets(group, _names(mine), where, holder))
-        rest = still.unstable - named
-        unread = next((has.failure for _, has in holders if has.failure is not None), where.failure)
-        if rest & set(keys) and (unread is not None or _is_closed(asking, log, where)):
-            found.append(PendingOffsets(group, _names(rest), where, None, unread))
-    return tuple(found)
+    named = {key for _, has in holders for key in has.groups.get(group, ())}
+    wanted = named.union(withheld)
+    if not wanted:
+        return (), ()
+    still, failure = _committed(asking, broker_id, group, sorted(wanted), require_stable=True)
+    if failure is not None:
+        return (), wanted
+    found = [
+        PendingOffsets(group, _names(mine), where, holder)
+        for holder, has in holders
+        if (mine := still.unstable.intersection(has.groups.get(group, ())))
+    ]
+    rest = (still.unstable - named).intersection(withheld)
+    unread = next((has.failure for _, has in holders if has.failure is not None), where.failure)
+    if rest and (unread is not None or _is_closed(asking, log, where)):
+        found.append(PendingOffsets(group, _names(rest), where, None, unread))
+    return tuple(found), rest
 
 
 def _is_closed(asking: Asking, log: Key, where: PartitionFacts) -> bool:
@@ -232,6 +248,24 @@ def _is_closed(asking: Asking, log: Key, where: PartitionFacts) -> bool:
     now = _offsets(asking, [log])[0].get(log)
     closed = where.high_watermark == where.last_stable_offset == where.lso_before
     return closed and now is not None and now.high_watermark == now.last_stable_offset == where.last_stable_offset
+
+
+def _withheld(
+    asking: Asking, log: Key, broker_id: int, group: str
+) -> tuple[tuple[PendingOffsets, ...], Failure | None]:
+    """The pending offsets of the group, and why they are not known. Offsets that move on from one live transaction to
+    the next are asked for again.
+    """
+    for _ in range(_TRIES):
+        withheld, failure = _committed(asking, broker_id, group, None, require_stable=True)
+        if failure is not None:
+            return (), failure
+        found, rest = _pending(asking, log, broker_id, group, withheld.unstable)
+        if found or not rest:
+            return found, None
+    names = ", ".join(_names(rest)[:_NAMED_MAX])
+    unseen = f"the offsets of {names} are in a transaction (UNSTABLE_OFFSET_COMMIT) that was not seen"
+    return (), Failure(unseen, FailureCode.ENDED_MEANWHILE)
 
 
 def _names(keys: Iterable[Key]) -> tuple[str, ...]:
@@ -267,7 +301,16 @@ def _with_ahead(asking: Asking, view: ClusterView, one: PartitionFacts) -> Parti
     partition, lso = _led(view, (one.topic, one.partition)), one.last_stable_offset
     if partition is None or lso is None or one.committed is None or not one.lag or one.committed >= lso:
         return one
-    return replace(one, ahead=ahead(asking.cluster.send, partition, one.committed, lso))
+    send, start = asking.cluster.send, one.committed
+    found = ahead(send, partition, start, lso)
+    if found.failure is not None and found.failure.code == _OUT_OF_RANGE:
+        # The records there are deleted: the group goes on from the start of the log, or does not go on at all.
+        try:
+            start = max(start, offset_of(send, partition, Offset.LOG_START))
+        except RequestFailed:
+            return replace(one, ahead=found)
+        found = ahead(send, partition, start, lso)
+    return replace(one, ahead=found)
 
 
 # --- partitions

@@ -46,6 +46,7 @@ class Numbers:
     """
 
     group: str | None = None
+    group_state: str | None = None
     topic: str | None = None
     partition: int | None = None
     transactional_id: str | None = None

@@ -60,7 +60,7 @@ def cause_of(facts: Facts) -> Cause:
             return Cause(
                 code=rule.code,
                 sentence=told.sentence,
-                evidence=(*telling.of_error(facts), *told.evidence),
+                evidence=(*telling.of_error(facts), *told.evidence, *telling.of_members(facts)),
                 next=tuple(telling.command(facts, one) for one in told.commands),
                 numbers=told.numbers,
             )

@@ -118,8 +118,8 @@ class Facts:
     the id that has the producer id. absent: whether its coordinator knows no such id. prepared: ids in Prepare*, for an
     error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: the
     parts that could not be observed; with any of them, absence is no evidence. whole_cluster: whether the sweep was of
-    all partitions. asked: how many partitions the sweep read. max_timeout_ms: `transaction.max.timeout.ms`, None if it
-    is not known.
+    all partitions. group_state: as the coordinator lists it. asked: how many partitions the sweep read. max_timeout_ms:
+    `transaction.max.timeout.ms`, None if it is not known.
     """
 
     symptom: Symptom
@@ -131,6 +131,7 @@ class Facts:
     partitions: tuple[PartitionFacts, ...] = ()
     pending: tuple[PendingOffsets, ...] = ()
     coordinator: int | None = None
+    group_state: str | None = None
     transaction: Transaction | None = None
     absent: bool = False
     prepared: tuple[Transaction, ...] = ()

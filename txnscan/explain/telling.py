@@ -26,6 +26,7 @@ _MINUTE_MS = 60_000
 _TIMEOUT_CHECK_MS = 10_000
 _LOG_LINES_MAX = 8
 _NAMED_MAX = 5
+_NO_MEMBERS = ("Empty", "Dead")
 _EXPLAIN_ID = "txnscan explain --transactional-id ID --error TEXT"
 
 Found = TypeVar("Found")
@@ -322,6 +323,10 @@ def of_error(f: Facts) -> tuple[str, ...]:
     return (f"{error.name}: {error.meaning}.",) if error is not None else ()
 
 
+def of_members(f: Facts) -> tuple[str, ...]:
+    return ("The group has no members now.",) if f.group_state in _NO_MEMBERS else ()
+
+
 def _known(f: Facts) -> tuple[str, ...]:
     return (
         tuple(f"A known defect shows the same error: {one}." for one in f.symptom.error.known)
@@ -464,6 +469,7 @@ def _numbers(
     ahead = p.ahead if p is not None else None
     return Numbers(
         group=group or f.symptom.group,
+        group_state=f.group_state,
         topic=p.topic if p is not None else f.symptom.topic,
         partition=p.partition if p is not None else f.symptom.partition,
         transactional_id=view.transactional_id if view is not None else f.symptom.transactional_id,
