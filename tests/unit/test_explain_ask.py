@@ -1,0 +1,106 @@
+"""Offsets that a coordinator withholds are asked for again until a transaction explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+import pytest
+
+from tests.builders import judged, scan, view
+from txnscan.explain import ask as under_test
+from txnscan.explain.ask import Asking
+from txnscan.explain.facts import PendingOffsets
+from txnscan.impact.pending_offsets import PendingOffsets as Named
+from txnscan.kafka.failure import Failure
+from txnscan.kafka.protocol.offset_fetch import GroupOffsets
+from txnscan.kafka.topology import ClusterView, Key
+from txnscan.reads.rows import OffsetsRow
+from txnscan.verdict.evidence import Judged
+
+LOG: Key = ("__consumer_offsets", 9)
+KEY: Key = ("t", 0)
+CLOSED = OffsetsRow(*LOG, high_watermark=105, last_stable_offset=105)
+OPEN = OffsetsRow(*LOG, high_watermark=105, last_stable_offset=100)
+LIVE = judged(view("Ongoing", 3, ("__consumer_offsets-9",)), topic=LOG[0], partition=LOG[1])
+
+
+class FakeBrokers:
+    """A coordinator and the leader of its log. unstable: its answers in turn, the last one again and again. offsets:
+    where the log stands, in turn. found: the sweep's transactions. names: the partitions of a group in a transaction.
+    """
+
+    def __init__(
+        self, unstable: list[set[Key]], offsets: list[OffsetsRow], found: tuple[Judged, ...] = (), names: Any = ()
+    ) -> None:
+        self.unstable, self.offsets, self.found, self.names = unstable, offsets, found, names
+        self.asked = 0
+
+    @staticmethod
+    def turn(answers: list[Any]) -> Any:
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def offset_fetch(
+        self, send: object, broker_id: int, wanted: Mapping[str, Any], **_: bool
+    ) -> dict[str, GroupOffsets]:
+        self.asked += 1
+        return {name: GroupOffsets(unstable=set(self.turn(self.unstable))) for name in wanted}
+
+    def read_offsets(self, asking: Asking, keys: Collection[Key]) -> tuple[dict[Key, OffsetsRow], ClusterView]:
+        return {LOG: self.turn(self.offsets)}, ClusterView(1, "fake", (), ())
+
+    def sweep(self, asking: Asking, keys: Collection[Key]) -> Any:
+        return under_test._Swept((scan(*self.found),))
+
+    def pending(self, send: object, observation: object) -> Named:
+        return Named({"g": set(self.names)} if self.names else {})
+
+
+class NoCluster:
+    def send(self, broker_id: int, request: object) -> object:
+        raise AssertionError("all answers are faked")
+
+
+def withheld(brokers: FakeBrokers, patch: pytest.MonkeyPatch) -> tuple[tuple[PendingOffsets, ...], Failure | None]:
+    patch.setattr(under_test, "offset_fetch", brokers.offset_fetch)
+    patch.setattr(under_test, "_offsets", brokers.read_offsets)
+    patch.setattr(under_test, "_sweep", brokers.sweep)
+    patch.setattr("txnscan.impact.pending_offsets.pending_offsets", brokers.pending)
+    asking = cast(Asking, type("Fake", (), {"cluster": NoCluster()})())
+    return under_test._withheld(asking, LOG, 1, "g")
+
+
+def test_a_group_without_pending_offsets_takes_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = FakeBrokers([set()], [CLOSED])
+    assert withheld(brokers, monkeypatch) == ((), None)
+    assert brokers.asked == 1
+
+
+def test_a_live_transaction_explains_pending_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, failure = withheld(FakeBrokers([{KEY}], [OPEN], (LIVE,), {KEY}), monkeypatch)
+    assert [(one.group, one.partitions, one.holder) for one in found] == [("g", ("t-0",), LIVE)]
+    assert failure is None
+
+
+def test_first_offsets_are_asked_for_by_the_names_in_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = withheld(FakeBrokers([set(), {KEY}], [OPEN], (LIVE,), {KEY}), monkeypatch)
+    assert [one.holder for one in found] == [LIVE]
+
+
+def test_offsets_that_became_stable_are_not_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = FakeBrokers([{KEY}, set()], [OPEN, CLOSED])
+    assert withheld(brokers, monkeypatch) == ((), None)
+
+
+def test_a_coordinator_that_withholds_offsets_without_a_transaction_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, failure = withheld(FakeBrokers([{KEY}], [CLOSED]), monkeypatch)
+    assert [(one.partitions, one.holder, one.unread) for one in found] == [(("t-0",), None, None)]
+    assert failure is None
+
+
+def test_offsets_of_transactions_in_turns_are_not_observed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator withholds them each time, and each sweep saw another transaction."""
+    brokers = FakeBrokers([{KEY}], [OPEN], (LIVE,))
+    found, failure = withheld(brokers, monkeypatch)
+    assert found == () and failure is not None and failure.code == "ENDED_MEANWHILE"
+    assert brokers.asked == 6
