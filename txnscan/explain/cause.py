@@ -39,7 +39,7 @@ class CauseCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers and names of a cause, None for those that it lacks. Times are epoch milliseconds.
+    """The numbers and names of a cause. Times are epoch milliseconds.
 
     ends_by_ms: start and timeout of the transaction, by its coordinator's clock. markers, aborted: control records and
     records of aborted transactions that the lag is made of. asked: the number of partitions that were read.

@@ -1,4 +1,7 @@
-"""The facts that a cause rests on: what brokers showed of groups, partitions and ids. Plain values."""
+"""The facts behind a cause: groups, partitions and ids as brokers showed them. Plain values.
+
+Fields are None if they are not known, and a failure is None if the read succeeded.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from txnscan.verdict.evidence import Judged, Verdict
 class Ahead:
     """The stretch between an offset and the last stable offset, as a read_committed reader sees it.
 
-    has_record: whether it gets a record, None if the read did not decide it. markers: control records. aborted:
-    records of aborted transactions. failure: of the read, or None.
+    has_record: whether it gets a record. markers: control records. aborted: records of aborted transactions. failure: of
+    the read.
     """
 
     has_record: bool | None
@@ -33,7 +36,7 @@ class PartitionFacts:
     lso_before: the last stable offset before the sweep. last_stable_offset, high_watermark: after it. open: the
     transactions of the sweep, by start offset. committed: the group's offset. ahead: from that offset to the last
     stable offset; without a group, the end of the log. compacted: whether the cleaner works on its topic. failure: why
-    a part of it could not be observed. Each is None if it is not known.
+    a part of it could not be observed.
     """
 
     topic: str
@@ -53,7 +56,7 @@ class PartitionFacts:
 
     @property
     def lag(self) -> int | None:
-        """Of the group, up to the high watermark."""
+        """The lag of the group, up to the high watermark."""
         if self.committed is None or self.high_watermark is None:
             return None
         return max(self.high_watermark - self.committed, 0)
@@ -79,7 +82,7 @@ class PartitionFacts:
 
     @property
     def holder(self) -> Judged | None:
-        """The transaction that holds the last stable offset, None if it was not seen."""
+        """The transaction that holds the last stable offset."""
         lso = self.last_stable_offset
         return next((one for one in self.still_open if lso is None or one.observation.start_offset <= lso), None)
 
@@ -99,8 +102,7 @@ class PartitionFacts:
 @dataclass(frozen=True, slots=True)
 class PendingOffsets:
     """Offsets of a group that its coordinator withholds. partitions: "topic-partition" names. holder: the open
-    transaction on `__consumer_offsets` that has them, None if it was not seen. unread: why it could not be seen, or
-    None. group: None if the transaction could not be read.
+    transaction on `__consumer_offsets` that has them. unread: why it could not be seen.
     """
 
     group: str | None
@@ -119,7 +121,7 @@ class Facts:
     error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: the
     parts that could not be observed; with any of them, absence is no evidence. whole_cluster: whether the sweep was of
     all partitions. group_state: as the coordinator lists it. asked: how many partitions the sweep read. max_timeout_ms:
-    `transaction.max.timeout.ms`, None if it is not known.
+    `transaction.max.timeout.ms`.
     """
 
     symptom: Symptom
