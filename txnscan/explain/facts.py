@@ -19,8 +19,8 @@ from txnscan.verdict.evidence import Judged, Verdict
 class Ahead:
     """The stretch between an offset and the last stable offset, as a read_committed reader sees it.
 
-    has_record: whether it gets a record. markers: control records. aborted: records of aborted transactions. failure: of
-    the read.
+    has_record: whether it gets a record. markers: control records. aborted: records of aborted transactions.
+    failure: of the read.
     """
 
     has_record: bool | None
