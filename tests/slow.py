@@ -71,6 +71,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_spark_source.py::test_a_batch": "a sweep as a data source",
         "tests/spark/test_spark_source.py::test_each_micro_batch": "a stream of sweeps",
         "tests/spark/test_spark_source.py::test_the_error": "a sweep as a data source",
+        "tests/spark/test_sweep_clusters.py": "several sweeps through Spark",
         "tests/spark/test_stores.py": "both stores in turns",
         "tests/spark/test_views.py": "every view and query through Spark",
     }

@@ -131,8 +131,10 @@ class Notified:
     waiting: int
 
 
-def watched_once(name: str, scan: Scan) -> Watched:
-    """A sweep without any knowledge of earlier ones."""
+def watched_once(name: str, scan: Scan | None) -> Watched:
+    """The values of a sweep, without those of earlier sweeps. None is a failed sweep."""
+    if scan is None:
+        return Watched(name, None, up=False)
     return Watched(name, scan, up=True, last_complete_ms=scan.finished_at_ms if scan.complete else None)
 
 
