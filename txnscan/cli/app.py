@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txnscan.cli.errors import complain, note
-from txnscan.cli.logs import LEVEL_VARIABLE, LogLevel, log_to_stderr
+from txnscan.cli.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LogFormat, LogLevel, log_to_stderr, stderr_lines
 from txnscan.cli.options import Format
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.report.files import check_writable, write_whole
@@ -70,7 +70,17 @@ def _options(
             show_default=False,
         ),
     ] = None,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(
+            "--log-format",
+            envvar=FORMAT_VARIABLE,
+            help="How lines on stderr are written: with json, each is an object with time, level, logger and message. "
+            "Give it before the command.",
+        ),
+    ] = LogFormat.TEXT,
 ) -> None:
+    stderr_lines.format = log_format
     if log_level is not None:
         log_to_stderr(log_level)
 
@@ -95,7 +105,11 @@ def started_spark(master: str | None, progress: TerminalProgress) -> SparkSessio
     from txnscan.engine.spark.session import spark_session
 
     progress("start Spark", 0, 1)
-    return spark_session(master, say=progress.say, heard=progress.say)
+
+    def say(line: str) -> None:
+        progress.say(stderr_lines.line(line))
+
+    return spark_session(master, say=say, heard=say)
 
 
 # Whether this process ends with its one command, so that what can be imported in it concerns nobody else.

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ import typer
 
 from txnscan.cli.app import app, clusters_of, either_of, need_watch, opened_tables, progress_bar, warn_of_file
 from txnscan.cli.errors import complain, errors_in_one_line, note
+from txnscan.cli.logs import stderr_lines
 from txnscan.cli.options import (
     CommandConfig,
     LateAfter,
@@ -248,7 +249,5 @@ def _told_to_end() -> Iterator[threading.Event]:
 
 def _log(sentence: str) -> None:
     """A line on stderr with the time."""
-    from txnscan.kafka.clock import wall_clock_ms
-    from txnscan.report.plain import iso_utc
-
-    complain(f"{iso_utc(wall_clock_ms())} {sentence}")
+    with suppress(OSError):
+        typer.echo(stderr_lines.timed(sentence), err=True)

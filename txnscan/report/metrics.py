@@ -132,7 +132,7 @@ class Notified:
 
 
 def watched_once(name: str, scan: Scan | None) -> Watched:
-    """The values of a sweep, without those of earlier sweeps. None is a failed sweep."""
+    """The state of a cluster after its first sweep. scan: None if the sweep failed."""
     if scan is None:
         return Watched(name, None, up=False)
     return Watched(name, scan, up=True, last_complete_ms=scan.finished_at_ms if scan.complete else None)
