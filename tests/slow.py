@@ -67,6 +67,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/search/test_obligations.py::test_with_every*[leader": "a search of twenty seconds",
         "tests/search/test_obligations.py::test_with_every*[coverage": "a search of ten seconds",
         "tests/spark/test_contract.py::*[spark": "the second store",
+        "tests/spark/test_jobs.py::test_each_job": "sweeps through Spark, with tables",
         "tests/spark/test_offline.py": "offline files, read by executors",
         "tests/spark/test_spark_source.py::test_a_batch": "a sweep as a data source",
         "tests/spark/test_spark_source.py::test_each_micro_batch": "a stream of sweeps",

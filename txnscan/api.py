@@ -20,6 +20,7 @@ from txnscan.config import (
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine import Engine
 from txnscan.engine.clock import Stopwatch, boot_time
+from txnscan.engine.spark.jobs import described, inheriting
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -121,9 +122,10 @@ def sweep(
     written, or writing them is interrupted.
     """
     settings = config.connection()
-    engine = _engine(spark, config.engine)
-    tables = _created(spark, config.tables, progress, say) if config.tables is not None else None
-    return _swept(spark, config, settings, engine, tables, progress)
+    with described(spark, config.bootstrap_servers, progress) as named:
+        engine = _engine(spark, config.engine)
+        tables = _created(spark, config.tables, named, say) if config.tables is not None else None
+        return _swept(spark, config, settings, engine, tables, named)
 
 
 def sweep_clusters(
@@ -138,16 +140,18 @@ def sweep_clusters(
     Up to ten sweeps are under way at a time. A sweep that fails has its error in the result, and stops no other.
     Raises ConfigError before the first request if tables cannot be opened, or an engine cannot be used.
     """
-    engines = {name: _engine(spark, name) for name in {config.engine for config in configs.values()}}
-    # Created once: two sweeps would both try to.
-    for location in {config.tables: None for config in configs.values() if config.tables is not None}:
-        _created(spark, location, progress, say)
+    with described(spark, "sweep_clusters", progress) as named:
+        engines = {name: _engine(spark, name) for name in {config.engine for config in configs.values()}}
+        # Created once: two sweeps would both try to.
+        for location in {config.tables: None for config in configs.values() if config.tables is not None}:
+            _created(spark, location, named, say)
 
     def swept(name: str, config: ScanConfig) -> ClusterSweep:
         try:
             # Tables of its own: what a sweep finds in them when it begins is kept there until it is written.
             tables = open_tables(config.tables, spark) if config.tables is not None else None
-            result = _swept(spark, config, config.connection(), engines[config.engine], tables, quiet)
+            with described(spark, name, quiet) as named:
+                result = _swept(spark, config, config.connection(), engines[config.engine], tables, named)
         except NotStored as error:
             return ClusterSweep(name, error.result, error)
         except Exception as error:
@@ -157,7 +161,7 @@ def sweep_clusters(
     progress("sweep clusters", 0, len(configs))
     pool = ThreadPoolExecutor(min(_AT_ONCE_MAX, len(configs) or 1), thread_name_prefix="txnscan-sweep")
     try:
-        waiting = {pool.submit(swept, name, config): name for name, config in configs.items()}
+        waiting = {pool.submit(inheriting(spark, swept), name, config): name for name, config in configs.items()}
         done: dict[str, ClusterSweep] = {}
         for future in as_completed(waiting):
             done[waiting[future]] = future.result()

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
 from txnscan.tables.delta import (
+    Answer,
     Before,
     By,
     Compacted,
@@ -228,6 +229,10 @@ class DeltaRs:
         finally:
             delete(store, name)
         return False
+
+    def for_thread(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
+        """See Delta."""
+        return call
 
     def is_conflict(self, error: BaseException) -> bool:
         """See Delta."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -14,9 +14,11 @@ from pyspark.sql import functions as F
 
 from txnscan.config import is_catalog_schema, parse_location
 from txnscan.engine.rows import spark_type
+from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.session import in_one_line
 from txnscan.sweeps.result import Scan
 from txnscan.tables.delta import (
+    Answer,
     Before,
     By,
     Compacted,
@@ -149,6 +151,10 @@ class SparkDelta:
     def why_shared(self, scheme: str) -> str | None:
         """See Delta."""
         return why_not_exclusive(scheme, application_setting(self._spark))
+
+    def for_thread(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
+        """See Delta. The jobs of the call have the group and the description of this thread's."""
+        return inheriting(self._spark, call)
 
     def is_conflict(self, error: BaseException) -> bool:
         """See Delta."""
