@@ -30,7 +30,8 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.run import apply_to, plan_sweep
-from txnscan.tables.delta import Is, Row
+from txnscan.tables.conditions import Is
+from txnscan.tables.delta import Row
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS
 
@@ -68,6 +69,7 @@ def swept(config: ScanConfig, minutes_ago: int) -> dict[str, str | None]:
     """The outcomes that a sweep tells whose clock is so late."""
     with pytest.MonkeyPatch.context() as patch:
         late = SimpleNamespace(time_ns=lambda: time.time_ns() - minutes_ago * 60_000_000_000)
+        patch.setattr("txnscan.kafka.clock.time", late)
         patch.setattr("txnscan.engine.clock.time", late)
         return {topic: row["outcome"] for topic, row in by_topic(sweep(None, config)).items()}
 

@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from tests.brokers.shared import Shared
 from tests.process import ROOT
 from txnscan import ScanConfig, sweep
-from txnscan.tables.delta import Is
+from txnscan.tables.conditions import Is
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS
 

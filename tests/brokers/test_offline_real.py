@@ -53,6 +53,8 @@ COMPACTED, CODECS, V1, V2 = "compacted", "codecs", "traffic-v1", "traffic-v2"
 CODEC_BITS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 METADATA_TOPIC = "__cluster_metadata"
 _AT_ONCE = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
+# Brokers write snapshots of the metadata log all the time.
+SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
 # Every producer of a replica: id, epoch, coordinator epoch, start offset, last timestamp, last sequence.
 Producers = list[tuple[int, int, int, int, int, int]]
 
@@ -79,7 +81,7 @@ class Left:
 def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
     directory = tmp_path_factory.mktemp("offline")
     earlier = tmp_path_factory.mktemp("earlier")
-    with KafkaCluster(directory, properties=PROPERTIES) as cluster, cluster.wire() as wire:
+    with KafkaCluster(directory, properties=PROPERTIES | SNAPSHOTS) as cluster, cluster.wire() as wire:
         plant_all(cluster, wire)
         with HealthyTraffic(cluster) as traffic:
             _both_versions(wire)
@@ -387,6 +389,33 @@ def test_nothing_hangs_without_the_transaction_log_or_with_a_part_of_it(left: Le
             ("indeterminate", "coverage")
         }
         assert some.uncovered
+
+
+def test_a_metadata_log_from_its_newest_snapshot_on_shows_the_same(left: Left, found: Read, tmp_path: Path) -> None:
+    """As brokers leave it: they delete what their newest snapshot covers, and the log begins there."""
+    newest = {}
+    for broker_id in (1, 2, 3):
+        shutil.copytree(left.data(broker_id), tmp_path / f"broker-{broker_id}" / "data")
+        log = tmp_path / f"broker-{broker_id}" / "data" / f"{METADATA_TOPIC}-0"
+        *earlier, newest[broker_id] = sorted(log.glob("*.checkpoint"))
+        offset = int(newest[broker_id].name[:20])
+        (segment,) = log.glob("*.log")
+        content = segment.read_bytes()
+        kept = [(at, size) for at, size in walk.headers(content) if int.from_bytes(content[at : at + 8]) >= offset]
+        (log / f"{offset:020d}.log").write_bytes(b"".join(content[at : at + size] for at, size in kept))
+        for path in (*earlier, segment, log / "leader-epoch-checkpoint"):
+            path.unlink()
+        os.utime(log / f"{offset:020d}.log", ns=(segment_ns := newest[broker_id].stat().st_mtime_ns, segment_ns))
+    shortened = read_paths([str(tmp_path)], late_after_ms=LATE_AFTER_MS)
+    assert (shortened.errors, shortened.uncovered, shortened.running_error) == ((), {}, found.running_error)
+    assert [one.judged.judgement for one in shortened.transactions] == [
+        one.judged.judgement for one in found.transactions
+    ]
+    for path in newest.values():
+        path.unlink()
+    without = read_paths([str(tmp_path)], late_after_ms=LATE_AFTER_MS)
+    assert len(without.errors) == 3 and without.uncovered
+    assert "hanging" not in {one.judged.judgement.verdict.value for one in without.transactions}
 
 
 def test_data_that_was_copied_after_the_transaction_log_is_not_called_hanging(left: Left, tmp_path: Path) -> None:

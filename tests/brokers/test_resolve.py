@@ -81,6 +81,7 @@ def world(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> World:
     config = ScanConfig(cluster.bootstrap_servers, tables=tables, topic_names=topics, engine="threads")
     with pytest.MonkeyPatch.context() as patch:
         earlier = SimpleNamespace(time_ns=lambda: time.time_ns() - WATCHED_MS * 1_000_000)
+        patch.setattr("txnscan.kafka.clock.time", earlier)
         patch.setattr("txnscan.engine.clock.time", earlier)
         sweep(None, config)
     sweep(None, config)

@@ -161,7 +161,7 @@ def as_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
     for row in rows:
         columns = row if isinstance(row, dict) else row.asDict(recursive=True)
         evidence = columns["evidence"]
-        observed = {name: evidence["observation"][name] for name in ("topic", "second_high_watermark")}
+        observed = {"high_watermark": evidence["observation"]["second"]["high_watermark"]}
         proof = {"coordinators": evidence["coordinators"], "coverage": evidence["context"]["coverage_failure"]}
         found.append({name: value for name, value in columns.items() if name not in passing} | observed | proof)
     return sorted(found, key=lambda row: (row["topic"], row["partition"]))

@@ -213,6 +213,8 @@ def test_only_the_client_opens_connections_to_brokers() -> None:
         "kafka/client/connection.py",
         "kafka/client/listener.py",
         "kafka/client/receiving.py",
+        # The token endpoint and webhooks.
+        "kafka/security/timed_http.py",
     )
     opening = (*kafka, "engine/spark/jvm.py", "demo/", WATCHED)
     assert offenders("socket", "ssl", allowed=opening) == []

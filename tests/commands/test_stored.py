@@ -192,7 +192,7 @@ def test_a_plan_is_of_the_last_sweep_of_everything_and_json_is_what_apply_takes(
     assert printed == out.read_text()
     made = from_json(printed)
     assert (made.sweep_id, made.scope, made.warnings) == ("sweep-2", "all", ("a broker is old",))
-    assert [action.where for action in made.actions] == ["p-0"]
+    assert [action.topic_partition for action in made.actions] == ["p-0"]
 
 
 def test_a_plan_of_a_narrow_sweep_names_its_scope(written: str, tmp_path: Path, wording: SnapshotAssertion) -> None:

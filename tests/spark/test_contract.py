@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Opens
     from txnscan.sweeps.result import Scan
-    from txnscan.tables.delta import Condition
+    from txnscan.tables.conditions import Condition
     from txnscan.tables.tables import Tables
 
 WAIT_S = 120
@@ -216,7 +216,8 @@ def test_values_are_read_back_as_they_were_written(tables: Tables) -> None:
 
 
 def test_every_condition_finds_its_rows(tables: Tables) -> None:
-    from txnscan.tables.delta import Before, By, Is, IsNot, NoneOf, OneOf, StartsWith
+    from txnscan.tables.conditions import Before, Is, IsNot, NoneOf, OneOf, StartsWith
+    from txnscan.tables.delta import By
 
     texts = {1: "it's", 2: "it's \\' more", None: "100% of it_s"}
     errors = tuple(unobserved("read", text, broker) for broker, text in texts.items())
@@ -390,9 +391,9 @@ def test_the_journal_keeps_each_step_once(opens: Opens, tables: Tables, location
     (after,) = reader.attempts("cluster-1")
     assert (before.attempt_id, before.intent_at_ms, before.status) == (attempt_id, NOW_MS, None)
     assert (after.attempt_id, after.status, after.detail) == (attempt_id, "resolved", "done")
-    assert (after.action.incident_id, after.action.where, after.action.marker) == (
+    assert (after.action.incident_id, after.action.topic_partition, after.action.marker) == (
         action.incident_id,
-        action.where,
+        action.topic_partition,
         action.marker,
     )
     assert sorted(row["step"] for row in tables.rows(RESOLUTIONS)) == ["intent", "outcome", "planned"]
@@ -499,7 +500,8 @@ def test_first_seen_is_replaced_by_the_next_sweep_of_the_same_scope(tables: Tabl
 
 
 def test_rows_are_deleted_files_compacted_and_a_lock_s_file_is_kept(tables: Tables, location: str) -> None:
-    from txnscan.tables.delta import Before, Compacted, NoneOf
+    from txnscan.tables.conditions import Before, NoneOf
+    from txnscan.tables.delta import Compacted
 
     for number, name in enumerate(("it's", "b\\", "c", "d")):
         tables._append(replace(next_sweep(number * 300), sweep_id=name), SWEEPS)

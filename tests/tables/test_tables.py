@@ -276,7 +276,8 @@ def test_a_plan_takes_into_account_the_marker_that_an_apply_has_seen(after: Afte
 def test_a_plan_takes_nothing_from_a_row_that_was_computed(after: After) -> None:
     """Whoever writes to `incidents`, or to verdicts and outcomes, changes no plan."""
     from txnscan.resolve.journal import stored_hanging
-    from txnscan.tables.delta import Is, arrow_rows
+    from txnscan.tables.conditions import Is
+    from txnscan.tables.delta import arrow_rows
 
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
     before = stored_hanging(tables, "sweep-1")

@@ -213,7 +213,7 @@ def test_actions_are_done_one_after_the_other_in_the_plans_order() -> None:
     calls: list[str] = []
     brokers = FakeBrokers(calls)
     results = apply(brokers, FakeJournal(calls), of=plan(stored(), stored(incident_id="incident-2", partition=1)))
-    assert [result.action.where for result in results] == ["p-0", "p-1"]
+    assert [result.action.topic_partition for result in results] == ["p-0", "p-1"]
     assert calls == ["hold", "intend", "prove", "connect", "hold", "prove again", "write", "look", "conclude"] * 2
     assert [marker.partition for _, marker in brokers.written] == [0, 1]
 

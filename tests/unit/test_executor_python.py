@@ -15,7 +15,7 @@ import pytest
 
 from tests.cases import Cases
 from tests.process import ROOT
-from txnscan.engine.spark.nodes import archive, in_one_jvm, remedy
+from txnscan.engine.spark.nodes import NOT_SENT, archive, in_one_jvm, remedy
 from txnscan.engine.spark.session import in_one_line
 
 if TYPE_CHECKING:
@@ -121,3 +121,7 @@ def test_spark_submit_passes_exit_status_and_streams_on() -> None:
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "--nothing" in ran.stderr
+
+
+def test_each_folder_that_executors_do_not_get_exists() -> None:
+    assert all((ROOT / "txnscan" / folder).is_dir() for folder in NOT_SENT["txnscan"])

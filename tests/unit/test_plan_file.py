@@ -67,12 +67,12 @@ def head(**changes: Any) -> str:
 
 
 def test_each_transaction_is_one_marker_or_one_refusal_in_order(wording: SnapshotAssertion) -> None:
-    assert [(a.where, a.marker, a.needs) for a in EVERY.actions] == [
+    assert [(a.topic_partition, a.marker, a.needs) for a in EVERY.actions] == [
         ("p-0", "ABORT", None),
         ("p-1", "COMMIT", COMPLETE_COMMITS),
         ("p-2", "ABORT", ACCEPT_UNKNOWN),
     ]
-    assert [(r.where, r.guard) for r in EVERY.refused] == [("p-3", "not_hanging"), ("p-4", "maybe_committed")]
+    assert [(r.topic_partition, r.guard) for r in EVERY.refused] == [("p-3", "not_hanging"), ("p-4", "maybe_committed")]
     assert [a.commit for a in EVERY.actions] == [False, True, False]
     assert EVERY.actions[0].why == wording
     assert EVERY.late_after_ms == LATE_AFTER_MS

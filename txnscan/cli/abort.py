@@ -89,7 +89,8 @@ def abort(
     topic: Annotated[str, typer.Option("--topic", metavar="NAME", help="The topic.", show_default=False)],
     partition: Annotated[int, typer.Option("--partition", metavar="NUMBER", help="The partition.", show_default=False)],
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", metavar="OFFSET", help="Where the transaction begins.")
+        int | None,
+        typer.Option("--start-offset", metavar="OFFSET", help="Offset of the first record of the transaction."),
     ] = None,
     producer_id: Annotated[
         int | None, typer.Option("--producer-id", metavar="ID", help="Its producer, in the place of --start-offset.")
@@ -204,7 +205,7 @@ def _abort(
             with progress.paused():
                 print_one(console, scan_object(expert.only(found, judged)))
     if why_not is not None and forced is None:
-        raise expert.AbortRefused("abort", f"{printable(action.where)}: {why_not}")
+        raise expert.AbortRefused("abort", f"{printable(action.topic_partition)}: {why_not}")
     with progress.paused():
         if why_not is not None:
             note(f"forced ({forced}): {why_not}")
@@ -239,7 +240,8 @@ def _abort(
 def force_terminate(
     bootstrap_server: BootstrapServer,
     transactional_id: Annotated[
-        str, typer.Option("--transactional-id", metavar="ID", help="The id.", show_default=False)
+        str,
+        typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The id.", show_default=False),
     ],
     command_config: CommandConfig = None,
     tables: JournalTables = None,
@@ -255,41 +257,6 @@ def force_terminate(
     forceTerminateTransaction. Exit status: 0 done, 1 no such id, 2 usage, 5 not known to be done, 6 refused, 7 another
     apply is under way.
     """
-    _force_terminate(bootstrap_server, transactional_id, command_config, tables, yes, force, master, format)
-
-
-@app.command(
-    "forceTerminateTransaction",
-    cls=OneCommand,
-    hidden=True,
-    epilog=examples("txnscan forceTerminateTransaction --bootstrap-server localhost:9092 --transactionalId my-txn-id"),
-)
-def force_terminate_transaction(
-    bootstrap_server: BootstrapServer,
-    transactional_id: Annotated[
-        str, typer.Option("--transactionalId", metavar="ID", help="The id.", show_default=False)
-    ],
-    command_config: CommandConfig = None,
-    tables: JournalTables = None,
-    yes: Yes = False,
-    force: Force = None,
-    master: SparkMaster = None,
-    format: OutputFormat = Format.TABLE,
-) -> None:
-    """The same as force-terminate, as Kafka's tool calls it (KAFKA-19003)."""
-    _force_terminate(bootstrap_server, transactional_id, command_config, tables, yes, force, master, format)
-
-
-def _force_terminate(
-    bootstrap_server: str,
-    transactional_id: str,
-    command_config: str | None,
-    tables: str | None,
-    yes: bool,
-    force: str | None,
-    master: str | None,
-    format: Format,
-) -> None:
     with errors_in_one_line():
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.kafka.errors import RequestFailed
@@ -337,3 +304,7 @@ def _force_terminate(
         else:
             write_json({"executed": True, "results": [result_object(done.result)], "settled": []})
     _status(done.result)
+
+
+# As Kafka's tool calls it (KAFKA-19003).
+app.command("forceTerminateTransaction", cls=OneCommand, hidden=True)(force_terminate)

@@ -169,7 +169,9 @@ def describe(
     bootstrap_server: BootstrapServer,
     transactional_id: Annotated[
         list[str],
-        typer.Option("--transactional-id", metavar="ID", help="Of this id. May be repeated.", show_default=False),
+        typer.Option(
+            "--transactional-id", metavar="ID", help="A transactional id. May be repeated.", show_default=False
+        ),
     ],
     command_config: CommandConfig = None,
     format: RowsFormat = RowFormat.TABLE,
@@ -215,11 +217,11 @@ def describe_producers(
     command_config: CommandConfig = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="NAME", help="Of this topic. Default: of all. May be repeated."),
+        typer.Option("--topic", metavar="NAME", help="Only this topic. Default: all. May be repeated."),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", metavar="NUMBER", help="Of this partition of --topic. May be repeated."),
+        typer.Option("--partition", metavar="NUMBER", help="Only this partition of --topic. May be repeated."),
     ] = None,
     broker_id: Annotated[
         int | None,
@@ -292,10 +294,10 @@ def coordinator(
     ] = None,
     transactional_id: Annotated[
         list[str] | None,
-        typer.Option("--transactional-id", metavar="ID", help="Of this id. May be repeated."),
+        typer.Option("--transactional-id", metavar="ID", help="A transactional id. May be repeated."),
     ] = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", metavar="GROUP", help="Of this consumer group. May be repeated.")
+        list[str] | None, typer.Option("--group", metavar="GROUP", help="A consumer group. May be repeated.")
     ] = None,
     partitions: Annotated[
         int | None,

@@ -120,6 +120,17 @@ def process_is_ours() -> None:
     """Says that this process ends with the command that it runs."""
     global _ours
     _ours = True
+    sys.meta_path.insert(0, _RoomForArrow())
+
+
+class _RoomForArrow(MetaPathFinder):
+    """Checks that there is room for Arrow before it is imported."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pyarrow":
+            from txnscan.tables.open import check_address_space
+
+            check_address_space()
 
 
 class _WithoutPandas(MetaPathFinder):

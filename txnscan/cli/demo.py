@@ -22,7 +22,7 @@ from txnscan.report.output import stdout_console
 )
 def demo(
     tables: Annotated[
-        str, typer.Option("--tables", metavar="LOCATION", help="Where to leave the Delta tables.")
+        str, typer.Option("--tables", metavar="LOCATION", help="Location for the Delta tables.")
     ] = "txnscan-demo/tables",
     port: Annotated[
         int | None,

@@ -75,7 +75,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         metavar="DURATION",
-        help="How long a sweep may ask brokers, such as 4m. What it has not read by then is reported as not observed. "
+        help="Time limit of a sweep, such as 4m. Partitions that it has not read by then are reported as not observed. "
         "Default: no limit.",
     ),
 ]
@@ -88,8 +88,10 @@ LateAfterInFiles = Annotated[
         "transaction.max.timeout.ms is in no file.",
     ),
 ]
-OutputFormat = Annotated[Format, typer.Option("--format", metavar="table|json", help="What to print on stdout.")]
-RowsFormat = Annotated[RowFormat, typer.Option("--format", metavar="table|json|csv", help="What to print on stdout.")]
+OutputFormat = Annotated[Format, typer.Option("--format", metavar="table|json", help="Format of the output on stdout.")]
+RowsFormat = Annotated[
+    RowFormat, typer.Option("--format", metavar="table|json|csv", help="Format of the output on stdout.")
+]
 FailOnOption = Annotated[
     list[FailOn] | None,
     typer.Option(
@@ -106,13 +108,19 @@ MaxAge = Annotated[
 SparkMaster = Annotated[str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")]
 EveryTransaction = Annotated[bool, typer.Option("--all", help="Show healthy transactions too.")]
 TablesLocation = Annotated[
-    str, typer.Option("--tables", metavar="LOCATION", help="Where the Delta tables are.", show_default=False)
+    str,
+    typer.Option(
+        "--tables",
+        metavar="LOCATION",
+        help="Location of the Delta tables: a path (with a slash), or catalog.schema.",
+        show_default=False,
+    ),
 ]
 SweepId = Annotated[
     str | None,
     typer.Option("--sweep-id", metavar="ID", help="This sweep. Default: the last one of the whole cluster."),
 ]
-ClusterId = Annotated[str | None, typer.Option("--cluster-id", metavar="ID", help="Of this cluster. Default: any.")]
+ClusterId = Annotated[str | None, typer.Option("--cluster-id", metavar="ID", help="Only this cluster. Default: all.")]
 TopicPattern = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="REGEX", help="Only topics whose whole name matches. May be repeated."),
@@ -130,7 +138,7 @@ Stopped = Annotated[
     bool,
     typer.Option(
         "--stopped",
-        help="Vouch that these are the files of all brokers, copied while none of them ran, where they do not show it.",
+        help="Assert that these are the files of all brokers, and that all brokers were stopped when they were copied.",
     ),
 ]
 MetricsFile = Annotated[

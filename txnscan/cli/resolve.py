@@ -41,7 +41,7 @@ _PLAN_BYTES_MAX = 1 << 26
 )
 def plan(
     tables: TablesLocation,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the plan.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File of the plan.", show_default=False)],
     sweep_id: SweepId = None,
     cluster_id: ClusterId = None,
     topic: TopicPattern = None,

@@ -78,7 +78,9 @@ def sweep(
     tables: Annotated[
         str | None,
         typer.Option(
-            "--tables", metavar="LOCATION", help="Where the Delta tables are: a path (with a slash), or catalog.schema."
+            "--tables",
+            metavar="LOCATION",
+            help="Location of the Delta tables: a path (with a slash), or catalog.schema.",
         ),
     ] = None,
     command_config: CommandConfig = None,

@@ -138,7 +138,7 @@ def history(
 )
 def report(
     tables: TablesLocation,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the page.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File of the page.", show_default=False)],
     sweep_id: SweepId = None,
     cluster_id: ClusterId = None,
     limit: Annotated[

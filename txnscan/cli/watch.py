@@ -63,7 +63,9 @@ def watch(
     listen: Annotated[
         str,
         typer.Option(
-            "--listen", metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are; :9464 is every address."
+            "--listen",
+            metavar="HOST:PORT",
+            help="Address of /metrics, /healthz and /readyz. :9464 listens on all addresses.",
         ),
     ] = "127.0.0.1:9464",
     tls_cert: Annotated[

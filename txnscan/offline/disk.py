@@ -140,7 +140,8 @@ def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int
         replica = ReplicaFiles(str(path), partition_of(path.absolute().name), whole=True, log_directory=beside)
         for entry in entries:
             if not is_directory(entry) or offset_of(entry.name) is not None or entry.name in OF_PARTITION:
-                _take(Path(entry.path), replica, found)
+                taken = _take(Path(entry.path), replica, found)
+                _note_unread(entry, taken, replica, found)
         found.replicas.append(replica)
         return
     listed.add((state.st_dev, state.st_ino))
@@ -223,6 +224,20 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
     if path.suffix == ".log":
         replica.written_ms = max(replica.written_ms, age_ms)
     return True
+
+
+def _note_unread(entry: os.DirEntry[str], taken: bool, replica: ReplicaFiles, found: Found) -> None:
+    """Notes a file that is not read because of its name. A marker may be in it, unless it only sums up a log."""
+    of_metadata = replica.key is None or replica.key[0] == METADATA_TOPIC
+    if not taken and entry.name.endswith(_SUFFIXES):
+        why = "brokers give no such file this name, and it is not read"
+    elif taken and entry.name.endswith(".checkpoint") and not of_metadata:
+        why = f"it is a snapshot of {METADATA_TOPIC}, and not of this partition"
+    else:
+        return
+    found.errors.append(FileError(entry.path, why))
+    if not entry.name.endswith((".snapshot", ".txnindex")):
+        replica.error = replica.error or f"{entry.path}: {why}"
 
 
 def _age(path: Path, found: Found) -> int:

@@ -34,9 +34,11 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 _ABORTED = struct.Struct(">hqqqq")
 _EPOCH_MIN = -1
 _OFFSET = re.compile(r"\d{20}")
+# A snapshot of the metadata log: the offset behind its last record, and that record's epoch (`Snapshots`).
+_CHECKPOINT = re.compile(r"(?P<offset>\d{20})-\d{10}\.checkpoint")
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
 # How brokers name directories and files that are about to be deleted, or not in use yet (`LogFileUtils`, `LocalLog`).
-GOING = ("-delete", "-future", "-stray", ".deleted", ".cleaned", ".swap")
+GOING = ("-delete", "-future", "-stray", ".deleted", ".cleaned", ".swap", ".checkpoint.part")
 _INT_MAX = 2**31 - 1
 # More partitions than a broker has.
 _ROWS_MAX = 200_000
@@ -75,6 +77,9 @@ def bytes_max(name: str) -> int:
 
 def offset_of(name: str) -> int | None:
     """The offset that a file is named by, None where it is named by none."""
+    if name.endswith(".checkpoint"):
+        found = _CHECKPOINT.fullmatch(name)
+        return int(found["offset"]) if found is not None else None
     stem = name.partition(".")[0]
     return int(stem) if _OFFSET.fullmatch(stem) else None
 

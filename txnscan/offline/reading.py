@@ -223,15 +223,24 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
         files, own = replica.files, Metadata()
         bad: list[FileError] = []
         after = max(files.checkpoints, default=-1)
+        begins = min(files.segments, default=0)
+        if files.error is not None:
+            continue
+        if begins > max(after, 0):
+            bad.append(FileError(files.directory, f"the log begins at offset {begins}, without a snapshot of there"))
         try:
             if after >= 0:
                 with mapped(files.checkpoints[after]) as data:
+                    end = 0
                     for at, size in headers(data):
                         if size > BATCH_BYTES_MAX:
                             raise RequestFailed(f"a batch of {size} bytes is too large to decode (at byte {at})")
                         for batch in decoded(data[at : at + size], records=True):
                             # A snapshot does not have the offsets of its records, only that they are before its own.
                             _take(own, batch, after - 1)
+                        end = at + size
+                    if end < len(data):
+                        raise RequestFailed(f"its snapshot is damaged or cut off (at byte {end})")
                 own.next_offset = after
             base = max((one for one in files.segments if one <= after), default=None)
             for raw in batches(files, bad, base):

@@ -1,6 +1,6 @@
 """Reading partitions: `(batch, send) -> rows`, error rows included. Pure but for `send` and `now_ms`.
 
-The wide read only filters: which partitions hold an open transaction at all? The narrow read proves, for those, that
+The wide read only filters: which partitions hold an open transaction at all? The fenced read proves, for those, that
 the answer came from the leader:
 
     ListOffsets(latest, read_uncommitted, leader epoch)  -> high watermark, before
@@ -147,5 +147,5 @@ def of_topic(failure: Failure, operation: str, topic: str) -> Failure:
 
 
 def failed_partitions(rows: Iterable[FencedRow]) -> frozenset[Key]:
-    """The partitions that a narrow read did not prove, which are worth another try."""
+    """The partitions that a fenced read did not prove, which are worth another try."""
     return frozenset(row.key for row in rows if row.failure is not None)

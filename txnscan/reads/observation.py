@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from txnscan.kafka.failure import Failure
@@ -30,6 +30,31 @@ class TransactionKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionRef:
+    """A transaction on a partition, as the partition knows it. coordinator_epoch: of the last marker from this producer
+    id there, -1 before the first.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+
+    @property
+    def topic_partition(self) -> str:
+        """Its partition, as "topic-partition"."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def ref(self) -> dict[str, Any]:
+        """These fields alone, by name, for another value that is about the same transaction."""
+        return {field.name: getattr(self, field.name) for field in fields(TransactionRef)}
+
+
+@dataclass(frozen=True, slots=True)
 class FencedRead:
     """What a read of the partition, with proof, shows of a transaction. failure: why obligation L does not hold for it,
     or None when it does. start_offset, producer_epoch, last_sequence: None where the producer has nothing open then.
@@ -45,20 +70,13 @@ class FencedRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(TransactionRef):
     """An open transaction on a partition: what the two proven reads of its leader showed.
 
     incident_offset: the start offset that its incident has, where its first records are gone since (`identity.py`);
     else None.
     """
 
-    topic: str
-    topic_id: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
     last_timestamp_ms: int
     last_sequence: int
     leader: int
@@ -67,10 +85,6 @@ class Observation:
     second: FencedRead
     first_seen_ms: int
     incident_offset: int | None = None
-
-    @property
-    def topic_partition(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
     @property
     def transaction_key(self) -> TransactionKey:

@@ -26,7 +26,7 @@ class ReadWide:
 
 @dataclass(frozen=True, slots=True)
 class ReadFenced:
-    """Picklable: the narrow read of one batch. now_ms: the clock where the batch is read."""
+    """Picklable: the fenced read of one batch. now_ms: the clock where the batch is read."""
 
     clients: ClientFactory
     now_ms: Callable[[], int]

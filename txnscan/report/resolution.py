@@ -60,7 +60,7 @@ def print_plan(console: Console, plan: Plan, path: str) -> None:
 
 
 def _where(item: Action | Refusal) -> str:
-    return printable(item.where)
+    return printable(item.topic_partition)
 
 
 def _print_action(console: Console, action: Action) -> None:
@@ -156,7 +156,7 @@ class LiveReport:
     def on_step(self, step: str, action: Action) -> None:
         """See `apply_plan`."""
         self._under_way = (step, action)
-        doing = _STEPS[step].format(printable(action.where), marker=action.marker)
+        doing = _STEPS[step].format(printable(action.topic_partition), marker=action.marker)
         self._progress(doing, len(self.results), self._actions)
 
     def on_result(self, result: Result) -> None:
@@ -184,7 +184,7 @@ class LiveReport:
         if self._under_way is None:
             return f"{said}; {left} not begun"
         step, action = self._under_way
-        where = f"{action.marker} {printable(action.where)}"
+        where = f"{action.marker} {printable(action.topic_partition)}"
         if step == "conclude":
             return (
                 f"{said}; what came of {where} may not be in the journal, and the next apply --execute looks at it; "

@@ -189,21 +189,12 @@ def action_for(cluster_id: str, judged: Judged) -> Action:
     o, now = judged.observation, judged.judgement
     views = judged.evidence.coordinators
     return Action(
+        **o.ref,
         incident_id=incident_id(cluster_id, judged),
-        topic=o.topic,
-        topic_id=o.topic_id,
-        partition=o.partition,
-        producer_id=o.producer_id,
-        producer_epoch=o.producer_epoch,
-        coordinator_epoch=o.coordinator_epoch,
-        start_offset=o.start_offset,
         reason=now.reason.value,
         outcome=now.outcome or Outcome.UNKNOWN.value,
-        marker="ABORT",
-        needs=None,
-        transactional_id=views[0].transactional_id if views else None,
-        blocked_records=None,
         why=now.explanation,
+        transactional_id=views[0].transactional_id if views else None,
     )
 
 
@@ -211,7 +202,7 @@ def question(action: Action) -> str:
     """What to ask the user before the marker is sent."""
     what = f"producer id {action.producer_id} at epoch {action.producer_epoch}"
     since = f", open from offset {action.start_offset}" if action.start_offset >= 0 else ""
-    return f"Write an ABORT marker to {printable(action.where)} for {what}{since}?"
+    return f"Write an ABORT marker to {printable(action.topic_partition)} for {what}{since}?"
 
 
 def only(found: Scan, judged: Judged) -> Scan:
@@ -373,10 +364,6 @@ def unread_action(target: Target, cluster_id: str) -> Action:
         start_offset=-1,
         reason=UNREAD,
         outcome=Outcome.UNKNOWN.value,
-        marker="ABORT",
-        needs=None,
-        transactional_id=None,
-        blocked_records=None,
         why="These brokers cannot be asked what is open.",
     )
 
@@ -384,13 +371,7 @@ def unread_action(target: Target, cluster_id: str) -> Action:
 def unread(action: Action, partition: Partition, last_stable_offset: int, now_ms: int) -> Judged:
     """What the user says, in the place of an observation. Nothing of it is proven but who leads the partition."""
     o = Observation(
-        topic=action.topic,
-        topic_id=action.topic_id,
-        partition=action.partition,
-        producer_id=action.producer_id,
-        producer_epoch=action.producer_epoch,
-        coordinator_epoch=action.coordinator_epoch,
-        start_offset=action.start_offset,
+        **action.ref,
         last_timestamp_ms=-1,
         last_sequence=-1,
         leader=partition.leader,

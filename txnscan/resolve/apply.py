@@ -287,15 +287,15 @@ def apply_plan(
 
 def chosen(plan: Plan, only: Collection[str]) -> list[Action]:
     """The plan's actions on these partitions, or all of them. Raises ConfigError for a partition without any."""
-    known = {action.where for action in plan.actions}
-    refused = {refusal.where: refusal for refusal in plan.refused}
+    known = {action.topic_partition for action in plan.actions}
+    refused = {refusal.topic_partition: refusal for refusal in plan.refused}
     for where in only:
         if where in refused and where not in known:
             raise ConfigError("--only", f"the plan refuses {where} ({refused[where].guard}): {refused[where].why}")
         if where not in known:
             markers = ", ".join(sorted(known)) or "none"
             raise ConfigError("--only", f"'{printable(where)}' is not among the markers of the plan: {markers}")
-    return [action for action in plan.actions if not only or action.where in only]
+    return [action for action in plan.actions if not only or action.topic_partition in only]
 
 
 def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: Sequence[Attempt]) -> Result | None:
@@ -467,9 +467,8 @@ def _still_there(action: Action, prove: Callable[[Action], Judged | None]) -> Ju
 
 def _is_same(action: Action, judged: Judged) -> bool:
     """Whether this is the transaction that the plan is about."""
-    o = judged.observation
-    was = (action.topic_id, action.producer_epoch, action.coordinator_epoch, action.start_offset)
-    return (o.topic_id, o.producer_epoch, o.coordinator_epoch, o.start_offset) == was
+    same = ("topic_id", "producer_epoch", "coordinator_epoch", "start_offset")
+    return all(getattr(judged.observation, name) == getattr(action, name) for name in same)
 
 
 def changed(action: Action, judged: Judged) -> str | None:
@@ -503,14 +502,8 @@ def moved_on(action: Action, judged: Judged) -> str | None:
 
 def marker_for(action: Action) -> MarkerToWrite:
     """The marker that an action writes."""
-    return MarkerToWrite(
-        action.topic,
-        action.partition,
-        action.producer_id,
-        action.producer_epoch,
-        action.coordinator_epoch,
-        action.commit,
-    )
+    where = (action.topic, action.partition)
+    return MarkerToWrite(*where, action.producer_id, action.producer_epoch, action.coordinator_epoch, action.commit)
 
 
 def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int], brokers: Brokers) -> Result:

@@ -81,14 +81,14 @@ class LiveBrokers:
     def prove(self, action: Action) -> Judged | None:
         """See Brokers."""
         found = self._swept(action, reads_log=True)
-        self._read_epochs[action.where, action.producer_id] = found.read_epochs
+        self._read_epochs[action.topic_partition, action.producer_id] = found.read_epochs
         return _of(action, found)
 
     def prove_again(self, action: Action) -> Judged | None:
         """See Brokers. Fails if the log has a new leader since `prove`: that replica may have more records."""
         found = self._swept(action, reads_log=False)
         judged = _of(action, found)
-        read = self._read_epochs.get((action.where, action.producer_id), {})
+        read = self._read_epochs.get((action.topic_partition, action.producer_id), {})
         moved = [k for k, epoch in read.items() if found.log_epochs.get(k) != epoch]
         if judged is not None and moved:
             log = f"{TRANSACTION_STATE_TOPIC}-{min(moved)}"
@@ -186,7 +186,7 @@ class LiveBrokers:
                 cluster.view([action.topic])
                 key = (action.topic, action.partition)
                 reader = Reader(cluster, self._engine(), self._config)
-                rows, _ = reader.narrow([key], cluster.agreement([action.topic]), lambda done, total: None)
+                rows, _ = reader.fenced([key], cluster.agreement([action.topic]), lambda done, total: None)
                 row = rows[key]
         except ClusterUnreachable as error:
             return PartitionState(error=str(error))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.units import duration
+from txnscan.reads.observation import TransactionRef
 from txnscan.verdict.evidence import Outcome, Reason, Verdict
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
@@ -32,7 +33,7 @@ CONTRADICTORY = "contradictory"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(TransactionRef):
     """A hanging transaction as the tables have it: the row of its sweep, and its incident's.
 
     outcome, outcome_reason: by all facts that sweeps and applies have seen.
@@ -43,13 +44,6 @@ class Stored:
     """
 
     incident_id: str
-    topic: str
-    topic_id: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
     verdict: str
     reason: str
     outcome: str | None
@@ -64,10 +58,6 @@ class Stored:
     sweeps: int
     late_after_ms: int
     max_timeout_ms: int
-
-    @property
-    def where(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
     @property
     def watched_ms(self) -> int:
@@ -150,9 +140,10 @@ def _without_contradictions(decided: Sequence[tuple[Stored, Allowed | Refused]])
 
 def _contradictory(one: Stored, other: Stored) -> str:
     return (
-        f"{other.where} of the same producer id {one.producer_id} and epoch {one.producer_epoch} would get the "
-        "opposite marker, and if both are of one transaction, one of the markers is wrong: sweep and plan again, and "
-        f"if that changes nothing, read {one.where} and {other.where} with read_uncommitted and decide"
+        f"{other.topic_partition} of the same producer id {one.producer_id} and epoch {one.producer_epoch} would get "
+        "the opposite marker, and if both are of one transaction, one of the markers is wrong: sweep and plan again, "
+        f"and if that changes nothing, read {one.topic_partition} and {other.topic_partition} with read_uncommitted "
+        "and decide"
     )
 
 
@@ -267,8 +258,8 @@ GUARDS: tuple[Guard, ...] = (
         _mixed,
         lambda s, _: (
             "some of its data was committed and some was not, so that no marker is right; read "
-            f"{s.where} with read_uncommitted from offset {s.start_offset} on and decide (txnscan abort --force REASON "
-            f"deletes also what was committed): {s.outcome_reason}"
+            f"{s.topic_partition} with read_uncommitted from offset {s.start_offset} on and decide (txnscan abort "
+            f"--force REASON deletes also what was committed): {s.outcome_reason}"
         ),
     ),
     Guard(

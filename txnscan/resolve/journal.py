@@ -22,7 +22,8 @@ from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.resolve.watched import SweepTime, watched_ms
 from txnscan.sweeps.log_reads import with_stored
-from txnscan.tables.delta import By, Is, IsNot, OneOf, Row
+from txnscan.tables.conditions import Is, IsNot, OneOf
+from txnscan.tables.delta import By, Row
 from txnscan.tables.schema import MARKERS, OPEN_TRANSACTIONS, RESOLUTIONS, epoch_ms
 from txnscan.tables.tables import Tables
 from txnscan.txnlog.facts import NO_FACTS, ProducerFacts, SeenMarker
@@ -126,7 +127,7 @@ class TablesJournal:
         try:
             self._tables.append(RESOLUTIONS, [entry], once=f"{entry.attempt_id}-{entry.step}")
         except Exception as error:
-            said = f"the {entry.step} for {entry.action.where} cannot be written to the journal"
+            said = f"the {entry.step} for {entry.action.topic_partition} cannot be written to the journal"
             raise JournalLost(self._lost(said, error)) from error
 
     def _lost(self, said: str, error: Exception) -> str:

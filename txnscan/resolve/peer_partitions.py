@@ -1,7 +1,8 @@
 """What the other partitions of a transaction show of its end: a COMMIT marker is evidence that it committed.
 
-A marker stands in the partition's log, after everything that its transaction wrote there. So the log is read from what
-was written since the transaction began to the high watermark: headers alone, in pieces, up to a limit (`BYTES_MAX`).
+A marker stands in the partition's log, after everything that its transaction wrote there. So the log is read from a day
+before the transaction began, by the leader's clock, to the high watermark: headers alone, in pieces, up to a limit
+(`BYTES_MAX`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from txnscan.verdict.evidence import PeerPartitions
 _PIECE_BYTES = 8_388_608
 # More than this much of one partition is not looked through.
 BYTES_MAX = 4_294_967_296
-# The coordinator's clock says when the transaction began, the partition's leader's when its marker was written.
-_CLOCKS_DIFFER_MS = 60_000
+# The coordinator's clock says when the transaction began. The clock of the partition's leader says when its marker was
+# written. If that clock is behind by more than this, the marker is not found.
+CLOCKS_DIFFER_MS_MAX = 86_400_000
 
 
 def commit_seen(
@@ -47,7 +49,7 @@ def _commit_marker(send: Send, partition: Partition, producer_id: int, siblings:
         high_watermark(send, partition)
     except RequestFailed as failed:
         raise RequestFailed(failed.failure.within(where)) from None
-    offset = _first_since(send, partition, siblings.since_ms - _CLOCKS_DIFFER_MS)
+    offset = _first_since(send, partition, siblings.since_ms - CLOCKS_DIFFER_MS_MAX)
     reading = Reading(where)
     while offset is not None and reading.size_bytes < BYTES_MAX:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=False)

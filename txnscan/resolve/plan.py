@@ -17,6 +17,7 @@ from typing import Any
 from txnscan.config import ConfigError
 from txnscan.errors import ExitStatus
 from txnscan.kafka.units import duration
+from txnscan.reads.observation import TransactionRef
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
 from txnscan.verdict.evidence import Outcome, Reason
 
@@ -29,54 +30,34 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class Action(TransactionRef):
     """One marker to write. `reason`, `outcome`: what must still hold when it is written. needs: the option of apply
     without which it is not written, or None.
     """
 
     incident_id: str
-    topic: str
-    topic_id: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
     reason: str
     outcome: str
-    marker: str
-    needs: str | None
-    transactional_id: str | None
-    blocked_records: int | None
     why: str
+    marker: str = "ABORT"
+    needs: str | None = None
+    transactional_id: str | None = None
+    blocked_records: int | None = None
 
     @property
     def commit(self) -> bool:
         return self.marker == "COMMIT"
 
-    @property
-    def where(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(TransactionRef):
     """A hanging transaction that is left alone: the guard that refused it, and why."""
 
     incident_id: str
-    topic: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    start_offset: int
     reason: str
     outcome: str | None
     guard: str
     why: str
-
-    @property
-    def where(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +235,13 @@ def _check(plan: Plan) -> None:
             raise PlanRefused(f"{name} of {action.topic!r}: {why}")
         identities = {action.incident_id, (action.topic, action.partition, action.producer_id)}
         if identities & seen:
-            raise PlanRefused(f"{action.where} stands in it twice for producer id {action.producer_id}")
+            raise PlanRefused(f"{action.topic_partition} stands in it twice for producer id {action.producer_id}")
         seen |= identities
         first = alike.setdefault((action.producer_id, action.producer_epoch), action)
         if first.commit is not action.commit:
             raise PlanRefused(
-                f"its markers on {first.where} and {action.where} contradict each other, for producer id "
-                f"{action.producer_id} at epoch {action.producer_epoch}"
+                f"its markers on {first.topic_partition} and {action.topic_partition} contradict each other, for "
+                f"producer id {action.producer_id} at epoch {action.producer_epoch}"
             )
 
 

@@ -83,7 +83,8 @@ def plan_sweep(
         planned_at_ms=wall_clock_ms(),
         version=__version__,
     )
-    TablesJournal(opened).planned(made)
+    with opened.writing():
+        TablesJournal(opened).planned(made)
     return made
 
 

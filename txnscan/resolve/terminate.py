@@ -122,11 +122,8 @@ def action_for(one: Transaction, leader_epoch: int) -> Action:
         start_offset=-1,
         reason=FORCE_TERMINATE,
         outcome=Outcome.UNKNOWN.value,
-        marker="ABORT",
-        needs=None,
-        transactional_id=one.transactional_id,
-        blocked_records=None,
         why="",
+        transactional_id=one.transactional_id,
     )
 
 

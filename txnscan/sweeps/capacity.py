@@ -161,7 +161,7 @@ def requests(planned: Planned) -> dict[str, int]:
     """
     p = planned
     brokers_hanging = min(p.brokers, p.hanging)
-    narrow_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / FENCED_BATCH_SIZE))
+    fenced_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / FENCED_BATCH_SIZE))
     logs = p.transaction_state_partitions if p.hanging else 0
     return {
         # Each connection begins with one, and one is to a bootstrap server.
@@ -169,8 +169,8 @@ def requests(planned: Planned) -> dict[str, int]:
         "Metadata": 4 + p.brokers * _metadata_rounds(p),
         # One more for the topics of what hangs.
         "DescribeConfigs": p.brokers + (p.hanging > 0),
-        "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * narrow_batches,
-        "ListOffsets": 2 * 2 * narrow_batches + 2 * logs,
+        "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * fenced_batches,
+        "ListOffsets": 2 * 2 * fenced_batches + 2 * logs,
         "DescribeAcls": 2 * p.brokers,
         "DescribeTransactions": 2 * p.brokers + min(p.brokers, p.held_ids),
         "ListTransactions": 2 * p.brokers,

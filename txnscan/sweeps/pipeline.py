@@ -214,7 +214,7 @@ def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
     """The partitions that are left, with proof, before the coordinators are asked."""
     split, last_seen = claims.split, claims.last_seen
     keys = split.unclaimed.keys() | everything.of_incidents.keys()
-    rows, agreed = run.reader.narrow(keys, split.agreed, run.stage("first read"))
+    rows, agreed = run.reader.fenced(keys, split.agreed, run.stage("first read"))
     if last_seen is None:
         seen = observe(claims.topic_ids, split.unclaimed, rows, rows)
         if _has_news(seen, everything.incidents):
@@ -233,7 +233,7 @@ def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> Snapshotted:
 def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
     """The same partitions again, with proof, after the coordinators were asked."""
     still_open = [key for key, row in first.rows.items() if row.open_producers or row.failure is not None]
-    rows, agreed = run.reader.narrow(still_open, snapshotted.agreed, run.stage("second read"))
+    rows, agreed = run.reader.fenced(still_open, snapshotted.agreed, run.stage("second read"))
     return Fenced(rows, agreed, first.last_seen)
 
 

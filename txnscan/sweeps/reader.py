@@ -55,7 +55,7 @@ class Wide:
 
 
 class Reader:
-    """Wide and narrow reads of one sweep."""
+    """Wide and fenced reads of one sweep."""
 
     def __init__(self, cluster: Cluster, engine: Engine, config: ScanConfig) -> None:
         self._cluster = cluster
@@ -151,7 +151,7 @@ class Reader:
         failed = [Unobserved("read", r.failure, r.leader, r.topic, r.partition) for r in rows if r.failure is not None]
         return rows, [*unled, *failed]
 
-    def narrow(
+    def fenced(
         self, keys: Iterable[Key], agreed: Agreement, on_progress: OnProgress
     ) -> tuple[dict[Key, FencedRow], Agreement]:
         """One row per partition, proven to come from the leader that all brokers name before and after, or a failure;
@@ -167,13 +167,13 @@ class Reader:
                 break
             if attempt > 1:
                 self._cluster.sleep(_RETRY_WAIT_S * attempt)
-            read = self._narrow(missing, agreed, on_progress)
+            read = self._fenced(missing, agreed, on_progress)
             agreed = self._cluster.agreement(topics)
             rows |= {row.key: confirmed(row, agreed) for row in read}
             missing = sorted(failed_partitions(rows.values()))
         return rows, agreed
 
-    def _narrow(self, keys: Sequence[Key], agreed: Agreement, on_progress: OnProgress) -> list[FencedRow]:
+    def _fenced(self, keys: Sequence[Key], agreed: Agreement, on_progress: OnProgress) -> list[FencedRow]:
         known: list[Partition] = []
         unknown: list[FencedRow] = []
         for topic, index in keys:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import stamina
 
 from txnscan.engine.rows import arrow_type, plain
+from txnscan.tables.conditions import Condition
 from txnscan.tables.schema import SCHEMA_VERSION, Column, Table
 
 Row = dict[str, Any]
@@ -38,57 +39,6 @@ _ARROW = {
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     "ARRAY<STRING>": pa.list_(pa.string()),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Is:
-    """A column that has this value; None is null."""
-
-    column: str
-    value: str | int | bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class IsNot:
-    """A column that has a value, and another than this; with None, any value that is not null."""
-
-    column: str
-    value: str | int | bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class StartsWith:
-    """A column whose text begins with this."""
-
-    column: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """A column that has one of these values."""
-
-    column: str
-    values: frozenset[str] | frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class NoneOf:
-    """A column that has none of these values."""
-
-    column: str
-    values: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """A date that is earlier than this one."""
-
-    column: str
-    value: date
-
-
-Condition = Is | IsNot | StartsWith | OneOf | NoneOf | Before
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -28,30 +29,16 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
-from txnscan.tables.delta import (
-    Answer,
-    Before,
-    By,
-    Compacted,
-    Condition,
-    Is,
-    IsNot,
-    Matched,
-    NoneOf,
-    NotMatched,
-    OneOf,
-    Row,
-    StartsWith,
-    arrow_of,
-    from_arrow,
-    properties,
-)
+from txnscan.tables.conditions import DATAFUSION, Condition
+from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.exclusive import is_local, scheme_of
 from txnscan.tables.schema import Column, Table
 
 # Schemes by Spark's name, with object_store's name for each.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SAID_MAX = 300
+# With less room on the disk no rows are written.
+_ROOM_BYTES = 1024 * 1024
 # What stands between an error and its cause, in red.
 _ARROW = re.compile(r" *(?:->|\x1b\[\d+m\u21b3\x1b\[0m) *")
 # Set where S3 is another server than Amazon's.
@@ -114,7 +101,7 @@ class DeltaRs:
         found = self._table(table)
         has = [field.name for field in found.schema().fields]
         chosen = has if columns is None else [name for name in columns if name in has]
-        sql = f"SELECT {', '.join(map(_named, chosen))} FROM t{_where(where)}"
+        sql = f"SELECT {', '.join(map(DATAFUSION.named, chosen))} FROM t WHERE {DATAFUSION.all_of(where)}"
         if order:
             sql += f" ORDER BY {', '.join(map(_ordered, order))}"
         if limit is not None:
@@ -124,14 +111,14 @@ class DeltaRs:
     def newest(self, table: Table, by: Sequence[str], at: str, *where: Condition) -> list[Row]:
         """See Delta."""
         found = self._table(table)
-        names = ", ".join(_named(field.name) for field in found.schema().fields)
+        names = ", ".join(DATAFUSION.named(field.name) for field in found.schema().fields)
         last = f"max({at}) OVER (PARTITION BY {', '.join(by)}) AS _last"
-        sql = f"SELECT {names} FROM (SELECT *, {last} FROM t{_where(where)}) AS q WHERE {at} = _last"
+        sql = f"SELECT {names} FROM (SELECT *, {last} FROM t WHERE {DATAFUSION.all_of(where)}) AS q WHERE {at} = _last"
         return from_arrow(_queried(found, sql))
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
         """See Delta. delta-rs does not check whether an application's transaction is written already, so this does."""
-        found = self._writable(table)
+        found = self._roomy(table)
         if once is None:
             write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT)
             return
@@ -144,14 +131,14 @@ class DeltaRs:
 
     def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
         """See Delta."""
-        part = " AND ".join(map(_condition, where))
+        part = DATAFUSION.all_of(where)
         write_deltalake(
-            self._writable(table), rows, mode="overwrite", predicate=part, post_commithook_properties=_AFTER_COMMIT
+            self._roomy(table), rows, mode="overwrite", predicate=part, post_commithook_properties=_AFTER_COMMIT
         )
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
         """See Delta."""
-        merger = self._writable(table).merge(
+        merger = self._roomy(table).merge(
             rows, on, source_alias="s", target_alias="t", post_commithook_properties=_AFTER_COMMIT
         )
         for clause in clauses:
@@ -165,9 +152,7 @@ class DeltaRs:
 
     def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""
-        metrics = self._writable(table).delete(
-            " AND ".join(map(_condition, where)), post_commithook_properties=_AFTER_COMMIT
-        )
+        metrics = self._writable(table).delete(DATAFUSION.all_of(where), post_commithook_properties=_AFTER_COMMIT)
         return int(metrics["num_deleted_rows"] or 0)
 
     def compact(self, table: Table) -> Compacted:
@@ -265,6 +250,18 @@ class DeltaRs:
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
         return found
 
+    def _roomy(self, table: Table) -> DeltaTable:
+        """As `_writable`, for a write of rows. A thread of delta-rs panics if the disk is full. Raises OSError."""
+        found = self._writable(table)
+        if is_local(scheme_of(self.location)):
+            largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+            if largest != resource.RLIM_INFINITY and largest < _ROOM_BYTES:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), self._uri(table))
+            disk = os.statvfs(self._uri(table))
+            if disk.f_bavail * disk.f_frsize < _ROOM_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._uri(table))
+        return found
+
     def _table(self, table: Table) -> DeltaTable:
         found = self._find(table)
         if found is None:
@@ -291,44 +288,6 @@ def _field(column: Column) -> Field:
 def _queried(table: DeltaTable, sql: str) -> pa.Table:
     # `to_pyarrow_table` may end the process when it ends itself (status 134); a query does not.
     return pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql)).read_all()
-
-
-def _where(where: Sequence[Condition]) -> str:
-    return f" WHERE {' AND '.join(map(_condition, where))}" if where else ""
-
-
-def _condition(condition: Condition) -> str:
-    """A condition in DataFusion's SQL, whose literals know no escapes but the doubled quote."""
-    column = _named(condition.column)
-    match condition:
-        case Is(_, None):
-            return f"{column} IS NULL"
-        case Is(_, value):
-            return f"{column} = {_literal(value)}"
-        case IsNot(_, None):
-            return f"{column} IS NOT NULL"
-        case IsNot(_, value):
-            return f"{column} <> {_literal(value)}"
-        case StartsWith(_, value):
-            return f"starts_with({column}, {_literal(value)})"
-        case OneOf(_, values):
-            among: list[str | int] = sorted(values)
-            return f"{column} IN ({', '.join(map(_literal, among))})" if values else "FALSE"
-        case NoneOf(_, values):
-            return f"{column} NOT IN ({', '.join(map(_literal, sorted(values)))})" if values else "TRUE"
-        case Before(_, value):
-            return f"{column} < DATE '{value.isoformat()}'"
-
-
-def _literal(value: str | int | bool | None) -> str:
-    if isinstance(value, str):
-        escaped = value.replace("'", "''")
-        return f"'{escaped}'"
-    return str(value).upper()
-
-
-def _named(column: str) -> str:
-    return f'"{column}"'
 
 
 def _ordered(by: By) -> str:

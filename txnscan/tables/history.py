@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnscan.config import ConfigError, printable
-from txnscan.tables.delta import By, Is, Row, StartsWith
+from txnscan.tables.conditions import Is, StartsWith
+from txnscan.tables.delta import By, Row
 from txnscan.tables.schema import INCIDENTS, OPEN_TRANSACTIONS, RESOLUTIONS, SWEEPS
 from txnscan.tables.tables import Tables
 

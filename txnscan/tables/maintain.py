@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
 
-from txnscan.tables.delta import Before, By, Condition, Is, NoneOf, tried_again
+from txnscan.tables.conditions import Before, Condition, Is, NoneOf
+from txnscan.tables.delta import By, tried_again
 from txnscan.tables.schema import (
     CANDIDATES,
     INCIDENTS,
@@ -93,7 +94,8 @@ def maintain(
     # `sweeps` is the last of TABLES: the rows that are left meanwhile are always of sweeps that are still visible.
     for table in TABLES:
         on_table(len(done), len(TABLES))
-        done.append(_maintained(tables, table, old, vacuum_after_hours))
+        with tables.writing():
+            done.append(_maintained(tables, table, old, vacuum_after_hours))
     on_table(len(done), len(TABLES))
     return done
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -17,24 +16,8 @@ from txnscan.engine.rows import spark_type
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.session import in_one_line
 from txnscan.sweeps.result import Scan
-from txnscan.tables.delta import (
-    Answer,
-    Before,
-    By,
-    Compacted,
-    Condition,
-    Is,
-    IsNot,
-    Matched,
-    NoneOf,
-    NotMatched,
-    OneOf,
-    Row,
-    StartsWith,
-    arrow_rows,
-    from_arrow,
-    properties,
-)
+from txnscan.tables.conditions import SPARK, Condition, spark_text
+from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_rows, from_arrow, properties
 from txnscan.tables.exclusive import Setting, why_not_exclusive
 from txnscan.tables.schema import Column, Table
 
@@ -109,7 +92,7 @@ class SparkDelta:
 
     def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
         """See Delta."""
-        part = " AND ".join(map(_literal_sql, where))
+        part = SPARK.all_of(where)
         writer = self._spark.createDataFrame(rows).coalesce(1).write.option("replaceWhere", part)
         self._save(table, writer, "overwrite")
 
@@ -125,9 +108,7 @@ class SparkDelta:
 
     def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""
-        (row,) = self._spark.sql(
-            f"DELETE FROM {self.name(table)} WHERE {' AND '.join(map(_literal_sql, where))}"
-        ).collect()
+        (row,) = self._spark.sql(f"DELETE FROM {self.name(table)} WHERE {SPARK.all_of(where)}").collect()
         return int(row["num_affected_rows"])
 
     def compact(self, table: Table) -> Compacted:
@@ -167,7 +148,7 @@ class SparkDelta:
 
     def _where(self, table: Table, where: Sequence[Condition]) -> DataFrame:
         rows = self._spark.table(self.name(table))
-        return reduce(lambda found, condition: found.where(_where(condition)), where, rows)
+        return rows.where(SPARK.all_of(where))
 
     def _save(self, table: Table, writer: DataFrameWriter, mode: str) -> None:
         writer = writer.format("delta").mode(mode)
@@ -200,44 +181,6 @@ def application_setting(spark: SparkSession) -> Setting:
         return of_session
 
 
-def _where(condition: Condition) -> SparkColumn:
-    column = F.col(condition.column)
-    match condition:
-        case Is(_, None):
-            return column.isNull()
-        case Is(_, value):
-            return column == F.lit(value)
-        case IsNot(_, None):
-            return column.isNotNull()
-        case IsNot(_, value):
-            return column != F.lit(value)
-        case StartsWith(_, value):
-            return column.startswith(value)
-        case OneOf(_, values):
-            return column.isin(*sorted(values))
-        case NoneOf(_, values):
-            return ~column.isin(*values)
-        case Before(_, value):
-            return column < F.lit(value)
-
-
-def _literal_sql(condition: Condition) -> str:
-    """A condition as SQL text, where Delta accepts nothing else."""
-    match condition:
-        case Is(column, bool(value)):
-            return f"{column} = {str(value).lower()}"
-        case Is(column, str(value)):
-            return f"{column} = {_quoted(value)}"
-        case OneOf(column, values):
-            return f"{column} IN ({', '.join(_quoted(str(value)) for value in sorted(values))})"
-        case NoneOf(column, values):
-            among = ", ".join(map(_quoted, sorted(values)))
-            return f"{column} NOT IN ({among})" if values else "true"
-        case Before(column, value):
-            return f"{column} < DATE '{value.isoformat()}'"
-    raise TypeError(f"{condition} is not written as text")
-
-
 def _ordered(by: By) -> SparkColumn:
     expression = F.expr(by.expression)
     return expression.desc_nulls_last() if by.descending else expression.asc_nulls_first()
@@ -251,23 +194,17 @@ def _when(clause: Matched | NotMatched) -> str:
     return f"WHEN NOT MATCHED AND {clause.condition} THEN INSERT ({', '.join(clause.columns)}) VALUES ({values})"
 
 
-def _quoted(text: str) -> str:
-    """A literal of Spark SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
 def _sql_type(column: Column) -> str:
     return column.type if isinstance(column.type, str) else spark_type(column.type)
 
 
 def _column_definition(column: Column) -> str:
     required = " NOT NULL" if column.required else ""
-    return f"{column.name} {_sql_type(column)}{required} COMMENT {_quoted(column.meaning)}"
+    return f"{column.name} {_sql_type(column)}{required} COMMENT {spark_text(column.meaning)}"
 
 
 def _listed(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in properties.items())
+    return ", ".join(f"{spark_text(key)} = {spark_text(value)}" for key, value in properties.items())
 
 
 def _create_statement(name: str, table: Table) -> str:
@@ -275,6 +212,6 @@ def _create_statement(name: str, table: Table) -> str:
     # Not clustered: that takes writer features which not every writer of Delta has, and which cannot be dropped again.
     layout = f"PARTITIONED BY ({', '.join(table.partitioned_by)}) " if table.partitioned_by else ""
     return (
-        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING DELTA COMMENT {_quoted(table.meaning)} "
+        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING DELTA COMMENT {spark_text(table.meaning)} "
         f"{layout}TBLPROPERTIES ({_listed(properties(table))})"
     )

@@ -8,8 +8,9 @@ appends do not conflict, and the fold of incidents is tried again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar
@@ -21,8 +22,9 @@ from txnscan.impact.impact import KnownImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.result import ENDED, Scan
+from txnscan.tables.conditions import Condition, Is, OneOf
 from txnscan.tables.damage import cause, damaged_commit
-from txnscan.tables.delta import VERSION_PROPERTY, By, Condition, Delta, Is, OneOf, Row, arrow_rows, tried_again
+from txnscan.tables.delta import VERSION_PROPERTY, By, Delta, Row, arrow_rows, tried_again
 from txnscan.tables.incidents import folded
 from txnscan.tables.schema import (
     CANDIDATES,
@@ -160,6 +162,17 @@ class Tables:
     def why_failed(self, error: BaseException) -> str:
         """Why tables cannot be written or read, in one line that says what to do where that is known."""
         return cause(str(error)) or self.delta.said(error)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Raises a ConfigError in place of an error that a full disk or a missing permission causes in here."""
+        try:
+            yield
+        except Exception as error:
+            why = None if isinstance(error, ConfigError) else cause(str(error))
+            if why is None:
+                raise
+            raise ConfigError("--tables", f"{self._shown} cannot be written: {why}") from None
 
     # --- what a sweep needs to know (`result.History`)
 

@@ -27,19 +27,20 @@ _LAST_FULL = (
 VIEWS = (
     View(
         "current_candidates",
-        "What hangs and is late as the last sweep of everything saw it, of each cluster",
+        "Hanging and late transactions in the last full sweep of each cluster",
         "SELECT c.* FROM {candidates} AS c JOIN " + _LAST_FULL + " AS l ON c.sweep_id = l.sweep_id",
     ),
     View(
         "current_transactions",
-        "What is open and not healthy as the last sweep of everything saw it, of each cluster, without the evidence",
+        "Stored open transactions in the last full sweep of each cluster, without the evidence. "
+        "Healthy transactions are stored only with --store-all",
         "SELECT t.* EXCEPT (evidence) FROM {open_transactions} AS t JOIN "
         + _LAST_FULL
         + " AS l ON t.sweep_id = l.sweep_id",
     ),
     View(
         "open_incidents",
-        "Hanging transactions that no sweep has proven to be over, the longest first",
+        "Hanging transactions without proof of their end",
         "SELECT incident_id, cluster_id, topic, partition, producer_id, producer_epoch, start_offset, reason, outcome, "
         "transactional_id, blocked_records, first_seen_at, last_seen_at, sweeps, "
         "CAST(unix_timestamp(last_seen_at) - unix_timestamp(first_seen_at) AS BIGINT) AS seen_for_s "
@@ -47,7 +48,7 @@ VIEWS = (
     ),
     View(
         "incidents_by_day",
-        "How many incidents began and ended on each day (UTC), of each cluster",
+        "Number of incidents that began and ended on each day (UTC), of each cluster",
         "SELECT cluster_id, day, sum(opened) AS opened, sum(closed) AS closed FROM ("
         "SELECT cluster_id, to_date(first_seen_at) AS day, 1 AS opened, 0 AS closed FROM {incidents} UNION ALL "
         "SELECT cluster_id, to_date(resolved_at), 0, 1 FROM {incidents} WHERE NOT is_open"
@@ -55,7 +56,7 @@ VIEWS = (
     ),
     View(
         "coverage",
-        "What each sweep could observe: 1 is everything",
+        "Share of partitions and coordinators that each sweep observed, 1 is all",
         "SELECT sweep_id, cluster_id, started_at, scope, complete, "
         "partitions_answered / greatest(partitions_planned, 1) AS partitions, "
         "CASE WHEN coordinators_planned = 0 THEN 1.0 ELSE coordinators_proven / coordinators_planned END "
@@ -64,14 +65,14 @@ VIEWS = (
     ),
     View(
         "time_to_resolve",
-        "How long each incident lasted that is over, and how it ended",
+        "Duration of each closed incident, and how it ended",
         "SELECT incident_id, cluster_id, topic, partition, reason, resolved_how, first_seen_at, resolved_at, "
         "CAST(unix_timestamp(resolved_at) - unix_timestamp(first_seen_at) AS BIGINT) AS lasted_s "
         "FROM {incidents} WHERE NOT is_open",
     ),
     View(
         "worst_topics",
-        "Topics by how many incidents they had, and how much is blocked now",
+        "Topics with their number of incidents and the records that they block now",
         "SELECT cluster_id, topic, count(*) AS incidents, count_if(is_open) AS open, "
         "coalesce(sum(CASE WHEN is_open THEN blocked_records END), 0) AS blocked_records "
         "FROM {incidents} GROUP BY cluster_id, topic",

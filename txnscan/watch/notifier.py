@@ -18,11 +18,13 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import stamina
 
 from txnscan.config import ConfigError, printable
+from txnscan.kafka.security.timed_http import opened
 from txnscan.report.metrics import Notified
 from txnscan.report.notifications import Shape, bodies
 from txnscan.sweeps.news import News
 
 QUEUE_MAX = 1_000
+# For the whole exchange.
 TIMEOUT_S = 10.0
 # For how long a notification is tried again; those that wait behind it are delivered in order.
 TRIES, TRY_FOR_S, WAIT_S_MAX = 50, 900.0, 60.0
@@ -184,13 +186,6 @@ class _Lane:
         return isinstance(error, NotSent) and error.passing and not self._ending.is_set()
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A POST that is sent elsewhere becomes a GET without its body: such an answer is a failure."""
-
-    def redirect_request(self, *_: object) -> None:
-        """None, so that the answer is an error."""
-
-
 def post_json(target: Target, body: bytes) -> None:
     """Posts a body. Raises NotSent."""
     parts = urlsplit(target.url)
@@ -204,7 +199,7 @@ def post_json(target: Target, body: bytes) -> None:
     # Its scheme is http or https (`parse_url`).
     request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=TIMEOUT_S) as answer:
+        with opened(request, TIMEOUT_S) as answer:
             answer.read(1)
     except urllib.error.HTTPError as error:
         with error:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # local, local[4], local[*, 2]; local-cluster has executors of its own.
 _IN_ONE_JVM = re.compile(r"local(\[|$)")
 # Folders that no task imports.
-_NOT_SENT = {
-    "txnscan": {"ask", "cli", "demo", "report", "resolve", "sim", "store", "watch"},
+NOT_SENT = {
+    "txnscan": {"cli", "demo", "report", "resolve", "watch"},
     "kafka": {"benchmarks", "cli"},
 }
 # The earliest time in a zip file. With one time for all, equal files make equal archives.
@@ -107,7 +107,7 @@ def archive() -> Path | None:
 
 def _files() -> Iterator[tuple[str, Path]]:
     """What tasks import, by name in the archive."""
-    for package, left_out in _NOT_SENT.items():
+    for package, left_out in NOT_SENT.items():
         spec = importlib.util.find_spec(package)
         for location in (spec.submodule_search_locations or ()) if spec else ():
             root = Path(location)
@@ -137,7 +137,7 @@ def remedy(said: str) -> str | None:
     if absent is None:
         return None
     name = absent[1].lower()
-    if name in _NOT_SENT:
+    if name in NOT_SENT:
         return (
             f"Python on the executors has no {name}, and this cluster takes no files of a session: install txnscan in "
             "their Python, or read from the driver with --engine threads"

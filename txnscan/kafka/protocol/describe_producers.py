@@ -7,14 +7,15 @@ without a transaction too; only open transactions (start offset >= 0) are kept h
 
 The answer is most of what a sweep receives, so it is decoded here, and not producer by producer. A producer takes 37
 bytes as long as it has no tagged field: start offsets stand 37 bytes apart, and the first byte of each of them shows
-whether the producer has a transaction open. Only partitions with tagged fields or an error are read entry by entry.
+whether the producer has a transaction open. A partition with many producers is read in slices, of which only open
+transactions are kept. Only a slice with tagged fields is read entry by entry.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka.protocol.admin import DescribeProducersRequest
@@ -34,6 +35,12 @@ _PRODUCER = struct.Struct(">qiiqiq")
 _START_OFFSET_AT, _TAGS_AT = _PRODUCER.size - 8, _PRODUCER.size
 _WIDTH = _PRODUCER.size + 1
 _PRODUCER_ID_BYTES = 8
+# The producers of a slice.
+_SLICE = 4_096
+# A partition that was not asked for, or that comes twice, fails by itself. An answer full of them is refused.
+_UNASKED_MAX = 1_000
+# For each answer. So many open transactions take about 100 MB.
+_OPEN_MAX = 500_000
 # The highest first byte of a number that is not negative.
 _NOT_NEGATIVE_MAX = 0x7F
 # The longest list whose length takes one byte.
@@ -56,6 +63,9 @@ class DescribedPartition:
 _MISSING = DescribedPartition(failure=LEFT_OUT)
 _DOUBLED = DescribedPartition(failure=ANSWERED_TWICE)
 _PRODUCER_TWICE = Failure("the broker's answer holds a producer id twice", FailureCode.UNUSABLE_ANSWER)
+_TOO_MANY_OPEN = Failure(
+    f"the broker's answer holds more than {_OPEN_MAX:,} open transactions", FailureCode.UNUSABLE_ANSWER
+)
 _NOTHING_OPEN = tuple(DescribedPartition(producers) for producers in range(_PRODUCERS_MAX + 1))
 
 
@@ -67,7 +77,8 @@ def describe_producers(
     Raises RequestFailed when the request as a whole fails. A partition left out of the answer, or answered twice, is an
     error of that partition.
     """
-    described = decode(send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions))))
+    body = send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions)))
+    described = decode(body, _partitions_max(partitions))
     return {
         (topic, index): described.get((topic, index), _MISSING) for topic in partitions for index in partitions[topic]
     }
@@ -89,17 +100,12 @@ def describe_all_producers(
     """The same as `describe_producers`, with the producers that have no transaction open too."""
     body: Body = send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions)))
     answer = Cursor(body.data)
-    answer.skip(4)
     found: dict[Key, AllProducers] = {}
-    for _ in range(answer.length()):
-        topic = answer.string() or ""
-        for _ in range(answer.length()):
+    for topic, count in _topics(answer, _partitions_max(partitions)):
+        for _ in range(count):
             index, failure, producers = _decode_all(answer)
             doubled = (topic, index) in found
             found[topic, index] = AllProducers((), ANSWERED_TWICE) if doubled else AllProducers(producers, failure)
-        answer.tags()
-    answer.tags()
-    answer.end()
     missing = AllProducers(failure=LEFT_OUT)
     return {(topic, index): found.get((topic, index), missing) for topic in partitions for index in partitions[topic]}
 
@@ -117,23 +123,42 @@ def encode(partitions: Mapping[str, Sequence[int]]) -> bytes:
     return items(string(topic) + numbers(partitions[topic]) + NO_TAGS for topic in partitions) + NO_TAGS
 
 
-def decode(body: Body) -> dict[Key, DescribedPartition]:
-    """The partitions of an answer. Pure. Raises RequestFailed where the bytes make no sense."""
+def _partitions_max(asked: Mapping[str, Sequence[int]]) -> int:
+    return sum(map(len, asked.values())) + _UNASKED_MAX
+
+
+def decode(body: Body, partitions_max: int) -> dict[Key, DescribedPartition]:
+    """The partitions of an answer. Pure. Raises RequestFailed if the bytes make no sense, or hold more partitions."""
     answer = Cursor(body.data)
-    answer.skip(4)  # the throttle time, which the client waits out
     described: dict[Key, DescribedPartition] = {}
-    for _ in range(answer.length()):
-        topic = answer.string() or ""
-        count = answer.length()
-        _decode_partitions(answer, topic, count, described)
-        answer.tags()
-    answer.tags()
-    answer.end()
+    room = _OPEN_MAX
+    for topic, count in _topics(answer, partitions_max):
+        room = _decode_partitions(answer, topic, count, described, room)
     return described
 
 
-def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[Key, DescribedPartition]) -> None:
-    """The hot loop: about a microsecond for each partition in which nothing is open, and five for others."""
+def _topics(answer: Cursor, partitions_max: int) -> Iterator[tuple[str, int]]:
+    """Each topic and how many partitions of it follow, which the caller reads."""
+    answer.skip(4)  # the throttle time, which the client waits out
+    topics, partitions = answer.length(), 0
+    for _ in range(topics):
+        topic, count = answer.string() or "", answer.length()
+        partitions += count
+        if max(topics, partitions) > partitions_max:
+            raise undecodable("it holds too many partitions that were not asked for")
+        yield topic, count
+        answer.tags()
+    answer.tags()
+    answer.end()
+
+
+def _decode_partitions(
+    answer: Cursor, topic: str, count: int, described: dict[Key, DescribedPartition], room: int
+) -> int:
+    """The hot loop: about a microsecond for each partition in which nothing is open, and five for others.
+
+    room: how many open transactions of partitions with many producers are kept at most. Returns how many remain.
+    """
     data, at, unpack = answer.data, answer.at, _PARTITION.unpack_from
     size = len(data)
     for _ in range(count):
@@ -157,10 +182,12 @@ def _decode_partitions(answer: Cursor, topic: str, count: int, described: dict[K
                 at = end + 1
                 continue
         answer.at = at
-        index, partition = _decode_partition(answer)
+        index, partition = _decode_partition(answer, room)
+        room -= len(partition.open_producers)
         described[topic, index] = partition if (topic, index) not in described else _DOUBLED
         at = answer.at
     answer.at = at
+    return room
 
 
 def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:
@@ -172,37 +199,76 @@ def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:
     return DescribedPartition(len(begins), tuple(sorted(still_open, key=lambda p: p.producer_id)))
 
 
-def _decode_partition(answer: Cursor) -> tuple[int, DescribedPartition]:
-    """One partition, whatever it holds."""
-    index, failure, producers = _decode_all(answer)
+def _decode_partition(answer: Cursor, room: int) -> tuple[int, DescribedPartition]:
+    """One partition, whatever it holds. room: how many open transactions it may have."""
+    index, failure, count = _decode_head(answer)
+    data, first, positions = answer.data, answer.at, []
+    for begins in _slices(answer, count):
+        if isinstance(begins, range):
+            marks = data[begins.start + _START_OFFSET_AT : begins.stop : _WIDTH]
+            if marks == b"\xff" * len(begins):
+                continue
+        positions += [at for at in begins if data[at + _START_OFFSET_AT] <= _NOT_NEGATIVE_MAX]
+        if len(positions) > room:
+            failure, positions = failure or _TOO_MANY_OPEN, []
+    answer.tags()
+    if failure is None and _holds_twice(data, first, count, positions):
+        failure = _PRODUCER_TWICE
     if failure is not None:
         return index, DescribedPartition(failure=failure)
-    still_open = tuple(p for p in producers if p.start_offset >= 0)
-    return index, DescribedPartition(len(producers), still_open)
+    still_open = (_producer(data, at) for at in positions)
+    return index, DescribedPartition(count, tuple(sorted(still_open, key=lambda p: p.producer_id)))
+
+
+def _holds_twice(data: bytes, first: int, count: int, positions: Sequence[int]) -> bool:
+    """Whether a producer id at one of these positions stands at another place of its partition, too."""
+    ids = {data[at : at + _PRODUCER_ID_BYTES] for at in positions}
+    if not ids:
+        return False
+    slices = _slices(Cursor(data, first), count)
+    return sum(data[at : at + _PRODUCER_ID_BYTES] in ids for begins in slices for at in begins) > len(ids)
 
 
 def _decode_all(answer: Cursor) -> tuple[int, Failure | None, tuple[OpenProducer, ...]]:
     """One partition: its number, its failure, and its producers in the order of their ids."""
-    index = answer.int32()
-    error_code = answer.int16()
-    answer.string()
-    count = answer.length()
-    if count * _WIDTH > len(answer.data) - answer.at:
-        raise undecodable("it holds fewer producers than it says")
-    producers = [_decode_producer(answer) for _ in range(count)]
+    index, failure, count = _decode_head(answer)
+    producers = [_producer(answer.data, at) for begins in _slices(answer, count) for at in begins]
     answer.tags()
-    if error_code != ErrorCode.NONE:
-        return index, answered(error_code), ()
+    if failure is not None:
+        return index, failure, ()
     if len({p.producer_id for p in producers}) != len(producers):
         return index, _PRODUCER_TWICE, ()
     return index, None, tuple(sorted(producers, key=lambda p: p.producer_id))
 
 
-def _decode_producer(answer: Cursor) -> OpenProducer:
+def _decode_head(answer: Cursor) -> tuple[int, Failure | None, int]:
+    """A partition's number, its failure, and the number of its producers, which follow."""
+    index, error_code = answer.int32(), answer.int16()
+    answer.string()
+    count = answer.length()
+    if count * _WIDTH > len(answer.data) - answer.at:
+        raise undecodable("it holds fewer producers than it says")
+    return index, answered(error_code) if error_code != ErrorCode.NONE else None, count
+
+
+def _slices(answer: Cursor, count: int) -> Iterator[Sequence[int]]:
+    """The positions of the next producers, slice by slice: a range if the slice has no tagged fields."""
+    for number in range(0, count, _SLICE):
+        size, first = min(_SLICE, count - number), answer.at
+        end = first + size * _WIDTH
+        if answer.data[first + _TAGS_AT : end : _WIDTH] == NO_TAGS * size:
+            answer.at = end
+            yield range(first, end, _WIDTH)
+        else:
+            yield [_pass_producer(answer) for _ in range(size)]
+
+
+def _pass_producer(answer: Cursor) -> int:
+    """Passes over a producer. Returns where it began."""
     at = answer.at
     answer.skip(_PRODUCER.size)
     answer.tags()
-    return _producer(answer.data, at)
+    return at
 
 
 def _producer(data: bytes, at: int) -> OpenProducer:

@@ -11,6 +11,8 @@ _INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{form}") for form in "bhiq")
 NO_TAGS = b"\0"
 NULL = b"\0"
 EMPTY = b"\1"
+# Kafka has a handful of tagged fields in one place.
+TAGS_MAX = 1_000
 # The varints of one byte, which nearly all are.
 _ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
 
@@ -132,7 +134,10 @@ class Reader(ABC):
 
     def tags(self) -> dict[int, bytes]:
         """The tagged fields, as bytes; a later release may have added some."""
-        return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
+        count = self.uvarint()
+        if count > TAGS_MAX:
+            raise self.error(f"it holds more than {TAGS_MAX} tagged fields in one place")
+        return {self.uvarint(): self.take(self.uvarint()) for _ in range(count)}
 
     def end(self) -> None:
         """Raises an error where bytes are left over."""

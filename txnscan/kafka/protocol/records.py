@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
-from kafka.errors import CorruptRecordError, KafkaError
+from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
 from kafka.record import MemoryRecords
 
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.protocol.primitives import Reader
 from txnscan.kafka.protocol.record_batch import (
     ABORT,
     ATTRIBUTES_AT,
@@ -29,11 +31,17 @@ from txnscan.kafka.protocol.record_batch import (
 # A batch is 1 MB by default (`max.message.bytes`), and Kafka compresses none in `__transaction_state`.
 EXPANDED_BYTES_MAX = 64 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
-_GZIP, _ZSTD = 1, 4
+_GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
+# Kafka writes snappy in blocks, each behind its length. This header and two version numbers stand before them.
+_SNAPPY_BLOCKS, _SNAPPY_HEADER_BYTES = b"\x82SNAPPY\0", 16
+_BLOCK_LENGTH = struct.Struct(">i")
 # With a header of gzip's or zlib's.
 _GZIP_WINDOW_BITS = 47
 # What kafka-python raises for bytes that are no batch.
-_DAMAGED = (KafkaError, ValueError, IndexError, TypeError, OSError, EOFError, OverflowError, struct.error, zlib.error)
+_DAMAGED = (
+    *(KafkaError, ValueError, IndexError, TypeError, OSError, EOFError, OverflowError, struct.error, zlib.error),
+    RuntimeError,
+)
 
 
 def decoded(data: bytes, records: bool) -> list[Batch]:
@@ -84,7 +92,7 @@ def _commits(keys: Iterable[bytes | None]) -> bool:
 def _check_expanded(data: bytes, codec: int) -> None:
     """Raises ValueError if this becomes too large: 19 kB of zstd can become more than a gigabyte."""
     size_bytes = 0
-    for piece in (_unzipped if codec == _GZIP else _unpacked)(data):
+    for piece in _EXPANDERS[codec](data):
         size_bytes += piece
         if size_bytes > EXPANDED_BYTES_MAX:
             raise ValueError(f"it expands to more than {EXPANDED_BYTES_MAX >> 20} MiB")
@@ -108,15 +116,70 @@ def _unpacked(data: bytes) -> Iterator[int]:
                 yield len(piece)
 
 
+def _records(batch: Any) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    try:
+        yield from ((r.offset, r.key, r.value) for r in batch)
+    except Exception as error:
+        # The error of snappy's libraries is no ValueError.
+        if batch.compression_type != _SNAPPY:
+            raise
+        raise ValueError(f"its snappy is damaged ({type(error).__name__})") from None
+
+
+def _of_lz4(data: bytes) -> Iterator[int]:
+    """As `_unzipped`, of lz4."""
+    try:
+        from lz4.frame import LZ4FrameDecompressor, get_frame_info
+    except ImportError:
+        # kafka-python knows two more libraries for it. They have no ceiling.
+        raise UnsupportedCodecError("it is compressed with lz4, and the library lz4 is not installed") from None
+    # kafka-python allocates the size that the frame claims.
+    if get_frame_info(data)["content_size"] > EXPANDED_BYTES_MAX:
+        raise ValueError(f"it claims to expand to more than {EXPANDED_BYTES_MAX >> 20} MiB")
+    unpack = LZ4FrameDecompressor()
+    piece = unpack.decompress(data, _PIECE_BYTES)
+    while piece or not (unpack.eof or unpack.needs_input):
+        yield len(piece)
+        piece = b"" if unpack.eof else unpack.decompress(b"", _PIECE_BYTES)
+
+
+def _of_snappy(data: bytes) -> Iterator[int]:
+    """As `_unzipped`, of snappy, without expanding it. Each block begins with its expanded size."""
+    if not data.startswith(_SNAPPY_BLOCKS) or len(data) <= _SNAPPY_HEADER_BYTES:
+        yield _Sizes(data).uvarint()
+        return
+    at = _SNAPPY_HEADER_BYTES
+    while at < len(data):
+        (length,) = _BLOCK_LENGTH.unpack_from(data, at)
+        at += _BLOCK_LENGTH.size
+        if not 0 < length <= len(data) - at:
+            raise ValueError(f"a block of it claims {length} bytes")
+        yield _Sizes(data, at).uvarint()
+        at += length
+
+
+class _Sizes(Reader):
+    __slots__ = ()
+
+    def error(self, why: str) -> ValueError:
+        """See Reader."""
+        return ValueError(why)
+
+
+_EXPANDERS: Mapping[int, Callable[[bytes], Iterator[int]]] = MappingProxyType(
+    {_GZIP: _unzipped, _SNAPPY: _of_snappy, _LZ4: _of_lz4, _ZSTD: _unpacked}
+)
+
+
 def _batch(batch: Any, records: bool) -> Batch:
     if batch.magic != MAGIC:
         raise CorruptRecordError(f"its format is version {batch.magic}, which knows no producers")
     if not batch.validate_crc():
         raise CorruptRecordError(f"the batch at offset {batch.base_offset} fails its checksum")
-    if records and batch.compression_type in (_GZIP, _ZSTD):
+    if records and batch.compression_type in _EXPANDERS:
         _check_expanded(bytes(batch._buffer[HEADER.size :]), batch.compression_type)
     # Control batches are never compressed, and a batch can be iterated only once.
-    held = tuple((r.offset, r.key, r.value) for r in batch) if records or batch.is_control_batch else ()
+    held = tuple(_records(batch)) if records or batch.is_control_batch else ()
     return Batch(
         base_offset=batch.base_offset,
         last_offset=batch.last_offset,

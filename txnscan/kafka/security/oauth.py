@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import threading
 import time
 from typing import Any
@@ -59,9 +60,12 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
 def _asked_for(settings: OAuthSettings, seconds_max: float) -> tuple[str, float]:
     """A token, and for how many seconds it is good. Raises TokenFailed."""
     # Imported only here: it takes a while, and most connections need no token.
+    import http.client
     import urllib.error
     import urllib.parse
     import urllib.request
+
+    from txnscan.kafka.security.timed_http import opened
 
     quote = urllib.parse.quote_plus if settings.urlencoded else str
     credentials = f"{quote(settings.client_id)}:{quote(settings.client_secret)}"
@@ -76,11 +80,9 @@ def _asked_for(settings: OAuthSettings, seconds_max: float) -> tuple[str, float]
         },
     )
     where = "sasl.oauthbearer.token.endpoint.url"
-    opener = urllib.request.build_opener(_no_redirects())
-    deadline_s = time.monotonic() + seconds_max
     try:
-        with opener.open(request, timeout=seconds_max) as answer:
-            returned = json.loads(_body(answer, deadline_s))
+        with opened(request, seconds_max) as answer:
+            returned = json.loads(_body(answer))
         token = returned["access_token"]
         life_s = float(returned.get("expires_in", _DEFAULT_LIFE_S))
     except urllib.error.HTTPError as error:
@@ -94,32 +96,19 @@ def _asked_for(settings: OAuthSettings, seconds_max: float) -> tuple[str, float]
         raise TokenFailed(
             f"{where} cannot be reached: {getattr(why, 'strerror', None) or type(why).__name__}"
         ) from None
-    except (ValueError, KeyError, TypeError):
+    except (http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError):
+        # Also what is no HTTP, or lists within lists.
         raise TokenFailed(f"{where} gave no token") from None
-    if not isinstance(token, str) or not token or not token.isprintable():
+    if not isinstance(token, str) or not token or not token.isprintable() or not math.isfinite(life_s):
         raise TokenFailed(f"{where} gave no token")
     return token, life_s
 
 
-def _no_redirects() -> Any:
-    import urllib.request
-
-    class NoRedirects(urllib.request.HTTPRedirectHandler):
-        """Makes an error of each redirect."""
-
-        def redirect_request(self, *_: Any) -> None:
-            """See HTTPRedirectHandler."""
-
-    return NoRedirects
-
-
-def _body(answer: Any, deadline_s: float) -> bytes:
-    """Raises TimeoutError, and ValueError for an answer that is too long."""
+def _body(answer: Any) -> bytes:
+    """Raises ValueError for an answer that is too long."""
     body = b""
     while piece := answer.read1(_PIECE_BYTES):
         body += piece
-        if time.monotonic() > deadline_s:
-            raise TimeoutError("timed out")
         if len(body) > _ANSWER_BYTES_MAX:
             raise ValueError("too long")
     return body

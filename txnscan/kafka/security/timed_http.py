@@ -1,0 +1,127 @@
+"""One HTTP request with one deadline for all of it: connection, TLS, what is sent, status line, headers and body.
+
+The timeout of `urllib` starts anew with each piece that arrives, so a peer that sends a byte now and then never meets
+it. Only names are outside this deadline: the resolver has timeouts of its own. A redirect is an error, as the request
+may hold a secret.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import time
+import urllib.request
+from functools import partial
+from typing import Any
+
+
+class _Moment:
+    """A moment, and how far away it is."""
+
+    def __init__(self, seconds: float) -> None:
+        self._at_s = time.monotonic() + seconds
+
+    def left_s(self) -> float:
+        """More than 0. Raises TimeoutError once the moment has come."""
+        left_s = self._at_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        return left_s
+
+
+def opened(request: urllib.request.Request, seconds: float) -> Any:
+    """The answer, as `urllib.request.urlopen` gives it. Reading its body has the same deadline. Raises what `urlopen`
+    raises.
+    """
+    deadline = _Moment(seconds)
+    opener = urllib.request.build_opener(_Plain(deadline), _Tls(deadline), _NoRedirects)
+    return opener.open(request, timeout=seconds)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A POST that is sent elsewhere becomes a GET without its body: such an answer is a failure."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Returns nothing, so that the answer is an error."""
+
+
+class _Plain(urllib.request.HTTPHandler):
+    def __init__(self, deadline: _Moment) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """See HTTPHandler."""
+        return self.do_open(partial(_Connection, deadline=self._deadline), req)
+
+
+class _Tls(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: _Moment) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """See HTTPSHandler."""
+        return self.do_open(partial(_TlsConnection, deadline=self._deadline), req)
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, *arguments: Any, deadline: _Moment, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._deadline = deadline
+        self._create_connection = self._connected
+        self.response_class = partial(_Answer, deadline=deadline)  # type: ignore[assignment]
+
+    def send(self, data: Any) -> None:
+        """See HTTPConnection."""
+        if self.sock is not None:
+            self.sock.settimeout(self._deadline.left_s())
+        super().send(data)
+
+    def _connected(self, address: tuple[str, int], *_: object) -> socket.socket:
+        """A connection to the first address of this name that answers. Each has its share of the time."""
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+        failed: OSError = TimeoutError("timed out")
+        for number, one in enumerate(found):
+            host, port = str(one[4][0]), int(one[4][1])
+            share_s = self._deadline.left_s() / (len(found) - number)
+            try:
+                connection = socket.create_connection((host, port), share_s)
+            except OSError as error:
+                failed = error
+            else:
+                connection.settimeout(self._deadline.left_s())
+                return connection
+        raise failed
+
+
+class _TlsConnection(_Connection, http.client.HTTPSConnection):
+    """The handshake has the timeout of its socket, for all of the handshake."""
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, deadline: _Moment, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, deadline))
+
+
+class _Timed(io.RawIOBase):
+    """Reads from a socket until the deadline."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: _Moment) -> None:
+        self._raw, self._sock, self._deadline = raw, sock, deadline
+
+    def readable(self) -> bool:
+        """See RawIOBase."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """See RawIOBase."""
+        self._sock.settimeout(self._deadline.left_s())
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        """See RawIOBase."""
+        self._raw.close()
+        super().close()
