@@ -70,7 +70,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_jobs.py::test_each_job": "sweeps through Spark, with tables",
         "tests/spark/test_offline.py": "offline files, read by executors",
         "tests/spark/test_spark_source.py::test_a_batch": "a sweep as a data source",
-        "tests/spark/test_spark_source.py::test_a_view_in_sql": "a sweep as a data source",
+        "tests/spark/test_spark_source.py::test_each_query": "a sweep as a data source",
         "tests/spark/test_spark_source.py::test_each_micro_batch": "a stream of sweeps",
         "tests/spark/test_spark_source.py::test_the_error": "a sweep as a data source",
         "tests/spark/test_sweep_clusters.py": "several sweeps through Spark",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.builders import NOW_MS, judged, scan, unobserved
-from tests.cases import Cases
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
 from txnscan.api import new_sweep_id
@@ -93,36 +93,33 @@ def test_each_micro_batch_of_a_stream_is_a_sweep_of_its_own(
     registered.sql("DROP VIEW IF EXISTS hanging_now")
 
 
-@pytest.mark.parametrize("pushes", [True, False])
-def test_a_view_in_sql_takes_options_and_pushes_filters_on_topic_down_where_the_session_does(
-    spark: SparkSession, pushes: bool
+@pytest.mark.parametrize("pushdown", ["false", "true"])
+def test_each_query_of_a_view_in_sql_is_a_sweep_of_the_topics_in_its_options(
+    registered: SparkSession, cluster: WireCluster, pushdown: str
 ) -> None:
-    """One partition of topic-00001 answers with an error, which fails every sweep of that topic."""
-    from txnscan import register
-
+    """Whether or not the session pushes filters down: no query limits the rows of the next."""
     setting = "spark.sql.python.filterPushdown.enabled"
-    before = spark.conf.get(setting)
-    shape = ClusterShape(brokers=2, partitions=40, partitions_per_topic=20, hanging=4, error_every=25)
-    query = "SELECT topic, verdict FROM transactions_now WHERE topic IN ('topic-00000', 'none') AND verdict = 'hanging'"
-    with WireCluster(shape, 1) as cluster:
-        try:
-            spark.conf.set(setting, str(pushes).lower())
-            register(spark)
-            spark.sql(
-                "CREATE OR REPLACE TEMPORARY VIEW transactions_now USING kafka_transactions "
-                f"OPTIONS (bootstrapServers '{cluster.bootstrap_servers}', topic 'topic-.*')"
+    before = str(registered.conf.get(setting))
+    found = find_hanging(ScanConfig(cluster.bootstrap_servers)).candidates
+    of_topic = Counter(one.observation.topic for one in found)
+    try:
+        registered.conf.set(setting, pushdown)
+        for view, option in (("transactions_now", ""), ("of_one_topic", f", topic '{min(of_topic)}'")):
+            registered.sql(
+                f"CREATE OR REPLACE TEMPORARY VIEW {view} USING {NAME} "
+                f"OPTIONS (bootstrapServers '{cluster.bootstrap_servers}'{option})"
             )
-            if pushes:
-                assert [row["topic"] for row in spark.sql(query).collect()] == ["topic-00000"] * 2
-            else:
-                with pytest.raises(Exception, match="did not observe everything"):
-                    spark.sql(query).collect()
-            with pytest.raises(Exception, match="did not observe everything"):
-                spark.sql("SELECT count(*) FROM transactions_now").collect()
-        finally:
-            spark.sql("DROP VIEW IF EXISTS transactions_now")
-            spark.conf.set(setting, str(before))
-            register(spark)
+        query = "SELECT topic, started_at FROM {} WHERE verdict = 'hanging'"
+        one = registered.sql(f"{query.format('transactions_now')} AND topic = '{min(of_topic)}'").collect()
+        every = registered.sql(query.format("transactions_now")).collect()
+        limited = registered.sql(query.format("of_one_topic")).collect()
+        assert len(one) == len(limited) == of_topic[min(of_topic)]
+        assert Counter(row["topic"] for row in every) == of_topic
+        assert len({rows[0]["started_at"] for rows in (one, every, limited)}) == 3
+    finally:
+        registered.conf.set(setting, before)
+        for view in ("transactions_now", "of_one_topic"):
+            registered.sql(f"DROP VIEW IF EXISTS {view}")
 
 
 def test_the_error_of_an_unreachable_cluster_names_its_address(registered: SparkSession) -> None:
@@ -157,62 +154,6 @@ def test_bad_options_are_refused(wording: SnapshotAssertion) -> None:
             KafkaTransactions(options).reader(None)
         refused[str(options)] = str(error.value)
     assert refused == wording
-
-
-def test_filters_on_topic_limit_the_sweep_and_all_are_given_back() -> None:
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        EqualNullSafe,
-        EqualTo,
-        Filter,
-        GreaterThan,
-        In,
-        Not,
-        StringStartsWith,
-    )
-
-    from txnscan.sql.source import FilteredSweep, FilteredTransactions, KafkaTransactions
-
-    topic, names = ("topic",), ("orders-eu", "orders-us", "orders.eu", "logs")
-    table: tuple[tuple[list[Filter], str | None, tuple[str, ...]], ...] = (
-        ([EqualTo(topic, "orders.eu")], None, ("orders.eu",)),
-        ([EqualNullSafe(topic, "logs"), GreaterThan(("age_ms",), 1)], None, ("logs",)),
-        ([In(topic, ("logs", "orders-eu", "x"))], "orders.*", ("orders-eu",)),
-        ([StringStartsWith(topic, "orders."), EqualTo(("verdict",), "hanging")], None, ("orders.eu",)),
-        ([StringStartsWith(topic, "orders"), In(topic, ("orders-us", "logs"))], "logs|orders-.*", ("orders-us",)),
-        ([EqualTo(topic, "logs")], "orders.*", ()),
-        ([Not(EqualTo(topic, "logs")), EqualTo(("evidence", "topic"), "x"), EqualTo(topic, None)], None, names),
-        ([In(topic, tuple(f"t{n}" for n in range(1_001)))], None, names),
-        ([], None, names),
-    )
-    with Cases() as cases:
-        for filters, option, wanted in table:
-            with cases.case((filters[:2], option)):
-                options = {"bootstrapServers": "h:1"} | ({} if option is None else {"topic": option})
-                reader = FilteredTransactions(options).reader(None)
-                assert isinstance(reader, FilteredSweep) and list(reader.pushFilters(filters)) == filters
-                assert tuple(filter(reader._settings.config.wants_topic, names)) == wanted
-    # A source that has this method fails in a session without pushdown.
-    assert type(KafkaTransactions({"bootstrapServers": "h:1"}).reader(None)).pushFilters is DataSourceReader.pushFilters
-
-
-def test_filters_that_no_topic_matches_leave_the_option_to_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from txnscan.sql import source
-
-    swept: list[tuple[str, ...]] = []
-
-    def sweep(config: ScanConfig, connection: object, sweep_id: str) -> object:
-        swept.append(config.topic)
-        if config.topic != ("orders.*",):
-            raise ConfigError("--topic", "matches no topic")
-        return scan(judged())
-
-    monkeypatch.setattr(source, "sweep_once", sweep)
-    whole = source.Settings({"bootstrapServers": "h:1", "topic": "orders.*"})
-    assert len(list(whole.of_topics(["none"]).rows("sweep-1"))) == 1
-    assert len(swept) == 2
-    with pytest.raises(ConfigError):
-        list(source.Settings({"bootstrapServers": "h:1", "topic": "none"}).of_topics(["x"]).rows("sweep-1"))
 
 
 def test_options_are_taken_in_any_case_as_spark_hands_them_on() -> None:

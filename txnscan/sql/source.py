@@ -14,9 +14,8 @@ expression), lateAfter. interval: the shortest time from the start of one sweep 
 it did not observe has no row, and a missing row must not be read as nothing that hangs. With "false" it returns what it
 did observe.
 
-If `spark.sql.python.filterPushdown.enabled` is true when the source is registered, a filter on `topic` limits the
-sweep to these topics. Spark applies every filter to the rows, too. A source with pushdown fails in a session without
-it, so without the setting the source has none.
+The reader takes no filters. Spark 4.2 keeps the reader of a view with the filters of the first query, and uses it for
+later queries, which would miss rows. The option `topic` limits the sweep.
 
 txnscan has to be installed in the executors' Python: this is the one class that Spark itself imports there.
 Source of the rules: PySpark's `pyspark.sql.datasource`.
@@ -25,25 +24,11 @@ Source of the rules: PySpark's `pyspark.sql.datasource`.
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    In,
-    InputPartition,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from txnscan.api import new_sweep_id, sweep_once
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, printable
@@ -58,9 +43,6 @@ INTERVAL = "60s"
 _OPTIONS = ("bootstrapServers", "commandConfig", "topic", "lateAfter", "interval", "failOnIncomplete")
 _SWEEP = "sweep_id"
 _SHOWN_MAX = 3
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-# A filter with more topics does not limit the sweep.
-_TOPICS_MAX = 1_000
 
 
 class Incomplete(TxnscanError):
@@ -89,14 +71,6 @@ class KafkaTransactions(DataSource):
         return Sweeps(Settings(self.options))
 
 
-class FilteredTransactions(KafkaTransactions):
-    """For a session that pushes filters down."""
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        """A reader of one sweep of the topics in the filters."""
-        return FilteredSweep(Settings(self.options))
-
-
 class Settings:
     """The checked options, with the contents of the files that they name: read on the driver, sent to the executor.
 
@@ -117,28 +91,10 @@ class Settings:
         self.connection = self.config.connection()
         self.interval_ms = parse_duration_ms(given.get("interval", INTERVAL), "interval")
         self.fail_on_incomplete = _flag(given.get("failOnIncomplete", "true"))
-        # These settings without the filters on topics.
-        self._unfiltered: Settings | None = None
-
-    def of_topics(self, patterns: Sequence[str]) -> Settings:
-        """Settings for the topics whose whole names match all of these patterns, and the option `topic`."""
-        both = "".join(f"(?=(?:{pattern})\\Z)" for pattern in patterns)
-        (option,) = self.config.topic or (".*",)
-        narrow = copy(self)
-        narrow.config = replace(self.config, topic=(f"{both}(?:{option})",))
-        narrow._unfiltered = self
-        return narrow
 
     def rows(self, sweep_id: str) -> Iterator[tuple[Any, ...]]:
         """Sweeps, and gives a row for each open transaction. Raises Incomplete, and what a sweep raises."""
-        try:
-            found = sweep_once(self.config, self.connection, sweep_id)
-        except ConfigError:
-            if self._unfiltered is None:
-                raise
-            # No topic matches the filters. Without them, the option `topic` is checked for itself.
-            yield from self._unfiltered.rows(sweep_id)
-            return
+        found = sweep_once(self.config, self.connection, sweep_id)
         why = not_observed(found)
         if self.fail_on_incomplete and why is not None:
             raise Incomplete(why)
@@ -159,17 +115,6 @@ class OneSweep(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """On an executor."""
         return self._settings.rows(partition.value)
-
-
-class FilteredSweep(OneSweep):
-    """The same, limited to the topics in the filters of the query."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes the filters on `topic`. Gives all of them back: Spark applies them to the rows."""
-        patterns = topic_patterns(filters)
-        if patterns:
-            self._settings = self._settings.of_topics(patterns)
-        return filters
 
 
 class Sweeps(DataSourceStreamReader):
@@ -197,20 +142,6 @@ class Sweeps(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """On an executor."""
         return self._settings.rows(partition.value)
-
-
-def topic_patterns(filters: Iterable[Filter]) -> list[str]:
-    """A regular expression for each filter that limits the topics."""
-    found = []
-    for one in filters:
-        match one:
-            case EqualTo(("topic",), str(name)) | EqualNullSafe(("topic",), str(name)):
-                found.append(re.escape(name))
-            case In(("topic",), names) if len(names) <= _TOPICS_MAX and all(isinstance(name, str) for name in names):
-                found.append("|".join(map(re.escape, names)))
-            case StringStartsWith(("topic",), str(prefix)):
-                found.append(f"{re.escape(prefix)}.*")
-    return found
 
 
 def next_offset(start: Mapping[str, str], now_ms: int, interval_ms: int) -> dict[str, str]:
@@ -263,12 +194,6 @@ def _begun_ms(sweep_id: str) -> int:
 
 def register(spark: SparkSession) -> None:
     """Makes a sweep a data source of this session: `spark.read.format("kafka_transactions")`, and `readStream`, whose
-    micro-batches are a sweep each. See the module for its options and columns. Register it again after a change of
-    `spark.sql.python.filterPushdown.enabled`.
+    micro-batches are a sweep each. See the module for its options and columns.
     """
-    try:
-        pushes = spark.conf.get(_PUSHDOWN, "false") == "true"
-    except PySparkException:
-        # A session that does not know the setting.
-        pushes = False
-    spark.dataSource.register(FilteredTransactions if pushes else KafkaTransactions)
+    spark.dataSource.register(KafkaTransactions)
