@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from txnscan.config import is_catalog_schema, parse_location
 from txnscan.engine.rows import spark_type
+from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.session import in_one_line
 from txnscan.sweeps.result import Scan
@@ -85,7 +86,7 @@ class SparkDelta:
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
         """See Delta."""
-        writer = self._spark.createDataFrame(rows).coalesce(1).write
+        writer = frame_of(self._spark, rows).coalesce(1).write
         if once is not None:
             writer = writer.option("txnAppId", f"txnscan-{once}").option("txnVersion", 1)
         self._save(table, writer, "append")
@@ -93,13 +94,13 @@ class SparkDelta:
     def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
         """See Delta."""
         part = SPARK.all_of(where)
-        writer = self._spark.createDataFrame(rows).coalesce(1).write.option("replaceWhere", part)
+        writer = frame_of(self._spark, rows).coalesce(1).write.option("replaceWhere", part)
         self._save(table, writer, "overwrite")
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
         """See Delta."""
         view = f"txnscan_{uuid.uuid4().hex}"
-        self._spark.createDataFrame(rows).createOrReplaceTempView(view)
+        frame_of(self._spark, rows).createOrReplaceTempView(view)
         try:
             whens = " ".join(map(_when, clauses))
             self._spark.sql(f"MERGE INTO {self.name(table)} AS t USING {view} AS s ON {on} {whens}")

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from txnscan.engine import Batch, Engine, Row, by_producer_id
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
+from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.nodes import remedy
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
@@ -139,7 +140,7 @@ class SparkEngine:
             return from_arrow(joined.mapInArrow(_judge_batches(context), spark_schema(Judged)).toArrow(), Judged)
 
     def _frame(self, table: pa.Table) -> DataFrame:
-        return self._spark.createDataFrame(table)
+        return frame_of(self._spark, table)
 
     def _watched(self, tasks: int, batches: int, on_progress: OnProgress) -> AbstractContextManager[None]:
         try:
