@@ -68,10 +68,13 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/search/test_obligations.py::test_with_every*[leader": "a search of twenty seconds",
         "tests/search/test_obligations.py::test_with_every*[coverage": "a search of ten seconds",
         "tests/spark/test_contract.py::*[spark": "the second store",
+        "tests/spark/test_jobs.py::test_each_job": "sweeps through Spark, with tables",
         "tests/spark/test_offline.py": "offline files, read by executors",
         "tests/spark/test_spark_source.py::test_a_batch": "a sweep as a data source",
+        "tests/spark/test_spark_source.py::test_each_query": "a sweep as a data source",
         "tests/spark/test_spark_source.py::test_each_micro_batch": "a stream of sweeps",
         "tests/spark/test_spark_source.py::test_the_error": "a sweep as a data source",
+        "tests/spark/test_sweep_clusters.py": "several sweeps through Spark",
         "tests/spark/test_stores.py": "both stores in turns",
         "tests/spark/test_views.py": "every view and query through Spark",
     }

@@ -6,6 +6,7 @@
     result.summary                                          # dict
 
 `sweep(None, ScanConfig(..., engine="threads"))` needs no Spark, and `find_hanging(config)` no tables either.
+`sweep_clusters(spark, {"orders": ScanConfig(...), ...})` sweeps several clusters at once.
 `plan(spark, tables)` and `apply(spark, config, plan)` do what the commands of that name do; `spark` may be None.
 `table(spark, tables, "incidents")` is a stored table, and `create_views(spark, tables)` makes the views for dashboards.
 `register(spark)` makes a sweep a data source: `spark.read.format("kafka_transactions")`. `predict(Planned(...))` says
@@ -21,7 +22,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from txnscan.api import NotStored, SweepResult, create_views, find_hanging, sweep, table
+    from txnscan.api import (
+        ClusterSweep,
+        NotStored,
+        SweepResult,
+        create_views,
+        find_hanging,
+        sweep,
+        sweep_clusters,
+        table,
+    )
     from txnscan.config import ConfigError, ScanConfig
     from txnscan.coordinators.cluster import ClusterUnreachable
     from txnscan.engine.spark.session import SparkUnavailable
@@ -40,6 +50,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Applied": "txnscan.resolve.run",
     "ApplyRunning": "txnscan.resolve.apply",
+    "ClusterSweep": "txnscan.api",
     "ClusterUnreachable": "txnscan.coordinators.cluster",
     "ConfigError": "txnscan.config",
     "JournalLost": "txnscan.resolve.apply",
@@ -62,6 +73,7 @@ _HOMES = {
     "predict": "txnscan.sweeps.capacity",
     "register": "txnscan.sql.source",
     "sweep": "txnscan.api",
+    "sweep_clusters": "txnscan.api",
     "table": "txnscan.api",
 }
 # Public names that are called otherwise in their module, where `apply` or `plan` alone would say too little.
@@ -70,6 +82,7 @@ _CALLED = {"apply": "apply_to", "plan": "plan_sweep"}
 __all__ = [
     "Applied",
     "ApplyRunning",
+    "ClusterSweep",
     "ClusterUnreachable",
     "ConfigError",
     "JournalLost",
@@ -92,6 +105,7 @@ __all__ = [
     "predict",
     "register",
     "sweep",
+    "sweep_clusters",
     "table",
 ]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from txnscan.config import (
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine import Engine
 from txnscan.engine.clock import Stopwatch, boot_time
+from txnscan.engine.spark.jobs import described, inheriting
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -35,6 +37,11 @@ from txnscan.tables.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TA
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from txnscan.tables.tables import Tables
+
+# So many sweeps are under way at a time: each has connections and threads of its own.
+_AT_ONCE_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,25 @@ class SweepResult:
     @property
     def summary(self) -> dict[str, Any]:
         return sweep_summary(self.scan)
+
+
+@dataclass(frozen=True)
+class ClusterSweep:
+    """A cluster of several, with its sweep or its error. With NotStored it has both."""
+
+    name: str
+    result: SweepResult | None
+    error: Exception | None = None
+
+    @property
+    def scan(self) -> Scan | None:
+        """What the sweep found."""
+        return None if self.result is None else self.result.scan
+
+    @property
+    def failure(self) -> str | None:
+        """The error as a sentence."""
+        return None if self.error is None else _in_one_line(self.error)
 
 
 class NotStored(TxnscanError):
@@ -96,13 +122,80 @@ def sweep(
     written, or writing them is interrupted.
     """
     settings = config.connection()
-    if config.engine == "spark" and spark is None:
+    with described(spark, config.bootstrap_servers, progress) as named:
+        engine = _engine(spark, config.engine)
+        tables = _created(spark, config.tables, named, say) if config.tables is not None else None
+        return _swept(spark, config, settings, engine, tables, named)
+
+
+def sweep_clusters(
+    spark: SparkSession | None,
+    configs: Mapping[str, ScanConfig],
+    *,
+    progress: Progress = quiet,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> tuple[ClusterSweep, ...]:
+    """Sweeps several clusters at once, by their names, each as `sweep` does. Returns them in the same order.
+
+    Up to ten sweeps are under way at a time. A sweep that fails has its error in the result, and stops no other.
+    Raises ConfigError before the first request if tables cannot be opened, or an engine cannot be used.
+    """
+    with described(spark, "sweep_clusters", progress) as named:
+        engines = {name: _engine(spark, name) for name in {config.engine for config in configs.values()}}
+        # Created once: two sweeps would both try to.
+        for location in {config.tables: None for config in configs.values() if config.tables is not None}:
+            _created(spark, location, named, say)
+
+    def swept(name: str, config: ScanConfig) -> ClusterSweep:
+        try:
+            # Tables of its own: what a sweep finds in them when it begins is kept there until it is written.
+            tables = open_tables(config.tables, spark) if config.tables is not None else None
+            with described(spark, name, quiet) as named:
+                result = _swept(spark, config, config.connection(), engines[config.engine], tables, named)
+        except NotStored as error:
+            return ClusterSweep(name, error.result, error)
+        except Exception as error:
+            return ClusterSweep(name, None, error)
+        return ClusterSweep(name, result)
+
+    progress("sweep clusters", 0, len(configs))
+    pool = ThreadPoolExecutor(min(_AT_ONCE_MAX, len(configs) or 1), thread_name_prefix="txnscan-sweep")
+    try:
+        waiting = {pool.submit(inheriting(spark, swept), name, config): name for name, config in configs.items()}
+        done: dict[str, ClusterSweep] = {}
+        for future in as_completed(waiting):
+            done[waiting[future]] = future.result()
+            progress("sweep clusters", len(done), len(configs))
+    finally:
+        # Ctrl-C waits for no sweep under way.
+        pool.shutdown(wait=False, cancel_futures=True)
+    return tuple(done[name] for name in configs)
+
+
+def _engine(spark: SparkSession | None, name: str) -> Engine:
+    if name != "spark":
+        return ThreadsEngine()
+    if spark is None:
         raise ConfigError("--engine", "spark needs a session; give one, or use threads")
-    engine = _spark_engine(spark) if config.engine == "spark" and spark is not None else ThreadsEngine()
-    tables = open_tables(config.tables, spark) if config.tables is not None else None
-    if tables is not None:
-        progress("open tables", 0, 1)
-        tables.create(say)
+    return _spark_engine(spark)
+
+
+def _created(spark: SparkSession | None, location: str, progress: Progress, say: Callable[[str], None]) -> Tables:
+    tables = open_tables(location, spark)
+    progress("open tables", 0, 1)
+    tables.create(say)
+    return tables
+
+
+def _swept(
+    spark: SparkSession | None,
+    config: ScanConfig,
+    settings: ConnectionSettings,
+    engine: Engine,
+    tables: Tables | None,
+    progress: Progress,
+) -> SweepResult:
+    """Sweeps, and writes to these tables, which exist."""
     found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress)
     result = SweepResult(found, partial(_unstored, spark, found))
     if tables is not None:
@@ -117,6 +210,17 @@ def sweep(
             raise NotStored(f"--tables: {printable(said)}", result) from error
         progress("write tables", 1, 1)
     return result
+
+
+def _in_one_line(error: Exception) -> str:
+    """An error as a sentence, with its type if it was unforeseen."""
+    from txnscan.engine.spark.session import in_one_line, is_of_spark
+
+    if isinstance(error, TxnscanError):
+        said = str(error) if error.option is None else f"{error.option}: {error}"
+    else:
+        said = f"Spark failed: {in_one_line(error)}" if is_of_spark(error) else f"{type(error).__name__}: {error}"
+    return printable(" ".join(said.split()))
 
 
 def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFrame | pa.Table:

@@ -57,6 +57,7 @@ SPARK_HOMES = (
         "engine/spark/executors.py",
         "engine/spark/daemon.py",
         "engine/spark/guest.py",
+        "engine/spark/jobs.py",
         "engine/spark/nodes.py",
         "engine/spark/session.py",
     ),

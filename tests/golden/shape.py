@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -34,7 +34,7 @@ from tests.golden.raw import Asked, Sender, Sockets
 from tests.golden.shaping import SHAPE, deleted, is_settled, shaped
 from tests.golden.store import Recording, State
 from tests.sim.codec import Reader
-from tests.sim.wire import metadata, shape, state_log, world
+from tests.sim.wire import shape, state_log
 from tests.sim.wire.answers import Answers, Api
 from tests.sim.wire.shape import ClusterShape
 from tests.sim.wire.world import World
@@ -174,7 +174,7 @@ class Wired:
     def __init__(self, facts: Facts) -> None:
         self._swaps = facts.swaps
         self._ours = {int.from_bytes(real): int.from_bytes(ours) for ours, real in facts.swaps.items()}
-        self.answers = Answers(World(SHAPE, facts.started_at_ms, facts.ports))
+        self.answers = Answers(World(replace(SHAPE, cluster_id=facts.cluster_id), facts.started_at_ms, facts.ports))
 
     def answer(self, asked: Asked) -> bytes:
         """Its answer to a recorded request, with the real producer ids."""
@@ -199,8 +199,6 @@ def wired(facts: Facts) -> Iterator[Wired]:
     with ExitStack() as stack:
         for module in (shape, state_log):
             stack.enter_context(mock.patch.object(module, "REST_EPOCH", facts.rest_epoch))
-        for module in (metadata, world):
-            stack.enter_context(mock.patch.object(module, "CLUSTER_ID", facts.cluster_id))
         stack.enter_context(mock.patch.object(ClusterShape, "topic_id", staticmethod(ids.__getitem__)))
         for name in ("leader_epoch", "transaction_state_epoch", "consumer_offsets_epoch"):
             stack.enter_context(mock.patch.object(ClusterShape, name, staticmethod(lambda _: 0)))

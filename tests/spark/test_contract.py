@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.conftest import Opens
+    from txnscan.sweeps.result import Scan
     from txnscan.tables.conditions import Condition
     from txnscan.tables.tables import Tables
 
@@ -283,6 +284,51 @@ def test_two_sweeps_may_write_at_the_same_time(after: After, opens: Opens, locat
     counts = [len(tables.rows(table)) for table in (SWEEPS, OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS)]
     assert counts == [2, 4, 2, 2]
     assert set(tables.facts("cluster-1", {7})()[7].commits) == set(commits)
+
+
+CLUSTERS = [f"cluster-{number}" for number in range(10)]
+
+
+def test_ten_clusters_are_written_at_once_and_no_write_waits_for_another(
+    after: After, opens: Opens, location: str
+) -> None:
+    """Each from a thread of its own: incidents that open, go on and end, and facts of each cluster."""
+    after()
+    rounds = [
+        [
+            replace(
+                sweep, cluster_id=one, sweep_id=f"{one}-{sweep.sweep_id}", **read_for(ORPHAN, commits=[SEEN_COMMIT])
+            )
+            for one in CLUSTERS
+        ]
+        for sweep in (BOTH, ONE_ENDED)
+    ]
+    conflicts: list[BaseException] = []
+
+    def write(sweep: Scan) -> None:
+        tables = opens(location)
+        is_conflict = tables.delta.is_conflict
+
+        def noted(error: BaseException) -> bool:
+            conflicts.append(error)
+            return is_conflict(error)
+
+        tables.delta.is_conflict = noted  # type: ignore[method-assign]
+        tables.write(sweep)
+
+    with ThreadPoolExecutor(len(CLUSTERS)) as pool:
+        for sweeps in rounds:
+            list(pool.map(write, sweeps))
+    tables = opens(location)
+    assert not conflicts
+    assert {row["sweep_id"] for row in tables.rows(SWEEPS)} == {one.sweep_id for sweeps in rounds for one in sweeps}
+    counted = {
+        (row["cluster_id"], row["partition"]): (row["sweeps"], row["resolved_how"]) for row in tables.rows(INCIDENTS)
+    }
+    assert counted == {(one, 0): (2, None) for one in CLUSTERS} | {(one, 1): (1, "ended") for one in CLUSTERS}
+    for one in CLUSTERS:
+        assert tables.facts(one, {7})()[7].commits == (SEEN_COMMIT,) * 2
+        assert len(tables.last_seen(one)()) == 1
 
 
 # Bytes that are no text, a tombstone, an empty value, and an id with signs of SQL and JSON in it.

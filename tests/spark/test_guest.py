@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
-from txnscan.engine.spark.guest import SMALL_QUERIES, own_session
+from txnscan.engine.spark.guest import SMALL_QUERIES, frame_of, own_session
 from txnscan.engine.spark.session import spark_defaults
 
 if TYPE_CHECKING:
@@ -33,6 +34,20 @@ def test_the_user_s_session_is_left_as_it_is_and_its_settings_count(spark: Spark
     finally:
         spark.catalog.dropTempView("of_the_user")
         spark.conf.set(USERS, str(before[USERS]))
+
+
+def test_the_active_session_stays_the_users_while_threads_make_frames(spark: SparkSession) -> None:
+    import pyarrow as pa
+
+    active = type(spark).getActiveSession()
+    own, rows = own_session(spark), pa.table({"n": [1, 2]})
+
+    def made(_: int) -> bool:
+        return frame_of(own, rows).sparkSession is own
+
+    with ThreadPoolExecutor(4) as pool:
+        assert made(0) and all(pool.map(made, range(8)))
+    assert type(spark).getActiveSession() is active
 
 
 def test_sessions_of_the_command_line_have_the_same_settings() -> None:

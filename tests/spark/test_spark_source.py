@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,6 +91,35 @@ def test_each_micro_batch_of_a_stream_is_a_sweep_of_its_own(
     finally:
         query.stop()
     registered.sql("DROP VIEW IF EXISTS hanging_now")
+
+
+@pytest.mark.parametrize("pushdown", ["false", "true"])
+def test_each_query_of_a_view_in_sql_is_a_sweep_of_the_topics_in_its_options(
+    registered: SparkSession, cluster: WireCluster, pushdown: str
+) -> None:
+    """Whether or not the session pushes filters down: no query limits the rows of the next."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    before = str(registered.conf.get(setting))
+    found = find_hanging(ScanConfig(cluster.bootstrap_servers)).candidates
+    of_topic = Counter(one.observation.topic for one in found)
+    try:
+        registered.conf.set(setting, pushdown)
+        for view, option in (("transactions_now", ""), ("of_one_topic", f", topic '{min(of_topic)}'")):
+            registered.sql(
+                f"CREATE OR REPLACE TEMPORARY VIEW {view} USING {NAME} "
+                f"OPTIONS (bootstrapServers '{cluster.bootstrap_servers}'{option})"
+            )
+        query = "SELECT topic, started_at FROM {} WHERE verdict = 'hanging'"
+        one = registered.sql(f"{query.format('transactions_now')} AND topic = '{min(of_topic)}'").collect()
+        every = registered.sql(query.format("transactions_now")).collect()
+        limited = registered.sql(query.format("of_one_topic")).collect()
+        assert len(one) == len(limited) == of_topic[min(of_topic)]
+        assert Counter(row["topic"] for row in every) == of_topic
+        assert len({rows[0]["started_at"] for rows in (one, every, limited)}) == 3
+    finally:
+        registered.conf.set(setting, before)
+        for view in ("transactions_now", "of_one_topic"):
+            registered.sql(f"DROP VIEW IF EXISTS {view}")
 
 
 def test_the_error_of_an_unreachable_cluster_names_its_address(registered: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from tests.builders import NOW_MS, plan, stored
+from tests.builders import NOW_MS, judged, plan, stored
 from tests.tables.stored import COMMIT, ORPHAN, STALE, read_for, reads_of, swept
 from txnscan.cli.app import app
 from txnscan.tables.open import open_tables
@@ -112,14 +114,39 @@ def test_facts_and_incidents_outlive_every_sweep(tables: Tables, location: str) 
 
 
 def test_every_sweep_of_an_open_incident_is_kept(tables: Tables) -> None:
-    from txnscan.tables.maintain import Kept, kept, maintain
+    from txnscan.tables.maintain import Kept, KeptLonger, kept, maintain
 
     tables.write(sweep(DAYS, ORPHAN))
     keep = kept(tables, 2 * DAY_MS, NOW_MS + 100 * DAY_MS)
     since = datetime.fromtimestamp(ORPHAN.observation.first_seen_ms / 1000, UTC).date()
-    assert keep == Kept(since, incident_id("cluster-1", ORPHAN))
+    until = datetime.fromtimestamp(NOW_MS / 1000 + 98 * 86_400, UTC).date()
+    assert keep == Kept(until, (KeptLonger("cluster-1", since, incident_id("cluster-1", ORPHAN)),))
     maintain(tables, keep)
     assert len(tables.read(OPEN_TRANSACTIONS, f"sweep-{DAYS}")) == 1
+
+
+def test_an_open_incident_keeps_sweeps_of_its_own_cluster_only(tables: Tables, wording: SnapshotAssertion) -> None:
+    """Only if it is older than the time that all sweeps are kept."""
+    from txnscan.report.history import print_maintained
+    from txnscan.tables.maintain import kept, maintain
+
+    for number in (2, 3):
+        for day in (-3, 1, 2):
+            found = sweep(day, *([ORPHAN, STALE] if number == 2 and day > 0 else []))
+            tables.write(replace(found, cluster_id=f"cluster-{number}", sweep_id=f"{number}-{day}"))
+    young = judged(first_seen_ms=NOW_MS + (DAYS + 20) * DAY_MS)
+    tables.write(replace(sweep(DAYS + 20, young), cluster_id="cluster-4", sweep_id="4-20"))
+    keep = kept(tables, DAY_MS, NOW_MS + (DAYS + 20) * DAY_MS)
+    ids = {incident_id("cluster-2", one) for one in (ORPHAN, STALE)}
+    assert [(one.cluster_id, one.incident_id in ids) for one in keep.clusters] == [("cluster-2", True)]
+    deleted = {one.table: one.rows_deleted for one in maintain(tables, keep)}
+    assert sweeps(tables) == {"sweep-7", "2-1", "2-2", "3-2", "4-20"}
+    assert deleted["sweeps"] == DAYS - 1 + 1 + 2
+    assert {row["sweep_id"] for row in tables.rows(OPEN_TRANSACTIONS)} == {"2-1", "2-2", "4-20"}
+    console = Console(file=io.StringIO(), width=80)
+    print_maintained(console, keep, [])
+    said = console.file.getvalue().replace(keep.clusters[0].incident_id, "<id>")  # type: ignore[attr-defined]
+    assert said.splitlines() == wording
 
 
 def test_the_last_sweep_of_each_scope_is_kept(tables: Tables) -> None:

@@ -15,7 +15,7 @@ def test_every_public_name_is_there() -> None:
     assert all(getattr(txnscan, name) is not None for name in txnscan.__all__)
 
 
-@pytest.mark.parametrize("name", ["sweep", "find_hanging", "plan", "apply", "table"])
+@pytest.mark.parametrize("name", ["sweep", "sweep_clusters", "find_hanging", "plan", "apply", "table"])
 def test_whatever_a_public_function_says_that_it_raises_is_public_too_and_one_kind_of_error(name: str) -> None:
     said = inspect.getdoc(getattr(txnscan, name)) or ""
     sentences = re.findall(r"[Rr]aises (.*?)(?:\. |\.$|$)", said, re.S)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txnscan.cli.errors import complain, note
-from txnscan.cli.logs import LEVEL_VARIABLE, LogLevel, log_to_stderr
+from txnscan.cli.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LogFormat, LogLevel, log_to_stderr, stderr_lines
 from txnscan.cli.options import Format
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.report.files import check_writable, write_whole
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from txnscan.report.resolution import LiveReport
     from txnscan.sweeps.result import Scan
     from txnscan.tables.tables import Tables
+    from txnscan.watch.clusters import ToWatch
 
 app = typer.Typer(
     name="txnscan",
@@ -68,7 +70,17 @@ def _options(
             show_default=False,
         ),
     ] = None,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(
+            "--log-format",
+            envvar=FORMAT_VARIABLE,
+            help="How lines on stderr are written: with json, each is an object with time, level, logger and message. "
+            "Give it before the command.",
+        ),
+    ] = LogFormat.TEXT,
 ) -> None:
+    stderr_lines.format = log_format
     if log_level is not None:
         log_to_stderr(log_level)
 
@@ -93,7 +105,11 @@ def started_spark(master: str | None, progress: TerminalProgress) -> SparkSessio
     from txnscan.engine.spark.session import spark_session
 
     progress("start Spark", 0, 1)
-    return spark_session(master, say=progress.say, heard=progress.say)
+
+    def say(line: str) -> None:
+        progress.say(stderr_lines.line(line))
+
+    return spark_session(master, say=say, heard=say)
 
 
 # Whether this process ends with its one command, so that what can be imported in it concerns nobody else.
@@ -203,6 +219,45 @@ def warn(config: ScanConfig) -> None:
         complain(f"warning: {warning}")
 
 
+def either_of() -> ConfigError:
+    """For a command line with both a file of clusters and one cluster, or neither."""
+    return ConfigError("--config", "give either a file with clusters, or one cluster's --bootstrap-server")
+
+
+def clusters_of(file: Path, of_cluster: Mapping[str, object], *, notifies: bool = True) -> ToWatch:
+    """The clusters of a file, after the warnings about their settings. of_cluster: options that stand in the file, and
+    what the command line has for them. notifies: see `read_clusters`.
+
+    Raises ConfigError, and ends the command with a line for each thing that is wrong in the file.
+    """
+    from txnscan.watch.clusters import ClustersError, read_clusters
+
+    for option, value in of_cluster.items():
+        if value:
+            raise ConfigError(option, f"stands in the file of --config, as {option[2:]} of each cluster")
+    try:
+        found = read_clusters(file, os.environ, notifies=notifies)
+    except ClustersError as error:
+        for complaint in error.complaints:
+            complain(f"txnscan: {complaint}")
+        raise typer.Exit(error.exit_status) from None
+    for path in found.secrets:
+        warn_of_file("--config", path)
+    for name, one in found.clusters.items():
+        for warning in one.warnings():
+            complain(f"warning: {name}: {warning}")
+    return found
+
+
+def warn_of_file(option: str, path: Path) -> None:
+    """Warns if others can read this file of secrets."""
+    from txnscan.kafka.security.safe_files import exposed
+
+    said = exposed(path)
+    if said is not None:
+        complain(f"warning: {option}: {said}")
+
+
 def check_metrics_file(path: Path | None) -> None:
     """Checks that metrics can be written there, before anything else is done. Raises ConfigError."""
     if path is None:
@@ -223,13 +278,14 @@ def need_report() -> None:
         raise ConfigError("report", "needs jinja2, altair and vl-convert; pip install '.[report]' brings them")
 
 
-def write_metrics(path: Path | None, config: ScanConfig, found: Scan) -> None:
-    """A finished sweep as metrics, whole or not at all. Raises ConfigError."""
+def write_metrics(path: Path | None, found: Mapping[str, Scan | None]) -> None:
+    """Finished sweeps as metrics by their clusters, whole or not at all. None: not swept. Raises ConfigError."""
     if path is None:
         return
     from txnscan.report.metrics import metrics_text, watched_once
 
-    write_whole(path, metrics_text([watched_once(config.bootstrap_servers, found)]), "--metrics-file")
+    watched = [watched_once(name, scan) for name, scan in found.items()]
+    write_whole(path, metrics_text(watched), "--metrics-file")
 
 
 def advise(engine: str, found: Scan) -> None:

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import typer
 
+from txnscan.cli.logs import stderr_lines
 from txnscan.cli.options import FailOn
-from txnscan.config import printable
 from txnscan.errors import ExitStatus, TxnscanError
 
 # Messages of the operating system and of Python.
@@ -109,4 +109,4 @@ def complain(message: str) -> None:
     """A line on stderr."""
     # Where stderr cannot be written, there is still the exit status.
     with suppress(OSError):
-        typer.echo(printable(message), err=True)
+        typer.echo(stderr_lines.line(message), err=True)

@@ -92,6 +92,6 @@ def find_hanging(
 
         with progress_bar() as progress:
             found = run_find_hanging(config, progress=progress)
-        write_metrics(metrics_file, config, found)
+        write_metrics(metrics_file, {config.bootstrap_servers: found})
         print_scan(found, format, every)
     fail_on_findings(len(found.candidates), found.complete, fail_on)

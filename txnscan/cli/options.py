@@ -53,6 +53,10 @@ BootstrapServer = Annotated[
     str,
     typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from.", show_default=False),
 ]
+OneBootstrapServer = Annotated[
+    str | None,
+    typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="One cluster, without a file."),
+]
 CommandConfig = Annotated[
     str | None,
     typer.Option("--command-config", metavar="FILE", help="Kafka's client.properties: security and timeouts."),

@@ -1,7 +1,10 @@
-"""`sweep`, `find-hanging`, `check`: commands that ask the brokers."""
+"""`sweep`: one cluster, or those of a file, through Spark or threads, into tables."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,16 +13,18 @@ from txnscan.cli.app import (
     advise,
     app,
     check_metrics_file,
+    clusters_of,
+    either_of,
     print_scan,
     progress_bar,
     spark_for,
     started_spark,
     warn,
+    write_json,
     write_metrics,
 )
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
-    BootstrapServer,
     CommandConfig,
     EngineName,
     EveryTransaction,
@@ -28,20 +33,27 @@ from txnscan.cli.options import (
     Format,
     LateAfter,
     MetricsFile,
+    OneBootstrapServer,
     OutputFormat,
     OwnerPattern,
     Timeout,
     TopicPattern,
 )
 from txnscan.config import ScanConfig
-from txnscan.errors import ExitStatus
+from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.help import OneCommand, examples
+from txnscan.report.output import stdout_console
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txnscan.api import ClusterSweep
+    from txnscan.report.progress import TerminalProgress
+
 # Kafka's own tool takes an int.
 _MINUTES_MAX = 2**31 - 1
+_BATCH_SIZE, _IN_FLIGHT = 500, 2
+_WORST_FIRST = (ExitStatus.HANGING, ExitStatus.FAILED, ExitStatus.USAGE, ExitStatus.INCOMPLETE)
 
 
 @app.command(
@@ -49,11 +61,20 @@ _MINUTES_MAX = 2**31 - 1
     epilog=examples(
         "txnscan sweep --bootstrap-server localhost:9092 --tables /data/txnscan --fail-on hanging",
         "txnscan sweep --bootstrap-server localhost:9092 --command-config client.properties --topic 'orders-.*'",
+        "txnscan sweep --config clusters.toml --engine threads --tables /data/txnscan --format json",
         "MASTER=spark://host:7077 txnscan sweep --bootstrap-server localhost:9092 --tables s3a://bucket/txnscan",
     ),
 )
 def sweep(
-    bootstrap_server: BootstrapServer,
+    bootstrap_server: OneBootstrapServer = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="TOML, as of watch: each [clusters.NAME] is swept, up to ten at once. One that fails stops no other.",
+        ),
+    ] = None,
     tables: Annotated[
         str | None,
         typer.Option(
@@ -72,10 +93,18 @@ def sweep(
             "--engine", metavar="spark|threads", help="Read on Spark's executors, or in threads of the driver."
         ),
     ] = EngineName.SPARK,
-    batch_size: Annotated[int, typer.Option("--batch-size", metavar="NUMBER", help="Partitions in one request.")] = 500,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", metavar="NUMBER", help=f"Partitions in one request. Default: {_BATCH_SIZE}."),
+    ] = None,
     in_flight: Annotated[
-        int, typer.Option("--in-flight", metavar="NUMBER", help="Requests in flight at one broker.")
-    ] = 2,
+        int | None,
+        typer.Option(
+            "--in-flight",
+            metavar="NUMBER",
+            help=f"Requests in flight at one broker. Default: {_IN_FLIGHT}.",
+        ),
+    ] = None,
     master: Annotated[
         str | None,
         typer.Option("--master", metavar="MASTER", help="Spark master; MASTER in the environment, else local[*]."),
@@ -92,47 +121,120 @@ def sweep(
     """Sweep the whole cluster through Spark, and keep the result in Delta tables.
 
     Exit status: 0 done, 1 failed, and the --fail-on statuses. Where the tables cannot be written, what was found is
-    printed all the same, a line on stderr says why, and the status is 1, or 3 by --fail-on hanging.
+    printed all the same, a line on stderr says why, and the status is 1, or 3 by --fail-on hanging. With
+    --config the status is the worst of all clusters, in the order 3, 1, 2, 4, 0.
     """
     with errors_in_one_line():
-        config = ScanConfig(
-            bootstrap_servers=bootstrap_server,
+        if (config is None) == (bootstrap_server is None):
+            raise either_of()
+        if config is not None:
+            of_cluster = {
+                "--command-config": command_config,
+                "--topic": topic,
+                "--late-after": late_after,
+                "--timeout": timeout,
+                "--owner-pattern": owner_pattern,
+                "--batch-size": batch_size,
+                "--in-flight": in_flight,
+            }
+            clusters = {
+                name: replace(one, tables=tables, engine=engine.value, store_all=store_all)
+                for name, one in clusters_of(config, of_cluster, notifies=False).clusters.items()
+            }
+            check_metrics_file(metrics_file)
+            all_swept = _sweep_clusters(clusters, engine, tables, master)
+            write_metrics(metrics_file, {one.name: one.scan for one in all_swept})
+            _print_clusters(all_swept, format, every)
+            raise typer.Exit(worst_status([_status(one, fail_on or []) for one in all_swept]))
+        one_config = ScanConfig(
+            bootstrap_servers=bootstrap_server or "",
             command_config=command_config,
             tables=tables,
             topic=tuple(topic or ()),
             late_after=late_after,
             engine=engine.value,
-            batch_size=batch_size,
-            in_flight_max=in_flight,
+            batch_size=_BATCH_SIZE if batch_size is None else batch_size,
+            in_flight_max=_IN_FLIGHT if in_flight is None else in_flight,
             store_all=store_all,
             owner_pattern=tuple(owner_pattern or ()),
             timeout=timeout,
         )
-        warn(config)
+        warn(one_config)
         check_metrics_file(metrics_file)
         from txnscan.api import NotStored
         from txnscan.api import sweep as run_sweep
 
         not_stored: str | None = None
         with progress_bar() as progress:
-            spark: SparkSession | None = None
-            if engine is EngineName.SPARK:
-                spark = started_spark(master, progress)
-            elif tables is not None:
-                spark = spark_for(tables, master, progress)
+            spark = _session(engine, tables, master, progress)
             try:
-                found = run_sweep(spark, config, progress=progress, say=note).scan
+                found = run_sweep(spark, one_config, progress=progress, say=note).scan
             except NotStored as error:
                 found, not_stored = error.result.scan, str(error)
         try:
-            write_metrics(metrics_file, config, found)
+            write_metrics(metrics_file, {one_config.bootstrap_servers: found})
             print_scan(found, format, every)
         finally:
             if not_stored is not None:
                 complain(f"txnscan: {not_stored}")
-        advise(config.engine, found)
+        advise(one_config.engine, found)
     if not_stored is not None:
         raise typer.Exit(
             ExitStatus.HANGING if FailOn.HANGING in (fail_on or ()) and found.candidates else ExitStatus.FAILED
         )
     fail_on_findings(len(found.candidates), found.complete, fail_on)
+
+
+def _sweep_clusters(
+    clusters: Mapping[str, ScanConfig], engine: EngineName, tables: str | None, master: str | None
+) -> tuple[ClusterSweep, ...]:
+    from txnscan.api import sweep_clusters
+
+    with progress_bar() as progress:
+        spark = _session(engine, tables, master, progress)
+        return sweep_clusters(spark, clusters, progress=progress, say=note)
+
+
+def _session(
+    engine: EngineName, tables: str | None, master: str | None, progress: TerminalProgress
+) -> SparkSession | None:
+    """A session where the engine or the tables need one."""
+    if engine is EngineName.SPARK:
+        return started_spark(master, progress)
+    return spark_for(tables, master, progress) if tables is not None else None
+
+
+def _print_clusters(clusters: Sequence[ClusterSweep], format: Format, every: bool) -> None:
+    """The sweeps on stdout, and what failed on stderr."""
+    from txnscan.report.clusters import cluster_object, print_clusters
+
+    found = [cluster_object(one.name, one.scan, one.failure) for one in clusters]
+    try:
+        if format is Format.JSON:
+            write_json({"sweeps": found})
+            for one in found:
+                for warning in one["sweep"]["warnings"] if one["sweep"] is not None else ():
+                    complain(f"warning: {one['cluster']}: {warning}")
+        else:
+            print_clusters(stdout_console(), found, every=every)
+    finally:
+        for cluster in clusters:
+            if cluster.failure is not None:
+                complain(f"txnscan: {cluster.name}: {cluster.failure}")
+
+
+def _status(cluster: ClusterSweep, fail_on: Sequence[FailOn]) -> ExitStatus:
+    found = cluster.scan
+    if found is not None and found.candidates and FailOn.HANGING in fail_on:
+        return ExitStatus.HANGING
+    if cluster.error is not None:
+        return cluster.error.exit_status if isinstance(cluster.error, TxnscanError) else ExitStatus.FAILED
+    incomplete = found is not None and not found.complete and FailOn.INCOMPLETE in fail_on
+    return ExitStatus.INCOMPLETE if incomplete else ExitStatus.DONE
+
+
+def worst_status(statuses: Sequence[ExitStatus]) -> ExitStatus:
+    """The status of a command that did several things: what hangs outranks a failure, which may go away by itself, and
+    that a mistake in the options.
+    """
+    return next((one for one in _WORST_FIRST if one in statuses), ExitStatus.DONE)

@@ -236,7 +236,8 @@ def maintain(
 ) -> None:
     """Keep the tables small: delete old sweeps, make few files of many, remove files that are not used any more.
 
-    Incidents and the journal of apply are never deleted, nor sweeps since the first that saw an open incident.
+    Incidents and the journal of apply are never deleted. If a cluster has an open incident, no sweep of that cluster
+    since the first that saw it is deleted.
     """
     with errors_in_one_line():
         parse_location(tables)

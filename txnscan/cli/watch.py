@@ -7,15 +7,24 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.app import app, need_watch, opened_tables, progress_bar
+from txnscan.cli.app import app, clusters_of, either_of, need_watch, opened_tables, progress_bar, warn_of_file
 from txnscan.cli.errors import complain, errors_in_one_line, note
-from txnscan.cli.options import CommandConfig, LateAfter, OwnerPattern, SparkMaster, Timeout, TopicPattern
+from txnscan.cli.logs import stderr_lines
+from txnscan.cli.options import (
+    CommandConfig,
+    LateAfter,
+    OneBootstrapServer,
+    OwnerPattern,
+    SparkMaster,
+    Timeout,
+    TopicPattern,
+)
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
@@ -42,10 +51,7 @@ def watch(
         Path | None,
         typer.Option("--config", metavar="FILE", help="TOML: [clusters.NAME] with bootstrap-server, and [[notify]]."),
     ] = None,
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="One cluster, without a file."),
-    ] = None,
+    bootstrap_server: OneBootstrapServer = None,
     command_config: CommandConfig = None,
     topic: TopicPattern = None,
     late_after: LateAfter = None,
@@ -134,7 +140,7 @@ def watch(
         _log("ending")
         done = started.stop()
         if not done:
-            # What still waits for a broker ends with this process.
+            # Requests under way end with this process.
             _log("a sweep under way is left")
         sys.stderr.flush()
         if not done or tables is not None:
@@ -150,10 +156,10 @@ def _to_watch(
     timeout: str | None,
     owner_pattern: list[str] | None,
 ) -> ToWatch:
-    from txnscan.watch.clusters import ClustersError, ToWatch, read_clusters
+    from txnscan.watch.clusters import ToWatch
 
     if (config is None) == (bootstrap_server is None):
-        raise ConfigError("--config", "give either a file with clusters, or one cluster's --bootstrap-server")
+        raise either_of()
     if config is not None:
         of_cluster = {
             "--command-config": command_config,
@@ -162,15 +168,7 @@ def _to_watch(
             "--timeout": timeout,
             "--owner-pattern": owner_pattern,
         }
-        for option, value in of_cluster.items():
-            if value:
-                raise ConfigError(option, f"stands in the file of --config, as {option[2:]} of each cluster")
-        try:
-            found = read_clusters(config, os.environ)
-        except ClustersError as error:
-            for complaint in error.complaints:
-                complain(f"txnscan: {complaint}")
-            raise typer.Exit(error.exit_status) from None
+        found = clusters_of(config, of_cluster)
     else:
         one = ScanConfig(
             bootstrap_servers=bootstrap_server or "",
@@ -183,11 +181,8 @@ def _to_watch(
         )
         one.connection()
         found = ToWatch({one.bootstrap_servers: one})
-    for path in found.secrets:
-        _warn_of("--config", path)
-    for name, one in found.clusters.items():
         for warning in one.warnings():
-            complain(f"warning: {name}: {warning}")
+            complain(f"warning: {one.bootstrap_servers}: {warning}")
     return found
 
 
@@ -200,7 +195,7 @@ def _targets(urls: list[str] | None, shape: str, template_file: Path | None) -> 
     targets = tuple(make_target(url, shape, template_file, key) for url in urls or ())
     for url in urls or ():
         if url.startswith("@"):
-            _warn_of("--notify", Path(url[1:]).expanduser())
+            warn_of_file("--notify", Path(url[1:]).expanduser())
     return targets
 
 
@@ -215,11 +210,11 @@ def _access(
     if client_ca is not None and certificate is None:
         raise ConfigError("--tls-client-ca", "needs --tls-cert and --tls-key")
     if key is not None:
-        _warn_of("--tls-key", key)
+        warn_of_file("--tls-key", key)
     users: dict[str, str] = {}
     if users_file is not None:
         users = parse_users(read_text(users_file, "--basic-auth-file"), "--basic-auth-file")
-        _warn_of("--basic-auth-file", users_file)
+        warn_of_file("--basic-auth-file", users_file)
     elif os.environ.get(USERS_VARIABLE):
         users = parse_users(os.environ[USERS_VARIABLE], USERS_VARIABLE)
     if users and certificate is None and not listen.startswith(("127.", "localhost:", "[::1]:")):
@@ -227,15 +222,6 @@ def _access(
     host, port = parse_listen(listen)
     tls = Tls(certificate, key, client_ca) if certificate is not None and key is not None else None
     return Access(host, port, tls, users)
-
-
-def _warn_of(option: str, path: Path) -> None:
-    """Warns if others can read this file of secrets."""
-    from txnscan.kafka.security.safe_files import exposed
-
-    said = exposed(path)
-    if said is not None:
-        complain(f"warning: {option}: {said}")
 
 
 def _store(location: str, master: str | None) -> Store:
@@ -265,7 +251,5 @@ def _told_to_end() -> Iterator[threading.Event]:
 
 def _log(sentence: str) -> None:
     """A line on stderr with the time."""
-    from txnscan.kafka.clock import wall_clock_ms
-    from txnscan.report.plain import iso_utc
-
-    complain(f"{iso_utc(wall_clock_ms())} {sentence}")
+    with suppress(OSError):
+        typer.echo(stderr_lines.timed(sentence), err=True)

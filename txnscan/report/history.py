@@ -85,8 +85,11 @@ def _step(row: Row) -> str:
 
 def print_maintained(console: Console, kept: Kept, done: Sequence[Maintained]) -> None:
     """What was kept, and what was done to each table."""
-    why = "" if kept.incident_id is None else f": incident {kept.incident_id} has been open since then"
-    console.print(Text(f"Sweeps are kept since {kept.since:%Y-%m-%d}{why}."))
+    console.print(Text(f"Sweeps are kept since {kept.since:%Y-%m-%d}."))
+    for cluster in kept.clusters:
+        why = f"incident {cluster.incident_id} has been open since then"
+        text = f"Sweeps of cluster {printable(cluster.cluster_id)} are kept since {cluster.since:%Y-%m-%d}: {why}."
+        console.print(Text(text), soft_wrap=True)
     for one in done:
         said = []
         if one.rows_deleted:

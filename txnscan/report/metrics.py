@@ -145,8 +145,10 @@ class Notified:
     waiting: int
 
 
-def watched_once(name: str, scan: Scan) -> Watched:
-    """A sweep without any knowledge of earlier ones."""
+def watched_once(name: str, scan: Scan | None) -> Watched:
+    """The state of a cluster after its first sweep. scan: None if the sweep failed."""
+    if scan is None:
+        return Watched(name, None, up=False)
     return Watched(name, scan, up=True, last_complete_ms=scan.finished_at_ms if scan.complete else None)
 
 

@@ -18,6 +18,7 @@ _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "start Spark": ("Starting Spark", "Starting Spark"),
         "open tables": ("Opening the tables", "Opening the tables"),
+        "sweep clusters": ("Sweeping the clusters", "Putting the answer together"),
         "plan": ("Asking what topics and brokers there are", "Planning the reads"),
         "read every partition": ("Reading every partition", "Reading what earlier sweeps left"),
         "read again what failed": ("Reading again what failed", "Reading what earlier sweeps left"),

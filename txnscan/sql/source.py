@@ -2,6 +2,7 @@
 
     spark.read.format("kafka_transactions").option("bootstrapServers", "host:9092").load()
     spark.readStream.format("kafka_transactions").option("bootstrapServers", "host:9092").load()
+    CREATE TEMPORARY VIEW transactions_now USING kafka_transactions OPTIONS (bootstrapServers 'host:9092')
 
 The columns are those of the table `open_transactions`, healthy transactions included. A batch is one sweep, and so is
 each micro-batch of a stream, in one task that reads in threads: one task sees the whole cluster, in the order that the
@@ -12,6 +13,9 @@ expression), lateAfter. interval: the shortest time from the start of one sweep 
 "60s" by default. failOnIncomplete: "true" by default. Then a sweep that could not observe everything fails, since what
 it did not observe has no row, and a missing row must not be read as nothing that hangs. With "false" it returns what it
 did observe.
+
+The reader takes no filters. Spark 4.2 keeps the reader of a view with the filters of the first query, and uses it for
+later queries, which would miss rows. The option `topic` limits the sweep.
 
 txnscan has to be installed in the executors' Python: this is the one class that Spark itself imports there.
 Source of the rules: PySpark's `pyspark.sql.datasource`.

@@ -148,6 +148,10 @@ class Delta(Protocol):
         """
         ...
 
+    def for_thread(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
+        """Prepares a call for another thread. Its work is done in the name of this thread."""
+        ...
+
     def is_conflict(self, error: BaseException) -> bool:
         """Whether an error says that somebody else wrote at the same time."""
         ...

@@ -11,7 +11,7 @@ import os
 import re
 import resource
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
 from txnscan.tables.conditions import DATAFUSION, Condition
-from txnscan.tables.delta import By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
+from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.exclusive import is_local, scheme_of
 from txnscan.tables.schema import Column, Table
 
@@ -214,6 +214,10 @@ class DeltaRs:
         finally:
             delete(store, name)
         return False
+
+    def for_thread(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
+        """See Delta."""
+        return call
 
     def is_conflict(self, error: BaseException) -> bool:
         """See Delta."""

@@ -2,16 +2,17 @@
 
 A sweep every five minutes makes 105,000 commits a year. Some rows are never deleted: the facts, the incidents and the
 journal of apply, which are small, and may forbid an ABORT for ever; the last sweep of each cluster and scope; and every
-sweep since the first that saw an incident which is still open, so that its whole life can be shown.
+sweep of a cluster since the first that saw an incident of it which is still open, so that its whole life can be shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 
-from txnscan.tables.conditions import Before, Is, NoneOf
+from txnscan.tables.conditions import Before, Condition, Is, NoneOf
 from txnscan.tables.delta import By, tried_again
 from txnscan.tables.schema import (
     CANDIDATES,
@@ -45,27 +46,33 @@ class Maintained:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptLonger:
+    """Sweeps of this cluster are kept from an earlier day on, the first day of this open incident."""
+
+    cluster_id: str
+    since: date
+    incident_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
-    """Sweeps of this day and later are kept. incident_id: the open incident that makes the day earlier, or None."""
+    """Sweeps of this day and later are kept. clusters: those with an older open incident."""
 
     since: date
-    incident_id: str | None = None
+    clusters: tuple[KeptLonger, ...] = ()
 
 
 def kept(tables: Tables, keep_ms: int, now_ms: int) -> Kept:
     """What is kept. Raises ConfigError where there are no tables."""
     # Only whole days are deleted.
     since = (timestamp(now_ms) - timedelta(milliseconds=keep_ms)).date()
-    oldest = tables.rows(
-        INCIDENTS,
-        Is("is_open", True),
-        columns=("incident_id", "first_seen_at"),
-        order=(By("first_seen_at"),),
-        limit=1,
-    )
-    if oldest and oldest[0]["first_seen_at"].date() < since:
-        return Kept(oldest[0]["first_seen_at"].date(), oldest[0]["incident_id"])
-    return Kept(since)
+    columns = ("cluster_id", "incident_id", "first_seen_at")
+    oldest: dict[str, KeptLonger] = {}
+    for row in tables.rows(INCIDENTS, Is("is_open", True), columns=columns, order=(By("first_seen_at"),)):
+        first = row["first_seen_at"].date()
+        if first < since:
+            oldest.setdefault(row["cluster_id"], KeptLonger(row["cluster_id"], first, row["incident_id"]))
+    return Kept(since, tuple(oldest.values()))
 
 
 def maintain(
@@ -80,19 +87,25 @@ def maintain(
     Raises ConfigError where there are no tables.
     """
     last = NoneOf("sweep_id", frozenset(row["sweep_id"] for row in tables.last_sweeps()))
+    longer = NoneOf("cluster_id", frozenset(one.cluster_id for one in keep.clusters))
+    old: list[tuple[Condition, ...]] = [(Before("sweep_date", keep.since), longer, last)]
+    old += [(Is("cluster_id", one.cluster_id), Before("sweep_date", one.since), last) for one in keep.clusters]
     done: list[Maintained] = []
     # `sweeps` is the last of TABLES: the rows that are left meanwhile are always of sweeps that are still visible.
     for table in TABLES:
         on_table(len(done), len(TABLES))
         with tables.writing():
-            done.append(_maintained(tables, table, Before("sweep_date", keep.since), last, vacuum_after_hours))
+            done.append(_maintained(tables, table, old, vacuum_after_hours))
     on_table(len(done), len(TABLES))
     return done
 
 
-def _maintained(tables: Tables, table: Table, old: Before, last: NoneOf, vacuum_after_hours: int) -> Maintained:
+def _maintained(
+    tables: Tables, table: Table, old: Sequence[tuple[Condition, ...]], vacuum_after_hours: int
+) -> Maintained:
     delta = tables.delta
-    deleted = tried_again(delta, lambda: delta.delete(table, old, last)) if table in _OF_SWEEPS else 0
+    deletes = [partial(delta.delete, table, *which) for which in old] if table in _OF_SWEEPS else []
+    deleted = sum(tried_again(delta, delete) for delete in deletes)
     compacted = tried_again(delta, lambda: delta.compact(table))
     vacuumed = delta.vacuum(table, vacuum_after_hours)
     return Maintained(table.name, deleted, compacted.removed, compacted.added, vacuumed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -13,10 +13,12 @@ from pyspark.sql import functions as F
 
 from txnscan.config import is_catalog_schema, parse_location
 from txnscan.engine.rows import spark_type
+from txnscan.engine.spark.guest import frame_of
+from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.session import in_one_line
 from txnscan.sweeps.result import Scan
 from txnscan.tables.conditions import SPARK, Condition, spark_text
-from txnscan.tables.delta import By, Compacted, Matched, NotMatched, Row, arrow_rows, from_arrow, properties
+from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_rows, from_arrow, properties
 from txnscan.tables.exclusive import Setting, why_not_exclusive
 from txnscan.tables.schema import Column, Table
 
@@ -84,7 +86,7 @@ class SparkDelta:
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
         """See Delta."""
-        writer = self._spark.createDataFrame(rows).coalesce(1).write
+        writer = frame_of(self._spark, rows).coalesce(1).write
         if once is not None:
             writer = writer.option("txnAppId", f"txnscan-{once}").option("txnVersion", 1)
         self._save(table, writer, "append")
@@ -92,13 +94,13 @@ class SparkDelta:
     def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
         """See Delta."""
         part = SPARK.all_of(where)
-        writer = self._spark.createDataFrame(rows).coalesce(1).write.option("replaceWhere", part)
+        writer = frame_of(self._spark, rows).coalesce(1).write.option("replaceWhere", part)
         self._save(table, writer, "overwrite")
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
         """See Delta."""
         view = f"txnscan_{uuid.uuid4().hex}"
-        self._spark.createDataFrame(rows).createOrReplaceTempView(view)
+        frame_of(self._spark, rows).createOrReplaceTempView(view)
         try:
             whens = " ".join(map(_when, clauses))
             self._spark.sql(f"MERGE INTO {self.name(table)} AS t USING {view} AS s ON {on} {whens}")
@@ -131,6 +133,10 @@ class SparkDelta:
     def why_shared(self, scheme: str) -> str | None:
         """See Delta."""
         return why_not_exclusive(scheme, application_setting(self._spark))
+
+    def for_thread(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
+        """See Delta. The jobs of the call have the group and the description of this thread's."""
+        return inheriting(self._spark, call)
 
     def is_conflict(self, error: BaseException) -> bool:
         """See Delta."""

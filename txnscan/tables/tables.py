@@ -81,7 +81,7 @@ class Tables:
         """
         self._check_commits()
         try:
-            absent = [table for table in _at_once(partial(self._absent, table) for table in TABLES) if table]
+            absent = [table for table in self._at_once(partial(self._absent, table) for table in TABLES) if table]
             if all(table.made_anew for table in absent):
                 for table in absent:
                     name = self.delta.name(table)
@@ -89,7 +89,7 @@ class Tables:
             elif len(absent) < len(TABLES):
                 self._check_unused(absent)
             if absent:
-                _at_once(partial(self.delta.create, table) for table in absent)
+                self._at_once(partial(self.delta.create, table) for table in absent)
         except ConfigError:
             raise
         except Exception as error:
@@ -188,13 +188,13 @@ class Tables:
                 for row in rows
             }
 
-        return _begun(read)
+        return self._begun_read(read)
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         """See History. Each sweep stores when its transactions were first seen, also by earlier sweeps, so that the
         last sweep of each scope suffices, however long the history is.
         """
-        return _begun(lambda: _sightings(self._read_last_seen(cluster_id)))
+        return self._begun_read(lambda: _sightings(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
         columns = ("incident_id", *TransactionKey._fields, "first_seen_at", "producer_epoch", "last_sequence", *_IMPACT)
@@ -202,14 +202,14 @@ class Tables:
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See History."""
-        return _begun(partial(self._facts, cluster_id, frozenset(producer_ids)))
+        return self._begun_read(partial(self._facts, cluster_id, frozenset(producer_ids)))
 
     def _facts(self, cluster_id: str, producer_ids: frozenset[int]) -> Facts:
         if not producer_ids:
             return {}
         of = (Is("cluster_id", cluster_id), OneOf("producer_id", producer_ids))
         tables = (LOG_READS, MARKERS, COMMITS, LOG_SCANS)
-        reads, markers, commits, scans = _at_once(partial(self.rows, table, *of) for table in tables)
+        reads, markers, commits, scans = self._at_once(partial(self.rows, table, *of) for table in tables)
         return {
             one: ProducerFacts(
                 tuple(_fact(LogRead, row) for row in reads if row["producer_id"] == one),
@@ -243,7 +243,7 @@ class Tables:
                     unwritten.remove(table)
         self._begun.append(scan.sweep_id)
         *others, sweeps = unwritten
-        _at_once(
+        self._at_once(
             (
                 *(partial(self._append, scan, table) for table in others),
                 partial(self._hand_on, scan),
@@ -325,6 +325,22 @@ class Tables:
         of = (Is("cluster_id", cluster_id), Is("status", "resolved"))
         written = self.rows(RESOLUTIONS, *of, columns=("incident_id", "marker"))
         return {row["incident_id"]: row["marker"] for row in written}
+
+    def _begun_read(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
+        """Starts the call in a thread of its own, and returns a function that waits for its result."""
+        with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="txnscan-tables")
+        answer = with_one_thread.submit(self.delta.for_thread(call))
+        with_one_thread.shutdown(wait=False)
+        return answer.result
+
+    def _at_once(self, calls: Iterable[Callable[[], Answer]]) -> list[Answer]:
+        """Makes all the calls, each in a thread of its own: a small table is written in steps that wait for one
+        another, and tables do not wait for other tables. Raises what one of them raised, after all have ended.
+        """
+        waiting = tuple(map(self.delta.for_thread, calls))
+        with ThreadPoolExecutor(len(waiting), thread_name_prefix="txnscan-tables") as pool:
+            running = [pool.submit(call) for call in waiting]
+        return [one.result() for one in running]
 
     # --- what a sweep left
 
@@ -443,21 +459,3 @@ def _sightings(rows: Iterable[Row]) -> Sightings:
         which, seen = TransactionKey.of(row), Sighting(epoch_ms(row["first_seen_at"]), row["producer_epoch"])
         first[which] = min(seen, first.get(which, seen), key=lambda one: one.first_seen_ms)
     return first
-
-
-def _begun(call: Callable[[], Answer]) -> Callable[[], Answer]:
-    """Starts the call in a thread of its own, and returns a function that waits for its result."""
-    with_one_thread = ThreadPoolExecutor(1, thread_name_prefix="txnscan-tables")
-    answer = with_one_thread.submit(call)
-    with_one_thread.shutdown(wait=False)
-    return answer.result
-
-
-def _at_once(calls: Iterable[Callable[[], Answer]]) -> list[Answer]:
-    """Makes all the calls, each in a thread of its own: a small table is written in steps that wait for one another,
-    and tables do not wait for other tables. Raises what one of them raised, after all have ended.
-    """
-    waiting = tuple(calls)
-    with ThreadPoolExecutor(len(waiting), thread_name_prefix="txnscan-tables") as pool:
-        running = [pool.submit(call) for call in waiting]
-    return [one.result() for one in running]

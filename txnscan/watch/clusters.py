@@ -1,4 +1,5 @@
-"""The file that says what to watch (TOML), checked as a whole: every complaint at once, before anything starts.
+"""The file of clusters for `watch` and `sweep` (TOML), checked as a whole: every complaint at once, before anything
+starts.
 
     [clusters.orders]
     bootstrap-server = "kafka1:9092,kafka2:9092"
@@ -21,13 +22,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.files import read_text
 from txnscan.report.notifications import SHAPES, Shape, template
-from txnscan.watch.notifier import Target, parse_url
+
+if TYPE_CHECKING:
+    from txnscan.watch.notifier import Target
 
 # Where nothing else names the key of PagerDuty's integration.
 ROUTING_KEY_VARIABLE = "TXNSCAN_PAGERDUTY_ROUTING_KEY"
@@ -70,8 +73,11 @@ class ToWatch:
     secrets: tuple[Path, ...] = ()
 
 
-def read_clusters(path: Path, environment: Mapping[str, str]) -> ToWatch:
-    """The file. Raises ConfigError where it cannot be read, and ClustersError with all that is wrong with it."""
+def read_clusters(path: Path, environment: Mapping[str, str], *, notifies: bool = True) -> ToWatch:
+    """The file. notifies: False ignores its targets.
+
+    Raises ConfigError where it cannot be read, and ClustersError with all that is wrong with it.
+    """
     try:
         found = tomllib.loads(read_text(path, "--config"))
     except tomllib.TOMLDecodeError as error:
@@ -87,7 +93,7 @@ def read_clusters(path: Path, environment: Mapping[str, str]) -> ToWatch:
         if made is not None:
             clusters[name] = made
     complaints += _twice(tables)
-    notify = found.get("notify", [])
+    notify = found.get("notify", []) if notifies else []
     targets = []
     if not isinstance(notify, list) or not all(isinstance(table, dict) for table in notify):
         complaints.append("notify is not a list of tables; write [[notify]]")
@@ -113,6 +119,8 @@ def make_target(
     url: str, shape: str, template_file: Path | None, routing_key: str | None, *, option: str = "--notify"
 ) -> Target:
     """A target of these options. url: one, or @FILE with one in it. Raises ConfigError."""
+    from txnscan.watch.notifier import Target, parse_url
+
     where = read_text(Path(url[1:]).expanduser(), option).strip() if url.startswith("@") else url
     used = template(read_text(template_file, "--notify-template")) if template_file is not None else _shape(shape)
     if template_file is None and shape == "pagerduty" and not routing_key:
@@ -171,6 +179,8 @@ def _target(
         return folder / Path(table[key]).expanduser() if key in table else None
 
     def made() -> Target:
+        from txnscan.watch.notifier import parse_url
+
         key_file, url_file = path("routing-key-file"), path("url-file")
         key = read_text(key_file, "routing-key-file").strip() if key_file else environment.get(ROUTING_KEY_VARIABLE)
         if url_file:

@@ -14,7 +14,7 @@ from functools import cache
 
 from tests.sim.codec import Reader
 from tests.sim.wire.shape import ClusterShape
-from tests.sim.wire.world import CLUSTER_ID, World
+from tests.sim.wire.world import World
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import java_hash_code
 from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, numbers, string, unsigned
@@ -144,7 +144,7 @@ def metadata(world: World, topics: Topics, version: int, request: Reader) -> byt
         unknown = unknown if len(names) <= _SMALL_SET else _as_in_a_trie(unknown)
         blocks = [topics.block(name) for name in (*filter(topics.knows, names), *unknown)]
         blocks += [_no_topic(_UNKNOWN_TOPIC_ID, NULL, topic_id) for topic_id, name in asked if name is None]
-    head = _NO_THROTTLE + world.broker_list + string(CLUSTER_ID) + _NOBODY + unsigned(len(blocks) + 1)
+    head = _NO_THROTTLE + world.broker_list + string(world.shape.cluster_id) + _NOBODY + unsigned(len(blocks) + 1)
     tail = _NO_OPERATIONS if version == 10 else bytes(2) if version >= 13 else b""
     return b"".join((head, *blocks, tail, NO_TAGS))
 
@@ -154,15 +154,15 @@ def describe_cluster(world: World, version: int, request: Reader) -> bytes:
     endpoint = b"\1" if version >= 1 else b""
     fenced = b"\0" if version >= 2 else b""
     brokers = items([broker + fenced + NO_TAGS for broker in world.brokers])
-    head = _NO_THROTTLE + bytes(2) + NULL + endpoint + string(CLUSTER_ID) + _NOBODY
+    head = _NO_THROTTLE + bytes(2) + NULL + endpoint + string(world.shape.cluster_id) + _NOBODY
     return head + brokers + _NO_OPERATIONS + NO_TAGS
 
 
 def controller_at(world: World, version: int, *, of_cluster: bool) -> int:
     """Where the controller stands in an answer to Metadata, or to DescribeCluster."""
     if of_cluster:
-        return len(_NO_THROTTLE) + 2 + len(NULL) + (version >= 1) + len(string(CLUSTER_ID))
-    return len(_NO_THROTTLE) + len(world.broker_list) + len(string(CLUSTER_ID))
+        return len(_NO_THROTTLE) + 2 + len(NULL) + (version >= 1) + len(string(world.shape.cluster_id))
+    return len(_NO_THROTTLE) + len(world.broker_list) + len(string(world.shape.cluster_id))
 
 
 def describe_configs(topics: Topics, broker_id: int, request: Reader) -> bytes:

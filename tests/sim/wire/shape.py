@@ -121,7 +121,7 @@ class ClusterShape:
     throttle_ms: what single brokers say in DescribeProducers answers, by id; they do not enforce it.
     error_every: every n-th partition answers DescribeProducers with NOT_LEADER_OR_FOLLOWER.
     reset_every: a broker closes the connection at every n-th DescribeProducers request that it gets, unanswered.
-    0 is never, for both. Raises ValueError.
+    0 is never, for both. cluster_id: what brokers call the cluster. Raises ValueError.
     """
 
     brokers: int = 3
@@ -144,6 +144,7 @@ class ClusterShape:
     throttle_ms: Mapping[int, int] = field(default_factory=dict)
     error_every: int = 0
     reset_every: int = 0
+    cluster_id: str = "txnscan-wire-cluster00"
 
     @staticmethod
     def busy(

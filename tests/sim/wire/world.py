@@ -21,7 +21,6 @@ from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, string
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
 HOST = "127.0.0.1"
-CLUSTER_ID = "txnscan-wire-cluster00"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from pyspark.sql import functions as F
 
 from txnscan.engine import Batch, Engine, Row, by_producer_id
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
+from txnscan.engine.spark.guest import frame_of
+from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.nodes import remedy
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
 from txnscan.kafka.answers import CoordinatorView
@@ -87,6 +89,8 @@ class SparkEngine:
         """See Engine."""
         if not batches:
             return []
+        # From here on, jobs have the name of this stage.
+        on_progress(0, len(batches))
         work = dealt(lanes(batches), self._parallelism)
         with self._watched(len(work), len(batches), on_progress), _with_remedy():
             return from_arrow(self._spread(read, work, row_type).toArrow(), row_type)
@@ -103,7 +107,7 @@ class SparkEngine:
                 self._spread(_never, no_work, WideRow).toArrow()
             atexit.unregister(starting.join)
 
-        starting = threading.Thread(target=start, name="txnscan-start", daemon=True)
+        starting = threading.Thread(target=inheriting(self._spark, start), name="txnscan-start", daemon=True)
         # A command that fails at once must not stop Spark during this start, which would be logged as another error.
         atexit.register(starting.join, _START_S)
         starting.start()
@@ -136,7 +140,7 @@ class SparkEngine:
             return from_arrow(joined.mapInArrow(_judge_batches(context), spark_schema(Judged)).toArrow(), Judged)
 
     def _frame(self, table: pa.Table) -> DataFrame:
-        return self._spark.createDataFrame(table)
+        return frame_of(self._spark, table)
 
     def _watched(self, tasks: int, batches: int, on_progress: OnProgress) -> AbstractContextManager[None]:
         try:

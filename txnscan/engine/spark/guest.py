@@ -7,11 +7,14 @@ the user has set, and these settings besides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 # Queries over some hundred rows. One partition holds a snapshot of a table's log, and joins need few. What is merged
 # comes from this process and is the same each time, so Delta need not keep a copy of it. Where the machine's own time
@@ -46,3 +49,31 @@ def own_session(spark: SparkSession) -> SparkSession:
         except PySparkException:
             continue
     return own
+
+
+# PySpark has one active session for all threads of Python.
+_activating = threading.Lock()
+
+
+def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """The rows as a DataFrame. PySpark makes its session the active one, and the user's code would find this copy."""
+    with _activating, _active_session_restored(spark):
+        return spark.createDataFrame(rows)
+
+
+@contextmanager
+def _active_session_restored(spark: SparkSession) -> Iterator[None]:
+    kind = type(spark)
+    try:
+        in_java = kind._get_j_spark_session_class(spark._jvm)
+        python, java = kind._activeSession, in_java.getActiveSession()
+    except Exception:
+        # Spark Connect has its own.
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(Exception):
+            kind._activeSession = python
+            in_java.setActiveSession(java.get()) if java.isDefined() else in_java.clearActiveSession()

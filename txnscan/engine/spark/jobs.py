@@ -1,0 +1,90 @@
+"""How the Spark jobs of a sweep appear in the user's application: `txnscan CLUSTER: STAGE`, in the user's job group.
+
+Spark keeps description, job group and scheduler pool for each thread. A sweep describes the jobs of the thread that
+called it, and of the threads that it starts, and restores the user's own description at its end. Spark Connect has no
+descriptions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+
+from txnscan.config import printable
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+Progress = Callable[[str, int, int], None]
+
+_DESCRIPTION = "spark.job.description"
+
+
+@contextmanager
+def described(spark: SparkSession | None, name: str, progress: Progress) -> Iterator[Progress]:
+    """Gives a progress callback that names the stage under way in the description of jobs, and passes each call on.
+
+    name: of the cluster. Restores the description of the calling thread at the end. Without a session the callback is
+    the same.
+    """
+    context = _context(spark)
+    if context is None:
+        yield progress
+        return
+    caller = threading.get_ident()
+    last = ""
+
+    def describe(stage: str) -> None:
+        nonlocal last
+        # Progress is reported by other threads as well.
+        if stage != last and threading.get_ident() == caller:
+            last = stage
+            _set(context, f"txnscan {printable(name)}: {stage}")
+
+    def named(stage: str, done: int, total: int) -> None:
+        describe(stage)
+        progress(stage, done, total)
+
+    former = context.getLocalProperty(_DESCRIPTION)
+    describe("start Python")
+    try:
+        yield named
+    finally:
+        _set(context, former)
+
+
+def inheriting(spark: SparkSession | None, call: Callable[Given, Answer]) -> Callable[Given, Answer]:
+    """The call for another thread: its jobs have the group, the description, the pool and the tags of this thread's."""
+    if spark is None:
+        return call
+    from pyspark import inheritable_thread_target
+
+    try:
+        return cast("Callable[Given, Answer]", inheritable_thread_target(spark)(call))
+    except Exception:
+        # A guest has no right to them in every session, and sweeps all the same.
+        return call
+
+
+def _context(spark: SparkSession | None) -> SparkContext | None:
+    """The context of a session that has one, and lets this thread describe its jobs."""
+    if spark is None:
+        return None
+    try:
+        context = spark.sparkContext
+        context.getLocalProperty(_DESCRIPTION)
+    except Exception:
+        # Spark Connect, and clusters that users share, refuse it in different ways.
+        return None
+    return context
+
+
+def _set(context: SparkContext, description: str | None) -> None:
+    # The session may have been stopped.
+    with suppress(Exception):
+        context.setLocalProperty(_DESCRIPTION, cast(str, description))
