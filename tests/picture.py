@@ -1,6 +1,6 @@
-"""`python -m tests.picture` draws docs/pipeline.svg: the steps of a sweep, whom each one asks, and its folder.
+"""`python -m tests.picture` draws docs/pipeline.svg: the steps of a sweep, their questions and their folders.
 
-The steps are those that `scan` calls. A test compares them, the folders and the file with the package.
+A test compares the steps with the calls in `scan`, and the folders with the package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARGIN = 20
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a sweep, or what comes after it. call: the function that `scan` calls for it, None after the sweep."""
+    """A step of a sweep, or a step after it. call: the function of the pipeline, if `scan` calls it."""
 
     call: str | None
     title: str
@@ -43,7 +43,7 @@ STEPS = (
     Step(None, "report", "", ("report",)),
     Step(None, "resolve, if you ask for it", "everything again, then one marker", ("resolve",)),
 )
-# What starts a sweep, and what all steps stand on.
+# The folders above and below all steps.
 AROUND = (("cli", "explain", "watch", "sql", "demo", "offline"), ("kafka",))
 
 

@@ -13,14 +13,14 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class BootTime:
-    """How long a machine has run since it booted, suspended times included. Nobody can set this clock."""
+    """How long a machine has run since it booted, suspended times included. This clock cannot be set."""
 
     boot_id: str
     since_boot_ms: int
 
 
 def boot_time() -> BootTime | None:
-    """The time since boot; None where the system does not tell it (it is Linux that does)."""
+    """The time since boot, on Linux."""
     try:
         boot_id = _BOOT_ID.read_text("ascii").strip()
         return BootTime(boot_id, round(time.clock_gettime(time.CLOCK_BOOTTIME) * 1_000))

@@ -11,7 +11,7 @@ from txnscan.kafka.failure import Failure
 
 
 class TransactionKey(NamedTuple):
-    """What makes an open transaction on a partition the same one in another sweep."""
+    """The identity of an open transaction on a partition, in all sweeps."""
 
     topic: str
     topic_id: str
@@ -56,8 +56,8 @@ class TransactionRef:
 
 @dataclass(frozen=True, slots=True)
 class FencedRead:
-    """What a read of the partition, with proof, shows of a transaction. failure: why obligation L does not hold for it,
-    or None when it does. start_offset, producer_epoch, last_sequence: None where the producer has nothing open then.
+    """A read of the partition, with proof, for one transaction. failure: the reason if obligation L does not hold.
+    start_offset, producer_epoch, last_sequence: of the transaction that the producer had open then, if it had one.
     """
 
     read_at_ms: int
@@ -73,8 +73,7 @@ class FencedRead:
 class Observation(TransactionRef):
     """An open transaction on a partition: what the two proven reads of its leader showed.
 
-    incident_offset: the start offset that its incident has, where its first records are gone since (`identity.py`);
-    else None.
+    incident_offset: the start offset of its incident, if its first records are gone since (`identity.py`).
     """
 
     last_timestamp_ms: int
@@ -88,6 +87,6 @@ class Observation(TransactionRef):
 
     @property
     def transaction_key(self) -> TransactionKey:
-        """What identifies it in other sweeps."""
+        """Its identity in other sweeps."""
         start_offset = self.start_offset if self.incident_offset is None else self.incident_offset
         return TransactionKey(self.topic, self.topic_id, self.partition, self.producer_id, start_offset)

@@ -28,9 +28,9 @@ def observe(
     first: Mapping[Key, FencedRow],
     second: Mapping[Key, FencedRow],
 ) -> list[Observation]:
-    """Every transaction that was open at the first read, with what the second read shows of it.
+    """Every transaction that was open at the first read, with both reads.
 
-    Where the first read failed, the transactions that the wide read and the second read show take its place: they must
+    If the first read failed, the transactions of the wide read and of the second read take its place: they must
     become indeterminate. If they were left out, they would count as over, because the second read is proven. A topic
     that was deleted and created again since the plan, whose topic ids are given, is a failure of both reads.
     """
@@ -75,7 +75,7 @@ def _observation(topic_id: str, one: FencedRow, two: FencedRow, producer: OpenPr
 
 
 def _read(row: FencedRow, producer_id: int) -> FencedRead:
-    """What a row shows of a producer."""
+    """The read of a row, for one producer."""
     found = next((one for one in row.open_producers if one.producer_id == producer_id), None)
     return FencedRead(
         read_at_ms=row.read_at_ms,
@@ -88,7 +88,7 @@ def _read(row: FencedRow, producer_id: int) -> FencedRead:
     )
 
 
-# Why a claimed transaction has no proven read, and needs none.
+# The reads of a claimed transaction. It needs no proof.
 CLAIMED = Failure("its coordinator claims the transaction, so it was not read again", FailureCode.NOT_ASKED)
 
 

@@ -1,4 +1,4 @@
-"""The result of a sweep, and what it takes from earlier sweeps. Plain values, no socket, no Spark."""
+"""The result of a sweep. Plain values, no socket, no Spark."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Scan:
 
     @property
     def named_principal(self) -> str | None:
-        """The principal that swept, from SASL; None without."""
+        """The principal that swept, if SASL names it."""
         return None if self.principal == UNKNOWN_PRINCIPAL else self.principal
 
     def over(self, incidents: Iterable[TransactionKey]) -> dict[TransactionKey, str]:
@@ -162,7 +162,7 @@ class Scan:
 
 
 def with_news(before: Facts, scan: Scan) -> Facts:
-    """The facts with what a sweep has seen."""
+    """The facts, and the news of a sweep."""
     found = dict(before)
     for evidence in scan.decided.values():
         one = evidence.observation.producer_id

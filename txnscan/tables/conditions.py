@@ -9,7 +9,7 @@ from datetime import date
 
 @dataclass(frozen=True, slots=True)
 class Is:
-    """A column that has this value; None is null."""
+    """A column that has this value. The value None stands for null."""
 
     column: str
     value: str | int | bool | None
@@ -17,7 +17,7 @@ class Is:
 
 @dataclass(frozen=True, slots=True)
 class IsNot:
-    """A column that has a value, and another than this; with None, any value that is not null."""
+    """A column that has another value than this. With the value None, a column that is not null."""
 
     column: str
     value: str | int | bool | None
@@ -41,7 +41,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class NoneOf:
-    """A column that has none of these values."""
+    """A column whose value is not among these."""
 
     column: str
     values: frozenset[str]
@@ -49,7 +49,7 @@ class NoneOf:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """A date that is earlier than this one."""
+    """A date before this date."""
 
     column: str
     value: date
