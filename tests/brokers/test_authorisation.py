@@ -16,9 +16,8 @@ from time import sleep
 import pytest
 import trustme
 from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
-from kafka.protocol.metadata import FindCoordinatorRequest
-from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
 
+from tests.brokers.offsets import commit_offset_within
 from tests.brokers.principals import (
     CASES,
     COMMANDED,
@@ -53,7 +52,6 @@ from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.clock import wall_clock_ms
-from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.security.acls import explained
 from txnscan.resolve.apply import Status, apply_plan
@@ -145,38 +143,11 @@ def locked(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Locked:
     both.init_producer_id()
     both.produce("acl-first", 0, [b"record"])
     both.produce("acl-other", 0, [b"record"])
-    commit_offset(wire)
+    commit_offset_within(wire, "acl-readers", "acl-first", transactional_id="acl-reader-service")
     write_aside(wire)
     directory = tmp_path_factory.mktemp("locked")
     shutil.copy(shared.directory / "ca.pem", directory)
     return Locked(shared.cluster, wire, directory)
-
-
-def commit_offset(wire: Wire, group: str = "acl-readers") -> None:
-    """An open transaction with nothing in it but a consumer's offset."""
-    producer = Producer(wire, "acl-reader-service", v2=False)
-    who = producer.init_producer_id()
-    names = {"transactional_id": "acl-reader-service", "group_id": group}
-    identity = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
-    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
-
-    def committed() -> bool:
-        found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
-        if found.coordinators[0].error_code:
-            raise RequestFailed("the group has no coordinator yet")
-        added = wire.send(producer.coordinator(), AddOffsetsToTxnRequest(**names, **identity, max_version=3))
-        offsets = TxnOffsetCommitRequest(
-            **names,
-            **identity,
-            generation_id=-1,
-            topics=[topic(name="acl-first", partitions=[partition])],
-            max_version=3,
-        )
-        answer = wire.send(found.coordinators[0].node_id, offsets)
-        return not added.error_code and not answer.topics[0].partitions[0].error_code
-
-    wait_until(committed, "the offset was committed within the transaction")
 
 
 def write_aside(wire: Wire) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
+from tests.brokers.offsets import commit_offset
 from tests.cases import Cases
 from tests.process import run_here
 from txnscan.demo import plant
@@ -33,15 +33,6 @@ def explain(cluster: KafkaCluster, *words: str) -> dict[str, Any]:
     assert ran.returncode == 0, (ran.stdout, ran.stderr)
     found: dict[str, Any] = json.loads(ran.stdout)
     return found
-
-
-def commit_offset(cluster: KafkaCluster, offset: int) -> None:
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=GROUP, enable_auto_commit=False)
-    try:
-        consumer.assign([TopicPartition(TOPIC, 0)])
-        consumer.commit({TopicPartition(TOPIC, 0): OffsetAndMetadata(offset, "", -1)})
-    finally:
-        consumer.close()
 
 
 def test_a_refused_marker_leaves_its_id_stuck(cluster: KafkaCluster) -> None:
@@ -71,7 +62,7 @@ def test_a_refused_marker_leaves_its_id_stuck(cluster: KafkaCluster) -> None:
 
 def test_a_decided_transaction_owes_a_marker_and_is_stuck_once_it_is_late(cluster: KafkaCluster) -> None:
     planted = plant.pending_marker(cluster, TOPIC)
-    commit_offset(cluster, 0)
+    commit_offset(cluster, GROUP, TOPIC, 0)
     name = str(planted.transactional_id)
     asked = (
         ("--topic", TOPIC),

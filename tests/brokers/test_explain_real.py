@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.protocol.admin import DeleteRecordsRequest, IncrementalAlterConfigsRequest
-from kafka.protocol.metadata import FindCoordinatorRequest
-from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
 
+from tests.brokers.offsets import commit_offset, commit_offset_within
 from tests.brokers.principals import REPAIRED, Acl
 from tests.brokers.shared import Shared
 from tests.brokers.test_authorisation import Locked
@@ -26,7 +24,6 @@ from txnscan.demo.producer import Identity, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.traffic import HealthyTraffic
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_configs import topic_cleaning
 
@@ -99,7 +96,7 @@ def world(shared: Shared) -> World:
         for offset in offsets:
             commit_offset(cluster, f"explain-{topic}-{offset}", topic, offset)
     with unverified(wire):
-        withheld = commit_offset_within(wire, "explain-withheld", added=False).known
+        withheld = commit_offset_within(wire, "explain-withheld", QUIET, added=False).known
     by_topic = {(one.topic, one.partition): one for one in shared.scene.planted}
     return World(cluster, wire, live, withheld, by_topic["clicks", 0], by_topic["shipments", 0])
 
@@ -110,40 +107,6 @@ def delete_records(wire: Wire, topic: str, before: int) -> None:
     request = DeleteRecordsRequest(topics=[kind(name=topic, partitions=[partition])], timeout_ms=30_000)
     answer = wire.send(1, request).topics[0].partitions[0]
     assert (answer.error_code, answer.low_watermark) == (0, before)
-
-
-def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False)
-    try:
-        consumer.assign([TopicPartition(topic, 0)])
-        consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
-    finally:
-        consumer.close()
-
-
-def commit_offset_within(wire: Wire, group: str, *, added: bool) -> Producer:
-    """Write offset 1 of a group into a transaction. Without the group added to it, the transaction hangs."""
-    producer = Producer(wire, f"{group}-service", v2=False)
-    who = producer.init_producer_id()
-    names = {"transactional_id": f"{group}-service", "group_id": group}
-    identity = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
-    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
-
-    def committed() -> bool:
-        found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
-        if found.coordinators[0].error_code:
-            raise RequestFailed("the group has no coordinator yet")
-        if added:
-            answer = wire.send(producer.coordinator(), AddOffsetsToTxnRequest(**names, **identity, max_version=3))
-            if answer.error_code:
-                return False
-        topics = [topic(name=QUIET, partitions=[partition])]
-        request = TxnOffsetCommitRequest(**names, **identity, generation_id=-1, topics=topics, max_version=3)
-        return not wire.send(found.coordinators[0].node_id, request).topics[0].partitions[0].error_code
-
-    wait_until(committed, "the offset was written")
-    return producer
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
@@ -187,7 +150,7 @@ def test_offsets_in_a_hanging_transaction_are_pending(world: World) -> None:
 
 
 def test_offsets_in_a_live_transaction_are_pending_until_it_ends(world: World) -> None:
-    producer = commit_offset_within(world.wire, "explain-live-offsets", added=True)
+    producer = commit_offset_within(world.wire, "explain-live-offsets", QUIET)
     found = world.explain("--group", "explain-live-offsets")
     assert (found["cause"], found["verdict"]) == ("pending_offsets", "ongoing")
     assert found["transactional_id"] == "explain-live-offsets-service" and found["ends_by"] is not None

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaConsumer
 from kafka.protocol.admin import DeleteGroupsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
-from kafka.protocol.producer import TxnOffsetCommitRequest
 
+from tests.brokers.offsets import commit_offset, commit_offset_within
 from tests.brokers.shared import Shared
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo.admin import create_topic, unverified
@@ -24,7 +24,6 @@ from txnscan.demo.wait import wait_until
 from txnscan.impact.cause import Cause
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Framework
-from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_configs import share_isolation_levels
 from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, string
 from txnscan.report.json import scan_object
@@ -64,7 +63,7 @@ def world(shared: Shared) -> World:
     late.init_producer_id()
     with unverified(wire):
         late.produce(TOPIC, 0, RECORDS, version=PRODUCE_V1)
-        commit_offset_aside(wire, WITHHELD)
+        commit_offset_within(wire, WITHHELD, TOPIC, added=False)
     return World(cluster, wire, late.known.producer_id)
 
 
@@ -85,31 +84,6 @@ def consume(cluster: KafkaCluster, group: str, records_max: int = 5) -> None:
         consumer.commit()
     finally:
         consumer.close()
-
-
-def commit_offset_aside(wire: Wire, group: str) -> None:
-    """An offset of a group in a transaction that was never told of it. Nobody will ever end it."""
-    producer = Producer(wire, f"{group}-service", v2=False)
-    who = producer.init_producer_id()
-    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
-
-    def committed() -> bool:
-        found = wire.send(1, FindCoordinatorRequest(key_type=0, coordinator_keys=[group], min_version=4))
-        if found.coordinators[0].error_code:
-            raise RequestFailed("the group has no coordinator yet")
-        request = TxnOffsetCommitRequest(
-            transactional_id=f"{group}-service",
-            group_id=group,
-            producer_id=who.producer_id,
-            producer_epoch=who.producer_epoch,
-            generation_id=-1,
-            topics=[topic(name=TOPIC, partitions=[partition])],
-            max_version=3,
-        )
-        return not wire.send(found.coordinators[0].node_id, request).topics[0].partitions[0].error_code
-
-    wait_until(committed, "the offset was written")
 
 
 def impacts(scan: Scan) -> dict[str, Impact]:
@@ -221,15 +195,6 @@ def share_heartbeat(wire: Wire, group: str, member: str, epoch: int) -> int:
         (size,) = struct.unpack(">i", answer.read(4))
         # Correlation id, no tags, and the time that it was throttled come first.
         return int(struct.unpack_from(">h", answer.read(size), 4 + 1 + 4)[0])
-
-
-def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False)
-    try:
-        consumer.assign([TopicPartition(topic, 0)])
-        consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
-    finally:
-        consumer.close()
 
 
 def test_a_group_whose_offsets_hang_is_named_with_its_partitions_though_it_never_committed_before(

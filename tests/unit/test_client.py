@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -112,9 +112,9 @@ class FakeBroker:
             open_socket.close()
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., FakeBroker]]:
-    """Starts brokers, which end with the test."""
+@contextmanager
+def starting() -> Iterator[Callable[..., FakeBroker]]:
+    """Starts brokers, which end with the context."""
     started: list[FakeBroker] = []
 
     def begin(*arguments: Any, **options: Any) -> FakeBroker:
@@ -124,6 +124,12 @@ def start() -> Iterator[Callable[..., FakeBroker]]:
     yield begin
     for one in started:
         one.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., FakeBroker]]:
+    with starting() as begin:
+        yield begin
 
 
 def instead(answer: Any) -> Misbehave:

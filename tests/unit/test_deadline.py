@@ -14,7 +14,7 @@ import pytest
 
 from tests.cases import Cases
 from tests.fakes import broker
-from tests.unit.test_client import LIST_TRANSACTIONS, SILENCE, SOON, FakeBroker, ask, instead, listing
+from tests.unit.test_client import LIST_TRANSACTIONS, SILENCE, SOON, FakeBroker, ask, instead, listing, starting
 from txnscan.kafka.client import deadline as under_test
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -29,16 +29,8 @@ SECONDS_MAX = 30.0
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., FakeBroker]]:
-    """Starts brokers, which end with the test."""
-    started: list[FakeBroker] = []
-
-    def begin(*arguments: Any, **options: Any) -> FakeBroker:
-        started.append(FakeBroker(*arguments, **options))
-        return started[-1]
-
-    yield begin
-    for one in started:
-        one.close()
+    with starting() as begin:
+        yield begin
 
 
 def failure(client: Client, broker_id: int = 1) -> RequestFailed:

@@ -209,15 +209,19 @@ def test_snappy_and_lz4_have_the_same_ceiling_and_fail_by_name() -> None:
     with Cases() as cases:
         for name, codec, payload in claims:
             with cases.case(f"codec {codec}: {name}"):
-                one = compressed(plain, codec, payload)
-                tracemalloc.start()
-                try:
-                    with pytest.raises(RequestFailed):
-                        decoded(one, True)
-                    assert tracemalloc.get_traced_memory()[1] < 20 * MIB
-                finally:
-                    tracemalloc.stop()
-                assert decoded(one, False)[0].producer_id == 7
+                assert_refused_within_memory(compressed(plain, codec, payload))
+
+
+def assert_refused_within_memory(packed: bytes) -> None:
+    """The records of a batch of producer id 7 are refused, and its header is read."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestFailed):
+            decoded(packed, True)
+        assert tracemalloc.get_traced_memory()[1] < 20 * MIB
+    finally:
+        tracemalloc.stop()
+    assert decoded(packed, False)[0].producer_id == 7
 
 
 def test_a_codec_without_its_library_is_a_failure_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,15 +242,7 @@ def test_a_small_batch_that_becomes_huge_is_refused_before_it_does() -> None:
     with Cases() as cases:
         for codec, payload in packed.items():
             with cases.case(f"codec {codec}"):
-                one = compressed(plain, codec, payload)
-                tracemalloc.start()
-                try:
-                    with pytest.raises(RequestFailed):
-                        decoded(one, True)
-                    assert tracemalloc.get_traced_memory()[1] < 20 * MIB
-                finally:
-                    tracemalloc.stop()
-                assert decoded(one, False)[0].producer_id == 7
+                assert_refused_within_memory(compressed(plain, codec, payload))
 
 
 # --- DescribeProducers

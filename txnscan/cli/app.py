@@ -224,17 +224,18 @@ def either_of() -> ConfigError:
     return ConfigError("--config", "give either a file with clusters, or one cluster's --bootstrap-server")
 
 
-def clusters_of(file: Path, of_cluster: Mapping[str, object], *, notifies: bool = True) -> ToWatch:
-    """The clusters of a file, after the warnings about their settings. of_cluster: options that stand in the file, and
-    what the command line has for them. notifies: see `read_clusters`.
+def clusters_of(file: Path, *, notifies: bool = True, **of_cluster: object) -> ToWatch:
+    """The clusters of a file, after the warnings about their settings. of_cluster: the options that belong in the file,
+    with their values on the command line. notifies: see `read_clusters`.
 
     Raises ConfigError, and ends the command with a line for each thing that is wrong in the file.
     """
     from txnscan.watch.clusters import ClustersError, read_clusters
 
-    for option, value in of_cluster.items():
+    for name, value in of_cluster.items():
         if value:
-            raise ConfigError(option, f"stands in the file of --config, as {option[2:]} of each cluster")
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option}", f"stands in the file of --config, as {option} of each cluster")
     try:
         found = read_clusters(file, os.environ, notifies=notifies)
     except ClustersError as error:

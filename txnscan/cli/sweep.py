@@ -128,18 +128,20 @@ def sweep(
         if (config is None) == (bootstrap_server is None):
             raise either_of()
         if config is not None:
-            of_cluster = {
-                "--command-config": command_config,
-                "--topic": topic,
-                "--late-after": late_after,
-                "--timeout": timeout,
-                "--owner-pattern": owner_pattern,
-                "--batch-size": batch_size,
-                "--in-flight": in_flight,
-            }
+            found_in_file = clusters_of(
+                config,
+                notifies=False,
+                command_config=command_config,
+                topic=topic,
+                late_after=late_after,
+                timeout=timeout,
+                owner_pattern=owner_pattern,
+                batch_size=batch_size,
+                in_flight=in_flight,
+            )
             clusters = {
                 name: replace(one, tables=tables, engine=engine.value, store_all=store_all)
-                for name, one in clusters_of(config, of_cluster, notifies=False).clusters.items()
+                for name, one in found_in_file.clusters.items()
             }
             check_metrics_file(metrics_file)
             all_swept = _sweep_clusters(clusters, engine, tables, master)

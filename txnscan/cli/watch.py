@@ -161,14 +161,14 @@ def _to_watch(
     if (config is None) == (bootstrap_server is None):
         raise either_of()
     if config is not None:
-        of_cluster = {
-            "--command-config": command_config,
-            "--topic": topic,
-            "--late-after": late_after,
-            "--timeout": timeout,
-            "--owner-pattern": owner_pattern,
-        }
-        found = clusters_of(config, of_cluster)
+        found = clusters_of(
+            config,
+            command_config=command_config,
+            topic=topic,
+            late_after=late_after,
+            timeout=timeout,
+            owner_pattern=owner_pattern,
+        )
     else:
         one = ScanConfig(
             bootstrap_servers=bootstrap_server or "",

@@ -448,13 +448,12 @@ def _of_producer(asking: Asking, facts: Facts, swept: _Swept, producer_id: int, 
         row = after.get(key)
         before = row if row is None or lso is None else replace(row, last_stable_offset=lso)
         found.append(replace(_partition_facts(key, swept, before, row), failure=None))
-    return replace(
-        facts,
-        partitions=tuple(found),
-        failures=(*facts.failures, *swept.failures),
-        sweep_id=swept.sweep_id,
-        asked=swept.asked,
-    )
+    return replace(_with_sweep(facts, swept), partitions=tuple(found))
+
+
+def _with_sweep(facts: Facts, swept: _Swept) -> Facts:
+    failures = (*facts.failures, *swept.failures)
+    return replace(facts, failures=failures, sweep_id=swept.sweep_id, asked=swept.asked)
 
 
 def _logged(asking: Asking, name: str) -> tuple[LoggedTransaction, ...]:
@@ -544,10 +543,4 @@ def _ask_all_offsets(asking: Asking, facts: Facts) -> Facts:
                 found.append(PendingOffsets(group, _names(keys), where, holder))
             if not has.groups:
                 found.append(PendingOffsets(None, (), where, holder, has.failure))
-    return replace(
-        facts,
-        pending=tuple(found),
-        failures=(*facts.failures, *swept.failures),
-        sweep_id=swept.sweep_id,
-        asked=swept.asked,
-    )
+    return replace(_with_sweep(facts, swept), pending=tuple(found))

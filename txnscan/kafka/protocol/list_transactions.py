@@ -96,7 +96,7 @@ def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple
     except RequestFailed as failed:
         if wanted.min_version and failed.failure.lacks_api is not None:
             cannot = _cannot_filter(broker_id, wanted.min_version)
-            raise RequestFailed(cannot, "UNSUPPORTED_VERSION", sent=False) from None
+            raise RequestFailed(cannot, failed.failure.code, sent=False) from None
         raise
     answer = Cursor(body.data)
     answer.skip(4)  # the throttle time, which the client waits out
