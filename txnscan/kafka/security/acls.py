@@ -55,8 +55,8 @@ class AclRule:
 
 
 def needing(failure: Failure, permission: Permission) -> Failure:
-    """The failure of a request that needs this permission. Where its code is that of a missing ACL, and it names no
-    missing permission yet, it names this one.
+    """The failure of a request that needs this permission. If its code is that of a missing ACL, the failure has this
+    permission in `needs`, unless it already has another.
     """
     return replace(failure, needs=permission) if failure.code in _REFUSED and failure.needs is None else failure
 
