@@ -8,7 +8,7 @@ have earlier clocks, as if what hangs had been watched for long.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -39,8 +39,16 @@ KEEPER, AWAY = 1, 3
 # The partitions of `__transaction_state`: one stays as it is, the other is compacted between the sweeps.
 KEPT_LOG, COMPACTED_LOG = 0, 1
 SAME_EPOCH, NEXT_EPOCH, TWO, MOVED, NEVER_ADDED = "same-epoch", "next-epoch", "two", "moved", "never-added"
-LOGS = {SAME_EPOCH: KEPT_LOG, NEXT_EPOCH: KEPT_LOG, TWO: COMPACTED_LOG, MOVED: COMPACTED_LOG, NEVER_ADDED: KEPT_LOG}
-V1 = (SAME_EPOCH, NEVER_ADDED)
+UPGRADED = "upgraded"
+LOGS = {
+    SAME_EPOCH: KEPT_LOG,
+    NEXT_EPOCH: KEPT_LOG,
+    TWO: COMPACTED_LOG,
+    MOVED: COMPACTED_LOG,
+    NEVER_ADDED: KEPT_LOG,
+    UPGRADED: KEPT_LOG,
+}
+V1 = (SAME_EPOCH, NEVER_ADDED, UPGRADED)
 # Partitions that miss markers, by the history. The second of two is not read by the first sweep.
 LATER_SEEN = "two-solo-2"
 SOLOS = {**{name: (f"{name}-solo",) for name in LOGS}, TWO: ("two-solo", LATER_SEEN)}
@@ -92,14 +100,13 @@ def without_broker(cluster: KafkaCluster, ends: Callable[[], object]) -> None:
             cluster.wait_for_leader(topic, 0, AWAY)
 
 
-def ended(wire: Wire, producers: Iterable[Producer], commit: bool) -> None:
-    """Ends the transactions, and waits until their coordinator counts them as complete."""
-    state = "CompleteCommit" if commit else "CompleteAbort"
-    ending = list(producers)
-    for producer in ending:
-        producer.end(commit=commit)
-    names = [str(producer.transactional_id) for producer in ending]
-    wait_until(lambda: {plant.describe_owner(wire, name).state for name in names} == {state}, f"all were {state}")
+def ended_all(wire: Wire, producers: Mapping[str, Producer], commits: Mapping[str, bool]) -> None:
+    """Ends transactions, with a commit or not, and waits until their coordinator counts them as complete."""
+    states = {}
+    for name, commit in commits.items():
+        producers[name].end(commit=commit)
+        states[str(producers[name].transactional_id)] = "CompleteCommit" if commit else "CompleteAbort"
+    wait_until(lambda: {i: plant.describe_owner(wire, i).state for i in states} == states, "all were complete")
 
 
 def delete_records(wire: Wire, topic: str, before_offset: int) -> None:
@@ -142,18 +149,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 producers[name].write(topic, 0, RECORDS)
         producers[MOVED].write(SOLOS[MOVED][0], 0, RECORDS)
         moved = producers[MOVED].known.producer_id
-        without_broker(cluster, lambda: ended(wire, producers.values(), commit=True))
+        without_broker(cluster, lambda: ended_all(wire, producers, {name: name != UPGRADED for name in LOGS}))
 
         seen = tuple(topic for topics in SOLOS.values() for topic in topics if topic != LATER_SEEN)
         config = ScanConfig(cluster.bootstrap_servers, tables=str(directory / "tables"), engine="threads")
         early = ScanConfig(cluster.bootstrap_servers, tables=config.tables, engine="threads", topic_names=seen)
         first = swept(early, EARLIER_MINUTES[0])
 
-        again = (SAME_EPOCH, NEXT_EPOCH)
+        again = {SAME_EPOCH: False, NEXT_EPOCH: False, UPGRADED: True}
+        producers[UPGRADED].v2 = True
+        producers[UPGRADED].write(f"{UPGRADED}-fine", 0, MORE)
         for name in again:
             producers[name].write(SOLOS[name][0], 0, MORE)
         producers[NEVER_ADDED].produce(SOLOS[NEVER_ADDED][0], 0, MORE, version=PRODUCE_V1)
-        without_broker(cluster, lambda: ended(wire, [producers[name] for name in again], commit=False))
+        without_broker(cluster, lambda: ended_all(wire, producers, again))
         for name in LOGS:
             producers[name].init_producer_id()
         compacted = [str(producers[name].transactional_id) for name, k in LOGS.items() if k == COMPACTED_LOG]
@@ -198,5 +207,14 @@ def test_a_commit_whose_first_records_were_deleted_is_not_aborted_on_the_next_re
 
 def test_records_that_were_never_added_do_not_become_visible_with_a_commit(world: World) -> None:
     topic = SOLOS[NEVER_ADDED][0]
+    assert world.last[topic] == "maybe_committed"
+    assert world.fate(topic) == ([], 0)
+
+
+def test_records_that_an_open_transaction_kept_from_being_added_are_not_aborted(world: World) -> None:
+    """T1 of v1 aborted and missed its marker. T2 of v2 has the same epoch. The partition's leader adds it to T2 only if
+    no transaction of that epoch is open there. T2 committed, also what it wrote there.
+    """
+    topic = SOLOS[UPGRADED][0]
     assert world.last[topic] == "maybe_committed"
     assert world.fate(topic) == ([], 0)

@@ -156,9 +156,9 @@ def begin_add(world: World, broker_id: int, name: str, key: Key) -> None:
         world.producers[name] = producer._replace(added=producer.added | {key})
     elif metadata.state not in _PREPARED:
         before = metadata.partitions if metadata.state == "Ongoing" else frozenset()
-        # The record has the version that the client speaks. Where clients speak both, it is not chosen yet: the lower
-        # one, which proves less.
-        spoken = min(world.scenario.versions)
+        # The record has the version that the client speaks. Where each request has its own, it is not chosen yet: the
+        # lower one, which proves less.
+        spoken = producer.version or min(world.scenario.versions)
         ongoing = metadata._replace(
             state="Ongoing", partitions=before | {key}, client_version=spoken, txn=(name, producer.txn)
         )
@@ -200,7 +200,7 @@ def _ended(world: World, name: str, metadata: TransactionMetadata, version: int)
     if version == 2:
         used_up = metadata.next_producer_id != NOBODY
         known = (metadata.next_producer_id, 0) if used_up else (metadata.producer_id, metadata.producer_epoch)
-    world.producers[name] = Producer(*known, txn=producer.txn + 1)
+    world.producers[name] = Producer(*known, txn=producer.txn + 1, version=producer.version)
 
 
 # --- the coordinator's own steps --------------------------------------------------------------------------------------
@@ -227,7 +227,8 @@ def _complete_transition(world: World, broker_id: int, name: str) -> None:
     world.held[broker_id, name] = Held(metadata)
     decide(world, metadata)
     if metadata.state == "Empty":
-        world.producers[name] = Producer(metadata.producer_id, metadata.producer_epoch, txn=producer.txn + 1)
+        known = (metadata.producer_id, metadata.producer_epoch)
+        world.producers[name] = Producer(*known, txn=producer.txn + 1, version=producer.version)
     elif metadata.state == "Ongoing" and metadata.txn == (name, producer.txn):
         world.producers[name] = producer._replace(added=metadata.partitions)
     elif metadata.state in _PREPARED and metadata.txn is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.sim.coordinator import begin_add, begin_end, begin_init, free
-from tests.sim.records import NOBODY, Data, Produce
+from tests.sim.records import NOBODY, Data, Produce, Producer
 from tests.sim.table import Subject, Transition
-from tests.sim.world import NEVER_ADDED, World
+from tests.sim.world import CHANGES_VERSION, NEVER_ADDED, World
 from txnscan.kafka.topology import Key
 
 # More than clocks may differ by (`outcome.CLOCK_SLACK_MS`).
@@ -27,21 +27,46 @@ def _adds(world: World) -> Iterable[Subject]:
             continue
         for broker_id, held in free(world, name):
             if held is None or not held.metadata.state.startswith("Prepare"):
-                yield from ((broker_id, name, key) for key, _ in world.scenario.topics if key not in producer.added)
+                for key, _ in world.scenario.topics:
+                    if key not in producer.added and _may_add(world, producer, key):
+                        yield (broker_id, name, key)
+
+
+def _may_add(world: World, producer: Producer, key: Key) -> bool:
+    """Whether anybody adds a partition: under v2 its leader does, unless a transaction of that epoch is open there."""
+    return producer.version != 2 or not all(world.stands_open(key, producer))
+
+
+def _versions(world: World, producer: Producer) -> tuple[int, ...]:
+    """The versions that the next request may have."""
+    return world.scenario.versions if producer.version is None else (producer.version,)
 
 
 def _sends(world: World) -> Iterable[Subject]:
     for name, producer in world.producers.items():
-        if producer.ending is None and not producer.fenced:
-            for key in sorted(producer.added):
-                yield from ((name, key, version) for version in world.scenario.versions)
+        if producer.producer_id != NOBODY and producer.ending is None and not producer.fenced:
+            for key, _ in world.scenario.topics:
+                if key in producer.added or _joins(world, producer, key):
+                    yield from ((name, key, version) for version in _versions(world, producer))
+
+
+def _joins(world: World, producer: Producer, key: Key) -> bool:
+    """Whether a partition takes data of v2 that nobody adds: a transaction of that epoch is open there."""
+    return producer.version == 2 and any(world.stands_open(key, producer))
 
 
 def _send(world: World, name: str, key: Key, version: int) -> None:
     producer = world.producers[name]
-    identity = (producer.producer_id, producer.producer_epoch, (name, producer.txn))
-    data = Data(*identity, sent_ms=world.now_ms, added=key in producer.added)
-    world.in_flight = (*world.in_flight, Produce(key, data, version))
+    _put_on_the_way(world, Produce(key, _data(world, name)._replace(joined=key not in producer.added), version))
+
+
+def _data(world: World, name: str) -> Data:
+    producer = world.producers[name]
+    return Data(producer.producer_id, producer.producer_epoch, (name, producer.txn), sent_ms=world.now_ms)
+
+
+def _put_on_the_way(world: World, produce: Produce) -> None:
+    world.in_flight = (*world.in_flight, produce)
 
 
 def _forgotten_adds(world: World) -> Iterable[Subject]:
@@ -53,7 +78,20 @@ def _forgotten_adds(world: World) -> Iterable[Subject]:
 
 
 def _send_unadded(world: World, name: str, key: Key) -> None:
-    _send(world, name, key, 1)
+    _put_on_the_way(world, Produce(key, _data(world, name)._replace(added=False), 1))
+
+
+def _between(world: World) -> Iterable[Subject]:
+    for name, producer in world.producers.items():
+        begun = producer.added or any(p.data.txn == (name, producer.txn) for p in world.in_flight)
+        if producer.version is not None and producer.ending is None and not begun:
+            yield (name,)
+
+
+def _change_version(world: World, name: str) -> None:
+    producer = world.producers[name]
+    other = next(version for version in world.scenario.versions if version != producer.version)
+    world.producers[name] = producer._replace(version=other)
 
 
 def _time_passes(world: World) -> None:
@@ -70,7 +108,7 @@ def _ends(world: World) -> Iterable[Subject]:
         if producer.ending is not None:
             wanted = [producer.ending]
         for broker_id, _ in free(world, name):
-            yield from ((broker_id, name, c, version) for c in wanted for version in world.scenario.versions)
+            yield from ((broker_id, name, c, version) for c in wanted for version in _versions(world, producer))
 
 
 PRODUCER = (
@@ -95,7 +133,8 @@ PRODUCER = (
         "send data",
         _sends,
         _send,
-        "The producer sends a batch to a partition that it has added.",
+        "The producer sends a batch to a partition that it has added, or under v2 to one where a transaction of its "
+        "epoch is open (UnifiedLog.maybeStartTransactionVerification).",
         of="'{0}' to {1}, transactions v{2}",
     ),
     Transition(
@@ -107,6 +146,15 @@ PRODUCER = (
         "(AddPartitionsToTxnManager, ProducerStateManager.hasOngoingTransaction).",
         of="'{0}' to {1}",
         fault=NEVER_ADDED,
+    ),
+    Transition(
+        "change transactions version",
+        _between,
+        _change_version,
+        "The feature transaction.version is raised or lowered, and a producer speaks the other version from its next "
+        "transaction on, at the epoch that it has (TransactionManager.maybeUpdateTransactionV2Enabled).",
+        of="'{0}'",
+        fault=CHANGES_VERSION,
     ),
     Transition(
         "time passes",

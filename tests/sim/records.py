@@ -20,7 +20,8 @@ Txn = tuple[str, int]
 
 class Data(NamedTuple):
     """A transactional batch of one record. sequence: its number at this epoch, in the order of the partition. sent_ms:
-    when it was sent. added: ground truth, whether its producer had added the partition then.
+    when it was sent. added: ground truth, whether its producer had added the partition then. joined: ground truth,
+    whether its leader did not add the partition, because a transaction of that epoch was open there.
     """
 
     producer_id: int
@@ -29,6 +30,7 @@ class Data(NamedTuple):
     sequence: int = 0
     sent_ms: int = 0
     added: bool = True
+    joined: bool = False
 
 
 class Marker(NamedTuple):
@@ -177,7 +179,9 @@ class Broker(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """A transactional producer as it knows itself. ending: None, or whether it asked to commit. txn: its number."""
+    """A transactional producer as it knows itself. ending: None, or whether it asked to commit. txn: its number.
+    version: the transactions version of all its requests until it changes; None where each request has its own.
+    """
 
     producer_id: int = NOBODY
     producer_epoch: int = NOBODY
@@ -185,6 +189,7 @@ class Producer(NamedTuple):
     ending: bool | None = None
     txn: int = 0
     fenced: bool = False
+    version: int | None = None
 
 
 class Produce(NamedTuple):

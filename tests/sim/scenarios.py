@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from tests.sim.table import Event
 from tests.sim.transitions import happen, settle
-from tests.sim.world import NEVER_ADDED, Scenario, World
-from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from tests.sim.world import CHANGES_VERSION, NEVER_ADDED, Scenario, World
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 P = ("p", 0)
 Q = ("q", 0)
@@ -119,6 +119,37 @@ def torn_commit(version: int, *followers: int) -> tuple[Event, ...]:
 MORE_WRITTEN: tuple[Event, ...] = (
     *(*lost_commit(1), *UP, ("time passes", ()), ("send data without adding", (A, P)), ("append data", (0,))),
 )
+
+
+def _upgraded(commit: bool) -> tuple[Event, ...]:
+    """A transaction of v1 ends while broker 2, the only one with its partition, is down. The producer goes on under v2,
+    at the same epoch.
+    """
+    return (
+        *(*begun_and_written(1), *DOWN, ("EndTxn", (1, A, commit, 1)), ("skip marker", (1, A, P))),
+        *(("write completion", (1, A)), *UP, ("change transactions version", (A,))),
+    )
+
+
+def _whole(key: Key, version: int, commit: bool) -> tuple[Event, ...]:
+    """A transaction on a partition of broker 1."""
+    return (
+        *(("AddPartitionsToTxn", (1, A, key)), ("send data", (A, key, version)), ("append data", (0,))),
+        *(("EndTxn", (1, A, commit, version)), ("write marker", (1, A, key)), ("marker acknowledged", (1, A, key))),
+        ("write completion", (1, A)),
+    )
+
+
+# A transaction of v1 between two of v2 is committed while nobody leads its partition. Broker 3 missed its records and
+# gets them no more: the log was compacted.
+HIDDEN_BETWEEN: tuple[Event, ...] = (
+    *(("InitProducerId", (1, A)), *_whole(Q, 2, False), ("change transactions version", (A,))),
+    *(("kill broker", (3,)), ("fence broker", (3,)), *heard(1, 2)),
+    *(("AddPartitionsToTxn", (1, A, P)), ("send data", (A, P, 1)), ("append data", (0,)), *DOWN),
+    *(("EndTxn", (1, A, True, 1)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
+    *(*UP, ("change transactions version", (A,)), ("AddPartitionsToTxn", (1, A, Q)), ("clean log", (LOG, 1, 8))),
+    *(("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3)),
+)
 # Broker 3 is back, gets a replica of p-0 that has nothing yet, and leads it.
 NEW_REPLICA: tuple[Event, ...] = (
     *(("start broker", (3,)), ("unfence broker", (3,)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
@@ -195,6 +226,14 @@ DELETED_V1 = replace(DELETED, name=f"{DELETED.name}, transactions v1", versions=
 PARTIAL_LOAD = replace(
     TIMED_OUT, name="a coordinator that loads a part", faults=frozenset({"partial load", "leader move"})
 )
+CHANGED = Scenario(
+    "a client that changes between v1 and v2",
+    topics=((P, (2,)), (Q, (1,))),
+    coordinators=((1,),),
+    faults=frozenset({CHANGES_VERSION}),
+)
+# Records that no leader adds are told from a commit before them by their dates alone.
+CHANGED_LATER = replace(CHANGED, name=f"{CHANGED.name}, with dates", faults=CHANGED.faults | {NEVER_ADDED})
 UNWRITTEN = replace(TIMED_OUT, name="a fence that is not written", min_isr=2, faults=frozenset({"kill", "leader move"}))
 HIDDEN = replace(ONE_BROKER, name="a hidden id", hidden=frozenset({A}))
 
@@ -257,6 +296,8 @@ SMALL = (
         ((6, 0), (3, 1)),
         brief=(4, 0),
     ),
+    Small(CHANGED, _upgraded(False), ((7, 0), (5, 1)), brief=(4, 0)),
+    Small(CHANGED_LATER, _upgraded(True), ((5, 0), (3, 1)), brief=(3, 0)),
     Small(UNWRITTEN, UNWRITABLE, ((8, 0), (4, 1)), brief=(3, 1)),
     Small(UNWRITTEN, (*UNWRITABLE, *_FALLS_BACK), ((7, 0), (3, 1)), brief=(4, 0)),
 )
@@ -401,6 +442,20 @@ _WIDE = (
             ("deleted", (1,), False, ("deleted records", "lost snapshots")),
         )
     ),
+    *(
+        Scenario(
+            name,
+            topics=((P, (2,)), (Q, (1,))),
+            coordinators=((1, 3),),
+            versions=versions,
+            faults=frozenset({"kill", "leader move", "lost request", "compaction", CHANGES_VERSION, *more}),
+        )
+        for name, versions, more in (
+            ("upgraded-abort", (1, 2), ()),
+            ("upgraded-commit", (1, 2), (NEVER_ADDED,)),
+            ("downgraded", (2, 1), ()),
+        )
+    ),
     Scenario(
         "two-leaders",
         topics=((P, (1, 2)), (Q, (2, 1))),
@@ -441,6 +496,9 @@ OPENINGS: dict[str, tuple[Event, ...]] = {
         *(*MORE_WRITTEN, ("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P))),
         *(("send data", (A, P, 2)), ("append data", (0,)), *DOWN),
     ),
+    "upgraded-abort": _upgraded(False),
+    "upgraded-commit": _upgraded(True),
+    "downgraded": HIDDEN_BETWEEN,
     **{f"new-replicas-v{version}": torn_commit(version, 3) for version in (1, 2)},
 }
 # What happens by itself while nothing goes wrong and no client asks.

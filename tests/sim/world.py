@@ -9,6 +9,7 @@ acknowledged, and so cannot be lost; a Prepare* that was appended, and not ackno
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -27,12 +28,15 @@ from tests.sim.records import (
     Record,
     Txn,
     common_prefix,
+    producer_state,
 )
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # The kind of fault that data is which a client never added to its transaction.
 NEVER_ADDED = "data never added"
+# The kind of fault that `transaction.version` is lowered and raised under clients that go on.
+CHANGES_VERSION = "transactions version changes"
 _coordinator_partition = lru_cache(coordinator_partition)
 
 
@@ -41,12 +45,13 @@ class Scenario:
     """What does not change in a world.
 
     topics: replicas by partition, the first is the preferred leader. coordinators: the same, for
-    `__transaction_state`. verify: `transaction.partition.verification.enable`. skips_leaderless: markers to a partition
-    without a leader are dropped as if the topic were deleted (Kafka 4.3 on). reloads: as Kafka 3.5 does, a coordinator
-    loads its log again at every change of that partition's in-sync set, and a set that shrinks raises the leader epoch.
-    versions: the transactions versions that clients use. hidden: transactional ids that the scanning principal may not
-    describe. last_epoch: the epoch at which a producer id is used up (32766 in Kafka). watched: partitions on which the
-    scanner has an incident open, so that it reads them with proof whatever a coordinator holds there.
+    `__transaction_state`. verify: `transaction.partition.verification.enable`. skips_leaderless: markers to a
+    partition without a leader are dropped as if the topic were deleted (Kafka 4.3 on). reloads: as Kafka 3.5 does,
+    a coordinator loads its log again at every change of that partition's in-sync set, and a set that shrinks raises
+    the leader epoch. versions: the transactions versions that clients use, the first one first where they change.
+    hidden: transactional ids that the scanning principal may not describe. last_epoch: the epoch at which a
+    producer id is used up (32766 in Kafka). watched: partitions on which the scanner has an incident open, so that
+    it reads them with proof whatever a coordinator holds there.
     """
 
     name: str
@@ -119,7 +124,8 @@ class World:
         self.held: dict[tuple[int, str], Held] = {}
         # A marker that was appended and whose acknowledgement is awaited: leader, leader epoch and offset.
         self.acks: dict[tuple[int, str, Key], tuple[int, int, int]] = {}
-        self.producers = dict.fromkeys(scenario.producers, Producer())
+        spoken = scenario.versions[0] if CHANGES_VERSION in scenario.faults else None
+        self.producers = dict.fromkeys(scenario.producers, Producer(version=spoken))
         self.in_flight: tuple[Produce, ...] = ()
         self.next_producer_id = 7
         self.decided: dict[Txn, bool] = {}
@@ -230,18 +236,28 @@ class World:
         log = self.logs[key, follower]
         return log if same else log[: self.high_watermarks[key, believed.leader]]
 
+    def stands_open(self, key: Key, producer: Producer) -> Iterator[bool]:
+        """Whether a transaction of this producer id and epoch is open, by each broker that believes to lead the
+        partition (`ProducerStateManager.hasOngoingTransaction`).
+        """
+        for broker_id in self.places[key]:
+            if self.up(broker_id) and self.leads(broker_id, key) is not None:
+                known = producer_state(self.logs[key, broker_id]).get(producer.producer_id)
+                same_epoch = known is not None and known.producer_epoch == producer.producer_epoch
+                yield known is not None and same_epoch and known.start_offset >= 0
+
     # --- the ground truth ---
 
     def was_committed(self, key: Key, data: Data) -> bool | None:
-        """Whether a record was committed on this partition. None for one that was never added, and is not dated after
-        the commit of its producer id and epoch that lost the partition: nobody can tell the two apart.
+        """Whether a record was committed on this partition. None for one that was not, nor ever added, and is not dated
+        after the commit of its producer id and epoch that lost the partition: nobody can tell the two apart.
         """
         ours = self.commits.get(data.txn)
         if self.decided.get(data.txn, False) and (data.added or (ours is not None and key in ours.partitions)):
             return True
         others = (commit for txn, commit in self.commits.items() if key in commit.partitions and self.decided.get(txn))
         alike = any(one[:2] == data[:2] and data.sent_ms <= one.written_ms for one in others)
-        return None if alike and not data.added else False
+        return None if alike and (data.joined or not data.added) else False
 
     def acknowledged(self, broker_id: int, key: Key, epoch: int, offset: int) -> bool:
         """Whether the record that this broker appended at a leader epoch is below its high watermark."""

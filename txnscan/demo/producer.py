@@ -76,7 +76,7 @@ class Producer:
 
     identity: what it writes as, and None before `init_producer_id`; may be set to anything.
     timeout_ms: of its transactions; the longest that the brokers allow when None. v2: whether to use transactions v2;
-    as the brokers do when None.
+    as the brokers do when None; may be set between transactions.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Producer:
         self.identity: Identity | None = None
         self._wire = wire
         self._timeout_ms = timeout_ms if timeout_ms is not None else wire.transaction_timeout_ms
-        self._v2 = wire.transactions_v2 if v2 is None else v2
+        self.v2 = wire.transactions_v2 if v2 is None else v2
         self._deadline_s = deadline_s
         self._sequences: dict[tuple[str, int], int] = {}
 
@@ -139,7 +139,7 @@ class Producer:
 
     def write(self, topic: str, partition: int, values: Sequence[bytes], *, timestamp_ms: int | None = None) -> int:
         """Writes as a real client does: what the broker does not add to the transaction by itself is added first."""
-        if not self._v2:
+        if not self.v2:
             self.add_partitions([(topic, partition)])
         return self.produce(topic, partition, values, timestamp_ms=timestamp_ms)
 
@@ -159,7 +159,7 @@ class Producer:
         written_at_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         sequence = self._sequences.get((topic, partition), 0)
         batch = self._batch(values, written_at_ms, sequence)
-        highest = version or (PRODUCE_V2 if self._v2 else PRODUCE_V1)
+        highest = version or (PRODUCE_V2 if self.v2 else PRODUCE_V1)
         base_offset = self._until_agreed("Produce", lambda: self._produce(topic, partition, batch, highest))
         self._sequences[topic, partition] = sequence + len(values)
         return base_offset
@@ -205,12 +205,12 @@ class Producer:
             producer_id=self.known.producer_id,
             producer_epoch=self.known.producer_epoch,
             committed=commit,
-            max_version=_END_V2 if self._v2 else _END_V1,
+            max_version=_END_V2 if self.v2 else _END_V1,
         )
         answer = self._wire.send(self.coordinator(), request)
         _agreed("EndTxn", answer.error_code)
         # Before v5 the answer names no producer: it stays the same.
-        next_one = Identity(answer.producer_id, answer.producer_epoch) if self._v2 else self.known
+        next_one = Identity(answer.producer_id, answer.producer_epoch) if self.v2 else self.known
         return next_one if next_one.producer_id >= 0 else self.known
 
     def coordinator(self) -> int:

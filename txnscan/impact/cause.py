@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from itertools import pairwise
 
 from txnscan.kafka.answers import COMPLETE, PREPARED, State
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
-from txnscan.txnlog.transitions import chain_of, whole
+from txnscan.txnlog.transitions import chain_of, first_doubt
 from txnscan.verdict.evidence import Judged, Outcome, Reason
 from txnscan.verdict.outcome import CLOCK_SLACK_MS, decisions
 
@@ -73,7 +72,7 @@ def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, 
         return Cause.UNKNOWN, f"the transaction log gives producer id {o.producer_id} to {len(names)} ids"
     (name,) = names
     chain = chain_of(logged, o)
-    if chain and all(whole(a, b, o) for a, b in pairwise(chain)):
+    if chain and first_doubt(chain, o) is None:
         return _of_whole_log(name, chain, o)
     again = next((r for r in logged if _initialised_later(r, o)), None)
     if judged.judgement.reason is Reason.STALE_EPOCH and again is not None:

@@ -8,6 +8,11 @@ transition that a coordinator makes (`follows`), and between the two either no o
 that is missing would show. It would show under transactions v2, where each end raises the epoch. Under v1 any number of
 transactions fit between two records of one epoch.
 
+**A client may change between v1 and v2** within an epoch, when `transaction.version` is raised or lowered. So a gap
+before the first record of a transaction of v2 may hide one of v1. It does not matter where the transaction of v2 has
+the partition: its leader adds a partition only if no transaction of that producer id and epoch is open there
+(`UnifiedLog.maybeStartTransactionVerification`). All that is open there was written later.
+
 **A record need not count.** An append that times out stands in the log though its coordinator goes on from the state
 before: a PrepareCommit may be followed by a PrepareAbort of the same transaction, an InitProducerId's Empty by a
 transaction of the epoch before. Whether a record counts shows in what is built on it. CompleteCommit and CompleteAbort
@@ -22,6 +27,7 @@ Where the chain ends before the epoch is over, a commit may still come.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from txnscan.kafka.answers import AT_REST, COMPLETE, PREPARED, State
 from txnscan.reads.observation import Observation
@@ -107,8 +113,32 @@ def is_v2(record: LoggedTransaction) -> bool:
     return record.client_version >= _TRANSACTIONS_V2
 
 
+def first_doubt(
+    chain: Sequence[LoggedTransaction], o: Observation
+) -> tuple[LoggedTransaction, LoggedTransaction] | None:
+    """The first two records of a chain between which something that matters may be missing; None if it is whole."""
+    for a, b in pairwise(chain):
+        if not whole(a, b, o) or (_may_hide_v1(a, b, o) and not _is_added(chain, b, o)):
+            return a, b
+    return None
+
+
+def _may_hide_v1(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:
+    """Whether a transaction of v1 at the epoch of the open data fits between these two."""
+    same = (a.producer_id, a.producer_epoch) == (o.producer_id, o.producer_epoch)
+    return same and a.state in COMPLETE and b.state is not a.state and b.contiguous_from > a.offset
+
+
+def _is_added(chain: Sequence[LoggedTransaction], begun: LoggedTransaction, o: Observation) -> bool:
+    """Whether the transaction that begins with this record of v2 has the partition. A client speaks one version from
+    the beginning of a transaction to its end.
+    """
+    same = (record for record in chain if record.start_time_ms == begun.start_time_ms)
+    return begun.state is State.ONGOING and any((o.topic, o.partition) in record.partitions for record in same)
+
+
 def whole(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:
-    """Whether b follows from a, and nothing that matters to the open data can be missing between them."""
+    """Whether b follows from a, and no transaction of v2 that matters to the open data is missing between them."""
     return follows(a, b) and (b.contiguous_from <= a.offset or _would_show(a, b, o))
 
 

@@ -21,17 +21,19 @@ one transaction of that epoch with this partition, where the partition never had
 the open data has no later epoch: the partition shows the date of its last record alone. In both, records that are dated
 after the commit are not of it, by a client's clock that may veto but never prove.
 
-**No commit is proven** where the chain shows the whole epoch, and no commit in it names the partition.
+**No commit is proven** where the chain shows the whole epoch, and no commit in it names the partition. A commit of v2
+need not name it: a leader adds a partition only if no transaction of that epoch is open there. So where the epoch may
+have a transaction of v1 as well, which may have left one open, such a commit may be of this data.
 
 **Everything else is a veto.** A commit that may be of this data forbids an abort (`maybe_committed`): a PrepareCommit
 that nothing completes, a CompleteCommit whose partitions are missing, a record of another lineage, a COMMIT marker on
-another partition, a commit at a later epoch where the log is not understood (KIP-939 may raise an epoch by more than
-one). A veto is lifted by a CompleteAbort of the same transaction, under v2, in a whole chain.
+another partition, a commit of v2 at an epoch that has v1 as well, a commit at a later epoch where the log is not
+understood (KIP-939 may raise an epoch by more than one). A veto is lifted by a CompleteAbort of the same transaction,
+under v2, in a whole chain.
 
-Not covered: a producer that goes from v2 to v1 and back to v2 within one epoch, while exactly those records are
-missing; an InitProducerId that first used up a producer id and is repeated after transactions of v1; an id that expired
-while a replica was away for longer than tombstones are kept; under v1 a client that writes more to a partition that has
-missed its commit, without adding it and not dated later.
+Not covered: an InitProducerId that first used up a producer id and is repeated after transactions of v1; an id that
+expired while a replica was away for longer than tombstones are kept; under v1 a client that writes more to a partition
+that has missed its commit, without adding it and not dated later.
 """
 
 from __future__ import annotations
@@ -40,14 +42,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from txnscan.kafka.answers import PREPARED, State
+from txnscan.kafka.answers import COMPLETE, PREPARED, State
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction, SeenCommit, SeenMarker
-from txnscan.txnlog.transitions import chain_of, follows, is_over, is_v2, whole
+from txnscan.txnlog.transitions import chain_of, first_doubt, follows, is_over, is_v2, whole
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions
 
 _NO_MARKER_YET = -1
+_ENDS = (*PREPARED, *COMPLETE)
 # Clocks that are kept by NTP differ by less.
 CLOCK_SLACK_MS = 5_000
 # Open data of more epochs than this is not looked at epoch by epoch.
@@ -184,7 +187,9 @@ def _at_epoch(evidence: OutcomeEvidence, epoch: int) -> _Found:
             why = f"'{name}' committed its transaction of epoch {commit.epoch} with this partition"
             return _Found(epoch, _C, f"{why}, which has no marker of it")
         return _Found(epoch, _M, f"'{name}' committed at epoch {commit.epoch} with this partition, but {but}")
-    veto = _veto(evidence, _aborted(logged, o) if doubt is None else None, o, doubt)
+    veto = _not_added(ends, logged, o, doubt) or _veto(
+        evidence, _aborted(logged, o) if doubt is None else None, o, doubt
+    )
     if veto is not None:
         return _Found(epoch, _M, veto)
     if doubt is None and evidence.owner_epoch == epoch:
@@ -213,7 +218,7 @@ def _doubt(evidence: OutcomeEvidence, names: Sequence[str], o: Observation) -> s
     if strange is not None:
         unknown = " and ".join(strange.unknown_fields)
         return f"the record of '{names[0]}' at offset {strange.offset} has {unknown}, which this version does not know"
-    broken = next(((a, b) for a, b in pairwise(chain) if not whole(a, b, o)), None)
+    broken = first_doubt(chain, o)
     if broken is not None:
         a, b = broken
         if b.contiguous_from <= a.offset:
@@ -280,6 +285,10 @@ def _not_of_this_data(
         return None if len(ends) == 1 else "the log has another decision about that epoch"
     if any(decision.names(o) for decision in ends if decision is not commit):
         return "under transactions v1 that need not be this data: another transaction of that epoch has the partition"
+    if any(is_v2(decision.record) for decision in ends):
+        return (
+            "a transaction of v2 at that epoch may have written to the partition, which no leader adds while it is open"
+        )
     if not is_over(evidence.logged, o):
         return "under transactions v1 another transaction may still have that epoch and the partition"
     # A partition forgets an idle producer and its markers, but what is written after that does not begin at 0 again.
@@ -322,6 +331,23 @@ def _nothing_committed(name: str, ends: Sequence[Decision], o: Observation) -> s
 
 
 # --- vetoes -----------------------------------------------------------------------------------------------------------
+
+
+def _not_added(
+    ends: Iterable[Decision], logged: Iterable[LoggedTransaction], o: Observation, doubt: str | None
+) -> str | None:
+    """A commit of v2 that may be of this data though it does not name the partition, in a clause; or None.
+
+    A leader adds a partition to a transaction of v2 only if none of that producer id and epoch is open there
+    (`UnifiedLog.maybeStartTransactionVerification`). One of v1 may be, whose marker was lost.
+    """
+    commit = next((one.record for one in ends if one.committed and is_v2(one.record)), None)
+    at_epoch = (one for one in logged if (one.producer_id, one.producer_epoch) == (o.producer_id, o.producer_epoch))
+    v1 = any(one.state in (State.ONGOING, *_ENDS) and not is_v2(one) for one in at_epoch)
+    if commit is None or (doubt is None and not v1):
+        return None
+    why = f"'{commit.transactional_id}' committed at epoch {o.producer_epoch}, perhaps with this partition"
+    return f"{why}: where a transaction of v1 is open, none of v2 adds it"
 
 
 def _veto(
