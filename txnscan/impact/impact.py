@@ -12,7 +12,7 @@ from txnscan.impact.owner import Owner
 @dataclass(frozen=True, slots=True)
 class KnownImpact:
     """What earlier sweeps found of a hanging transaction's impact: the last stable offset and since when, at least, it
-    has stood there; the cause; and the transactional id of its owner.
+    has stood there; the cause; the transactional id of its owner; and its event.
     """
 
     last_stable_offset: int | None
@@ -20,6 +20,7 @@ class KnownImpact:
     cause: Cause
     cause_reason: str
     owner_id: str | None
+    event_id: str | None = None
 
 
 class BlockReason(StrEnum):
@@ -60,6 +61,7 @@ class Impact:
     groups_asked: the number of groups asked about. groups_error: why some may be missing.
     retention_ms: of a topic that deletes by age and is not tiered, -1 for no end: deletion does not wait for the last
     stable offset (`UnifiedLog.deletableSegments`), but tiering does (`RemoteLogManager`).
+    event_id: see `impact/event.py`.
     """
 
     cause: Cause
@@ -72,6 +74,7 @@ class Impact:
     groups_error: str | None = None
     cleanup_policy: str | None = None
     retention_ms: int | None = None
+    event_id: str | None = None
 
     @property
     def compaction_blocked(self) -> bool | None:
