@@ -17,7 +17,8 @@ read, unclaimed by all coordinators, and still open at the second read.
 
 "Unclaimed" is the absence of a claim. Absence is proof only if the sweep could see every claim, that is, if
 - **L** both reads came from the leader, and the transaction starts below the high watermark (`fenced_read.py`);
-- **V** for each `__transaction_state` partition, the one broker that serves it was asked (`snapshot.py`);
+- **V** every `__transaction_state` partition is covered: its leader was asked, and no other broker claims it
+  (`snapshot.py`);
 - **A** no transactional id is hidden from this principal (`visibility.py`).
 If one of these obligations is not met, the verdict is `indeterminate`, with that reason. Evidence *for* an owner needs
 no obligation: a claim by any broker is enough. So the rules about claims come first. For a claimed transaction
