@@ -3,7 +3,7 @@
 Theory
 ======
 A broker that is cut off from the controller answers Metadata from its old image. That answer lacks newer topics, and
-has leaders that others have replaced. A sweep with such a plan misses partitions, and reads others from replicas that
+has leaders that were replaced. A sweep with such a plan misses partitions, and reads others from replicas that
 may lack records of the leader. **A plan is current if its image is at least as new as the image of every broker.** A
 broker leads a partition because its image says so. So a current plan has every partition that takes records.
 
