@@ -15,6 +15,7 @@ transaction from the proof, so it counts only under these conditions:
 - It comes from the broker that leads the id's partition of `__transaction_state`, at the latest leader epoch that any
   broker reports. A deposed broker that does not know of its successor still makes its old claims (a zombie).
 - There is no other claim on the producer id.
+
 An id that is Ongoing without partitions makes no claim. If a request fails here, the proof covers its transactions, and
 the failure is no error.
 

@@ -52,8 +52,9 @@ class Snapshot:
     """The answers of the coordinators in a sweep, and the gaps in them.
 
     views: of the ids whose producer id has open transactions that are not claimed (`claims.py`). coverage_errors: one
-    for each `__transaction_state` partition for which obligation V does not hold. split_failures: how brokers
-    contradict each other. visibility_failures: why obligation A does not hold; empty if it holds.
+    for each `__transaction_state` partition for which obligation V does not hold, unless a visibility failure covers
+    it. split_failures: how brokers contradict each other. visibility_failures: why obligation A does not hold; empty if
+    it holds.
     """
 
     views: tuple[CoordinatorView, ...]
@@ -70,7 +71,7 @@ class Snapshot:
 
     @property
     def coverage_failure(self) -> Failure | None:
-        """Why the absence of a producer id from this snapshot proves nothing. None if it is proof."""
+        """Why, by the coverage errors, the absence of a producer id from this snapshot is no proof."""
         if not self.coverage_errors:
             return None
         first = self.coverage_errors[0].failure
@@ -208,9 +209,7 @@ def _partition_count(before: Agreement, after: Agreement) -> int:
 def _without_coordinators(
     by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, hides: tuple[Failure, ...]
 ) -> Snapshot:
-    """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove that an owner is
-    absent.
-    """
+    """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
         changed = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"

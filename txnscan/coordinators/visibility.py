@@ -1,11 +1,11 @@
 """Obligation A: no transactional id is hidden from this principal.
 
-A listing silently leaves out the ids that its principal may not describe. The ACLs alone do not show which ids those
-are:
+A listing silently leaves out the ids that its principal may not describe. The ACLs alone do not show these ids:
 - Brokers may build principals and groups in their own ways.
 - A rule may apply to one host only.
 - Super users pass all rules.
-- With `allow.everyone.if.no.acl.found`, a rule that allows an id to one principal hides that id from all others.
+- With `allow.everyone.if.no.acl.found`, a rule that allows an id to one principal hides the id from principals without
+  such a rule.
 
 So the broker is asked. It decides about an id by the rules on the id's name, on prefixes of the name, and on '*'. So
 the decision is the same for all ids to which the same of these rules apply (`StandardAuthorizerData.findAclRule`). The

@@ -40,8 +40,7 @@ class BlockedGroup:
     """A consumer group that a hanging transaction blocks, or may block.
 
     state: of the group, if its coordinator lists it. committed_offset: on the partition. lag: up to the high watermark.
-    Both are None if the offset is unstable. partitions: the first "topic-partition" names whose offsets are not
-    returned.
+    Both are None if the offset is unstable. partitions: the first "topic-partition" names with unstable offsets.
     """
 
     group: str

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 
 class FailureCode(StrEnum):
-    """The failures for which the protocol has no error. All other failures have the names of the protocol's errors as
-    codes (`org.apache.kafka.common.protocol.Errors`).
+    """The failures for which the protocol has no error. The codes of all other failures are the names of the protocol's
+    errors (`org.apache.kafka.common.protocol.Errors`).
     """
 
     meaning: str

@@ -113,8 +113,8 @@ def fenced_failed(partition: Partition, failure: Failure, read_at_ms: int) -> Fe
 def _stable_past_open(described: DescribedPartition, after: ListedOffset) -> bool:
     """Whether the last stable offset is beyond a transaction that was open a moment before.
 
-    Either the transaction has ended, or its first records are deleted, because the last stable offset is never below
-    the log start (`UnifiedLog.maybeIncrementFirstUnstableOffset`). The log start then decides.
+    Either the transaction has ended, or its first records are deleted: the last stable offset is never below the log
+    start (`UnifiedLog.maybeIncrementFirstUnstableOffset`). The log start then decides.
     """
     first_open = min((p.start_offset for p in described.open_producers), default=None)
     return first_open is not None and after.offset > first_open

@@ -2,17 +2,18 @@
 
 A log may lose its tail (an unclean leader election), and `__transaction_state` may be deleted and created again. So a
 record from an earlier read may no longer be part of today's log. Leader epochs decide this: if two logs have a record
-at the same offset with the same leader epoch, they are the same up to that offset, except for compacted records
-(KIP-101).
+at the same offset with the same leader epoch, they are the same up to that offset (KIP-101), except for compacted
+records.
 
 The newest read shows the current lineage. A record of another read belongs to the current lineage if
 - the same read has a record at that offset or later that is known to belong to it, or
 - the log still has a batch of the record's leader epoch at that offset or later, or
 - the leader answers that the record's leader epoch ends after the record (OffsetForLeaderEpoch).
-All other records can only veto an outcome (`outcome.py`). A replica that copied a compacted log builds its epochs from
-the remaining batches, so one of them may seem to end too late (`LeaderEpochFileCache`). This takes an unclean election,
-a compaction, and a new replica that leads. Even then, the confirmed record was below the high watermark of an earlier
-leader.
+
+All other records can only veto an outcome (`outcome.py`). The third condition has a limit. A replica that copied a
+compacted log builds its epochs from the remaining batches, so one of them may seem to end too late
+(`LeaderEpochFileCache`). This takes an unclean election, a compaction, and a new replica that leads. Even then, the
+confirmed record was below the high watermark of an earlier leader.
 
 Contiguity belongs to a read, never to a record: no offset is missing between two records if the same read has both
 and missed no offset between them.

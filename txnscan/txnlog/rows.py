@@ -11,8 +11,7 @@ from txnscan.txnlog.facts import RawRecord
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """The records of some ids in a partition of `__transaction_state`, up to the offset that was reached, or the
-    failure.
+    """The records of some ids in a partition of `__transaction_state`, up to the offset `reached`, or the failure.
 
     unserved: the read failed because the broker that all brokers report as the leader did not serve the partition.
     contiguous_from: the read missed no offset from there to its end. expected: the next offset. read_bytes: bytes of

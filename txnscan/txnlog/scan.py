@@ -1,5 +1,4 @@
-"""Read one partition of `__transaction_state`, in the driver or an executor: `(batch, send) -> row`. Pure except for
-`send`.
+"""Read a partition of `__transaction_state` in the driver or an executor: `(batch, send) -> row`. Only `send` does I/O.
 
 A log may be larger than memory, and most of its records are about other ids. So the log is read in two passes. The
 first pass searches for the ids that have ever had a wanted producer id; it skips all other batches without decoding
@@ -87,8 +86,8 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
 
 
 def _appended(batch: LogBatch, partition: Partition, send: Send) -> LogRow:
-    """The row for the records that were appended to this partition of the log since an earlier read. It has the records
-    of the batch's ids and producer ids, or the failure.
+    """The row for the records that were appended to this partition of the log since an earlier read: the records of the
+    batch's `names` and of ids with a wanted producer id, or the failure.
     """
     wanted, names = frozenset(batch.producer_ids), frozenset(batch.names)
     found: list[RawRecord] = []
@@ -125,9 +124,7 @@ def is_unserved(failed: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some batches of a log, read from `offset` up to `reached`. undecoded: the bytes that were read, for another
-    search.
-    """
+    """Some batches of a log, read from `offset` up to `reached`. undecoded: the same bytes, for another search."""
 
     batches: tuple[Batch, ...]
     offset: int

@@ -2,9 +2,9 @@
 
 The log is read in pieces, and only the last records of the wanted ids stay in memory. So memory does not grow with the
 log. Compaction removes records, so a missing record alone is no error. A transition is impossible only if no offset is
-missing between the record and the one before (`transitions.follows` lists the possible transitions). And a record need
-not count: if an append times out, its record may stand in the log although the coordinator continues from the record
-before it.
+missing between the record and the record before it (`transitions.follows` lists the possible transitions). A record
+need not count: if an append times out, its record may stand in the log although the coordinator continues from the
+state before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MISSING = "does not follow from the record before; records between them are mis
 @dataclass(frozen=True, slots=True)
 class Step:
     """A record of an id, on a partition of the log. note: a remark for the user, if any. impossible: whether no
-    coordinator writes this record after the one before.
+    coordinator writes this record after the record before it.
     """
 
     partition: int

@@ -6,6 +6,7 @@ may lead again. Then a PrepareCommit is missing in the middle of its log. The cl
 reads the log in pieces. So the records of an id prove something only as a chain without gaps (`whole`):
 - each record follows from the one before by a transition that a coordinator makes (`follows`);
 - between the two, either no offset of the log is missing, or a missing record would show.
+
 A missing record would show under transactions v2, where each end raises the epoch. Under v1 any number of transactions
 may be missing between two records of the same epoch.
 
@@ -15,10 +16,11 @@ the partition. Its leader adds a partition only if no transaction of that produc
 (`UnifiedLog.maybeStartTransactionVerification`), so all open data there was written later.
 
 **A record need not count.** If an append times out, its record may stand in the log although the coordinator continues
-from the state before. So a PrepareCommit may be followed by a PrepareAbort of the same transaction, and the Empty of an
-InitProducerId by a transaction of the epoch before. Later records show whether a record counts. CompleteCommit and
-CompleteAbort are written only after their decision was acknowledged and its markers were sent. Any other record counts
-if it is the id's last record, or if a record that is not its repetition follows from it with no offset missing between.
+from the state before. Such a record does not count. So a PrepareCommit may be followed by a PrepareAbort of the same
+transaction, and the Empty of an InitProducerId by a transaction of the epoch before. Later records show whether a
+record counts. CompleteCommit and CompleteAbort are written only after their decision was acknowledged and its markers
+were sent. Any other record counts if it is the id's last record, or if a record that is not its repetition follows from
+it with no offset missing between.
 
 A chain begins at a record from before the epoch in question (`_first_before`) and ends when that epoch is over
 (`is_over`). Such a chain shows all decisions at the epoch, and only in such a chain the absence of a decision is proof.

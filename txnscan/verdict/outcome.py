@@ -7,8 +7,8 @@ decision. The decision is in `__transaction_state`: a PrepareCommit or PrepareAb
 the transaction.
 
 **An outcome is sound for every subset of true facts, in any order of arrival.** Facts come from reads of the log, in
-this sweep and in earlier sweeps (`lineage.py`), and from reads of partitions. A missing fact proves no outcome. So a
-decision is proven only by a chain of records without gaps (`transitions.py`).
+this sweep and in earlier sweeps (`lineage.py`), and from reads of partitions. No conclusion follows from a missing
+fact. So a decision is proven only by a chain of records without gaps (`transitions.py`).
 
 **The open data may have several epochs.** A partition without a leader can miss the marker of a transaction, and also
 the marker of the next transaction. Then all data from the first record on waits for a single marker. The outcome is
@@ -22,6 +22,7 @@ and a partition may have data that was never added to a transaction. So under v1
 - it is the only transaction of that epoch with this partition;
 - the partition never had a marker of this producer id;
 - the open data has no later epoch, because the partition shows only the date of its last record.
+
 Under both versions, a record that is dated after the commit does not belong to it. The date comes from a client's
 clock, so it can veto a commit but never prove it.
 
@@ -36,8 +37,9 @@ there, and then the v2 commit may include this data.
 - a commit record of another lineage;
 - a COMMIT marker on another partition;
 - a commit of v2 at an epoch that also has v1 transactions;
-- a commit at a later epoch, if the log has fields that this version does not know (KIP-939 may raise an epoch by more
-  than 1).
+- a commit at a later epoch, if the log has fields that this version does not know (KIP-939 may raise an epoch by 2 or
+  more).
+
 Under v2, a CompleteAbort of the same transaction in a chain without gaps lifts the veto of a PrepareCommit.
 
 Three cases are not covered:
@@ -347,8 +349,7 @@ def _nothing_committed(name: str, ends: Sequence[Decision], o: Observation) -> s
 def _not_added(
     ends: Iterable[Decision], logged: Iterable[LoggedTransaction], o: Observation, doubt: str | None
 ) -> str | None:
-    """A clause about a commit of v2 that may include this data although it does not list the partition, if there is
-    one.
+    """A clause about a v2 commit that may include this data although it does not list the partition, if there is any.
 
     A leader adds a partition to a v2 transaction only if no transaction of that producer id and epoch is open there
     (`UnifiedLog.maybeStartTransactionVerification`). A v1 transaction whose marker was lost may be open there.

@@ -175,8 +175,8 @@ def otherwise(e: Evidence) -> bool:
 def partition_doubt(e: Evidence) -> Failure | None:
     """Why the two reads of the partition do not prove that this transaction was open from the first to the second read.
 
-    A write between the reads shows that the producer is alive. Its coordinator may have added the partition after it
-    was asked.
+    A write between the reads shows that the producer is alive. Its coordinator may have added the partition after the
+    sweep asked it.
     """
     o = e.observation
     if o.first.failure is not None:

@@ -15,11 +15,13 @@ second read, no marker was written before that. So the coordinator listed the pa
 the two reads, and in that time the sweep asked every coordinator. Hence a transaction hangs if it is open at the first
 read, unclaimed by all coordinators, and still open at the second read.
 
-"Unclaimed" is the absence of a claim. Absence is proof only if the sweep could see every claim, that is, if
+"Unclaimed" is the absence of a claim, and a claim may be absent only because the sweep could not see it. So this step
+counts only under three obligations:
 - **L** both reads came from the leader, and the transaction starts below the high watermark (`fenced_read.py`);
 - **V** every `__transaction_state` partition is covered: its leader was asked, and no other broker claims it
   (`snapshot.py`);
 - **A** no transactional id is hidden from this principal (`visibility.py`).
+
 If one of these obligations is not met, the verdict is `indeterminate`, with that reason. Evidence *for* an owner needs
 no obligation: a claim by any broker is enough. So the rules about claims come first. For a claimed transaction
 (`claims.py`) the sweep collects only that evidence, and one of these first rules applies.
@@ -36,15 +38,14 @@ takes over before that, it sends every marker again, and this ends any transacti
 if a coordinator in Prepare* does not list the partition, the verdict is `indeterminate` until the state is Complete*.
 
 Different epochs alone prove nothing. Under transactions v2 every end of a transaction raises the coordinator's epoch
-(cpe), so in Prepare*, while the marker is owed, cpe is already the partition's epoch (pe) + 1. Under v1 fencing (a
+(cpe), so in Prepare*, while the marker is owed, cpe is already the partition's epoch (pe) + 1. Under v1, fencing (a
 timeout, InitProducerId) does the same.
 
 **T**, age, has its own column: `late` means that the transaction is older than any live transaction can be. A hanging
-transaction that is not late yet is an early warning. A transaction that is hanging and late is a candidate in KIP-664's
-sense.
+transaction that is not late yet is an early warning. A hanging and late transaction is a candidate in KIP-664's sense.
 
-The rules stand below in order. The first rule that applies gives the verdict. The last rule applies always:
-`indeterminate`.
+The rules stand below in order. The first rule that applies gives the verdict. The last rule, `indeterminate`, always
+applies.
 """
 
 from __future__ import annotations

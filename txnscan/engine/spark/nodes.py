@@ -78,8 +78,7 @@ def _send_by_connect(spark: SparkSession) -> None:
     sent = archive()
     if sent is None:
         return
-    # A server that accepts no files may have the packages installed. If not, the first task reports the missing
-    # package.
+    # A server that accepts no files may have the packages installed. If not, the first task reports a missing package.
     with suppress(Exception):
         spark.addArtifacts(str(sent), pyfile=True)
 

@@ -235,8 +235,7 @@ class _BrokerConnection:
         self._not_before_s = self._client._monotonic_s() + max(throttle_ms, 0) / 1000
 
     def _send_when_ready(self, request: Any, ready_s: float) -> Any:
-        """Sends the request. Waits while the connection is paused, and connects once more if a kept connection was
-        lost.
+        """Sends the request. Waits while the connection is paused, and connects again, once, if it was lost.
 
         After a lost connection, a manager waits longer before each new try, even if the broker is back. So a new
         connection gets a new manager.
@@ -264,9 +263,7 @@ class _BrokerConnection:
             fresh = True
 
     async def _exchange(self, request: Any) -> Any:
-        """Runs on the I/O thread. The whole exchange has a time limit, because kafka-python's TLS handshake has no
-        limit.
-        """
+        """Runs on the I/O thread. The whole exchange has a time limit: kafka-python's TLS handshake has none."""
         settings = self._client.settings
         timeouts_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
         bound_ms = min(timeouts_ms, self._client.deadline.request_s_max * 1_000)

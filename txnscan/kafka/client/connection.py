@@ -35,8 +35,7 @@ class TlsSettings:
         return context
 
     def _load_certificate(self, context: ssl.SSLContext) -> None:
-        # Python loads a client certificate only from a file. Only this user can read the file, and it is removed at
-        # once.
+        # Python loads a client certificate only from a file. Only this user can read it, and it is removed at once.
         descriptor, name = tempfile.mkstemp(suffix=".pem")
         try:
             with os.fdopen(descriptor, "w") as file:

@@ -37,8 +37,7 @@ _WIDTH = _PRODUCER.size + 1
 _PRODUCER_ID_BYTES = 8
 # The number of producers in a slice.
 _SLICE = 4_096
-# If a partition was not asked for, or is answered twice, only that partition fails. Above this limit the answer is
-# refused.
+# If a partition was not asked for, or comes twice, only that partition fails. Above this limit the answer is refused.
 _UNASKED_MAX = 1_000
 # The limit per answer. This number of open transactions takes about 100 MB.
 _OPEN_MAX = 500_000

@@ -30,8 +30,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
 from txnscan.kafka.topology import Broker, ClusterView, Topic
 
-# v3 is the first version that begins with a throttle time. v13 adds an error of the whole answer, but no field for
-# here.
+# v3 is the first version that begins with a throttle time. v13 only adds an error of the whole answer.
 _MIN_VERSION, _MAX_VERSION = 3, 12
 _FLEXIBLE_SINCE = 9
 _TOPIC_IDS_SINCE = 10
@@ -192,8 +191,7 @@ def _partitions(answer: Cursor, count: int) -> Columns:
             in_sync = replicas + 4 * data[replicas] - 3
             offline = in_sync + 4 * data[in_sync] - 3
             tags = offline + 4 * data[offline] - 3
-            # Each list has fewer than 127 brokers, so its length takes one byte (1 for an empty list); no tagged
-            # fields.
+            # Each list has fewer than 127 brokers, so its length takes one byte (1 if empty). No tagged fields.
             plain = 0 < data[replicas] < 128 and 0 < data[in_sync] < 128 and 0 < data[offline] < 128 and not data[tags]
         except (IndexError, struct.error):
             plain = False

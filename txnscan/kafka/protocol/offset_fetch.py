@@ -96,8 +96,7 @@ def decode(body: Body) -> dict[str, GroupOffsets]:
     answer = Cursor(body.data)
     answer.skip(4)  # the throttle time, which the client waits out
     found: dict[str, GroupOffsets] = {}
-    # The bytes of a group without any committed offset. They are the same for all such groups, and most groups are
-    # such.
+    # The bytes of a group without any committed offset, like most groups. They are the same for all such groups.
     nothing: bytes | None = None
     for _ in range(answer.length()):
         name = answer.string() or ""
