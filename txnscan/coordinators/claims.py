@@ -20,8 +20,8 @@ An id that is Ongoing without partitions makes no claim. If a request fails here
 the failure is no error.
 
 If any transaction of a partition needs the proof, the whole partition is read, and all its transactions are judged from
-that read. A transaction that is only claimed proves nothing about its partition: it closes no incident, and its outcome
-is not read.
+that read. A transaction that is only claimed is no proof about its partition: it closes no incident, and its outcome is
+not read.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class ClaimedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswers:
-    """The ids in a transaction on one broker: the listed ids, and the descriptions of those that were described. Empty
-    if a request failed.
+    """The ids in a transaction on one broker: the listed ids, and the requested descriptions of ids. Empty if a request
+    failed.
     """
 
     broker_id: int
@@ -89,10 +89,10 @@ class CountedClaims:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSplit:
-    """The claimed transactions, and the unclaimed partitions, which need the proof, with their rows of the wide read.
+    """The claimed transactions, and the partitions that need the proof (`unclaimed`), with their rows of the wide read.
 
-    agreed: the leaders on which all brokers agree, of `__transaction_state` and of the topics of the unclaimed
-    partitions. prepared, transactional_ids: see CountedClaims.
+    agreed: the agreement of all brokers on `__transaction_state` and the topics of these partitions. prepared,
+    transactional_ids: see CountedClaims.
     """
 
     claimed: tuple[ClaimedTransaction, ...]
@@ -154,7 +154,7 @@ def split_by_claim(
     always: Collection[Key],
     claimant: Callable[[str, OpenProducer], CoordinatorView | None],
 ) -> tuple[list[ClaimedTransaction], dict[Key, WideRow]]:
-    """The claimed transactions, and the unclaimed partitions, which need the proof. Pure.
+    """The claimed transactions, and the partitions that need the proof. Pure.
 
     always: partitions of incidents. They are read with proof even if all their open transactions are claimed.
     claimant: `CountedClaims.claimant`.

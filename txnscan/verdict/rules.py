@@ -37,9 +37,9 @@ removes it from the list only in memory. The log keeps the whole list until Comp
 takes over before that, it sends every marker again, and this ends any transaction that is open there at this epoch. So
 if a coordinator in Prepare* does not list the partition, the verdict is `indeterminate` until the state is Complete*.
 
-Different epochs alone prove nothing. Under transactions v2 every end of a transaction raises the coordinator's epoch
-(cpe), so in Prepare*, while the marker is owed, cpe is already the partition's epoch (pe) + 1. Under v1, fencing (a
-timeout, InitProducerId) does the same.
+A difference of epochs alone is no proof. Under transactions v2 every end of a transaction raises the coordinator's
+epoch (cpe), so in Prepare*, while the marker is owed, cpe is already the partition's epoch (pe) + 1. Under v1, fencing
+(a timeout, InitProducerId) does the same.
 
 **T**, age, has its own column: `late` means that the transaction is older than any live transaction can be. A hanging
 transaction that is not late yet is an early warning. A hanging and late transaction is a candidate in KIP-664's sense.

@@ -1,4 +1,4 @@
-"""The time limit of a sweep, and the part of it that one broker may take.
+"""The time limit of a sweep, and the part of it for a single broker.
 
 The process that drives a sweep measures its time with a monotonic clock. An executor has another clock. Its task brings
 the end of the sweep by the wall clock of the driver, and the time that remained when the task was sent. The earlier end
@@ -26,7 +26,7 @@ _TICK_S = 0.02
 QUICK_MS_MAX = 1_000
 # The limits of the time for which one broker may keep a sweep waiting: in request timeouts, and as a part of the sweep.
 WAITS_MAX, SWEEP_PART_MAX = 8, 0.5
-# The part of the sweep's time that one request may take.
+# The part of the sweep's time for a single request.
 REQUEST_PART_MAX = 0.25
 # If a broker has answered before, it is given up after this number of unanswered requests in a row.
 UNANSWERED_MAX = 2
@@ -143,7 +143,7 @@ class Patience:
 
     @property
     def why_over(self) -> str | None:
-        """Why the broker is not asked again in this sweep, as the predicate of a sentence. None if it still is."""
+        """Why the broker is not asked again in this sweep, as the predicate of a sentence, if it is not."""
         if self._waited_ms > self._waited_ms_max:
             waited = duration(round(self._waited_ms))
             return f"kept this sweep waiting for {waited}, and is not asked any more in it; check its load"

@@ -37,7 +37,7 @@ class Fetched:
     size_bytes: int = 0
 
     def next_offset(self, offset: int) -> int:
-        """The offset to fetch from next, after a fetch from this one."""
+        """The offset for the next fetch, after a fetch from this offset."""
         return max([offset, *(batch.last_offset + 1 for batch in self.batches)])
 
 

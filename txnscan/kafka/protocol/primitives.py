@@ -1,4 +1,4 @@
-"""Kafka's primitive types. Writes those of flexible versions (KIP-482), and reads those of all versions."""
+"""Kafka's primitive types: writes them as in flexible versions (KIP-482), and reads them in all versions."""
 
 from __future__ import annotations
 

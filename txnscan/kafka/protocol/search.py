@@ -52,7 +52,7 @@ class Undecoded:
     bounds: Sequence[int]
 
     def next_offset(self, offset: int) -> int:
-        """The offset to fetch from next, after a fetch from this one."""
+        """The offset for the next fetch, after a fetch from this offset."""
         if len(self.bounds) < 2:
             return offset
         base_offset, _, _, last_delta, _ = _OFFSETS.unpack_from(self.data, self.bounds[-2])
