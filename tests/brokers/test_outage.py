@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.process import run
+from txnscan import ScanConfig
+from txnscan import find_hanging as find_hanging_here
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.wait import wait_until
+from txnscan.report.notifications import SHAPES, bodies
+from txnscan.sweeps.news import Kind
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import INCIDENTS
+from txnscan.watch.incident_tracker import IncidentTracker, remember
 
 KEEPER, AWAY = 1, 3
 TOPICS, PARTITIONS = ("orders", "payments", "refunds", "shipments", "clicks"), 10
@@ -63,3 +71,23 @@ def test_an_outage_fits_on_a_screen(cluster: KafkaCluster) -> None:
     assert sum(line.split()[-1].rsplit("-", 1)[0] in TOPICS for line in shown if line.strip()) == 50
     assert len(shown) <= 70
     assert len(find_hanging(cluster, "--verbose").splitlines()) > 70
+
+
+def test_an_outage_is_one_notification(cluster: KafkaCluster) -> None:
+    found = find_hanging_here(ScanConfig(cluster.bootstrap_servers, engine="threads", late_after="1s"))
+    (event,) = remember(IncidentTracker(), "prod", found).events
+    assert (event.kind, event.open_incidents, len(event.opened)) == (Kind.OPENED, 50, 50)
+    assert {name: len(bodies(shape, [event], "key")) for name, shape in SHAPES.items()} == dict.fromkeys(SHAPES, 1)
+
+
+def test_an_outage_is_one_event_on_the_page_and_in_the_tables(cluster: KafkaCluster, tmp_path: Path) -> None:
+    tables, page = str(tmp_path / "tables"), tmp_path / "page.html"
+    where = ("--bootstrap-server", cluster.bootstrap_servers, "--tables", tables)
+    for _ in range(2):
+        assert run("sweep", *where, "--engine", "threads").returncode == 0
+    assert run("report", "--tables", tables, "--out", str(page)).returncode == 0
+    text = page.read_text("utf-8")
+    assert (text.count("<article>"), text.count("<details>")) == (1, 50)
+    incidents = open_tables(tables, None).rows(INCIDENTS)
+    assert ({one["sweeps"] for one in incidents}, len({one["event_id"] for one in incidents})) == ({2}, 1)
+    assert incidents[0]["event_id"] in {one["incident_id"] for one in incidents}

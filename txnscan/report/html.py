@@ -17,8 +17,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.reads.observation import TransactionKey
-from txnscan.report.charts import sweeps_chart
+from txnscan.report.charts import incidents_chart, sweeps_chart
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
+from txnscan.report.overview import grouped, heading, shared_sentences
 from txnscan.report.plain import utc
 from txnscan.tables.schema import epoch_ms, timestamp
 from txnscan.verdict.evidence import Verdict
@@ -29,6 +30,8 @@ Row = Mapping[str, Any]
 _TOLD = (Verdict.HANGING, Verdict.INDETERMINATE, Verdict.LATE_ONGOING, Verdict.PENDING_MARKER)
 STORIES_MAX = 100
 ERRORS_MAX = 50
+# Incidents in the chart, the newest.
+BARS_MAX = 40
 _OUTCOMES = {
     "committed": "It committed: a COMMIT marker completes it, an abort would delete its data.",
     "not_committed": "It did not commit: an ABORT marker deletes nothing that was committed.",
@@ -72,15 +75,13 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
         age=duration(now_ms - epoch_ms(sweep["started_at"])),
         made_at=timestamp(now_ms),
         counts=[(verdict.value, sweep[verdict.value]) for verdict in Verdict if sweep[verdict.value]],
-        stories=[
-            _story(row, incidents.get(TransactionKey.of(row).incident_id(row["cluster_id"])), location)
-            for row in shown[:STORIES_MAX]
-        ],
+        groups=[_group(group, incidents, location) for group in grouped(shown[:STORIES_MAX])],
         stories_left=max(len(shown) - STORIES_MAX, 0),
         errors=stored.errors[:ERRORS_MAX],
         errors_left=max(len(stored.errors) - ERRORS_MAX, 0),
         sweeps=in_order,
         chart=sweeps_chart(in_order) if len(in_order) > 1 else None,
+        gantt=incidents_chart(stored.incidents[:BARS_MAX], timestamp(now_ms)) if stored.incidents else None,
         incidents=[_incident(row, now_ms) for row in stored.incidents],
         worst=Counter(row["topic"] for row in stored.incidents).most_common(5),
         journal=stored.journal,
@@ -97,6 +98,20 @@ def _shown(text: object) -> str:
 def _urgency(row: Row) -> tuple[Any, ...]:
     rank = [verdict.value for verdict in _TOLD].index(row["verdict"])
     return (rank, not row["candidate"], -row["age_ms"], row["topic"], row["partition"])
+
+
+def _group(group: Sequence[Row], incidents: Mapping[str, Row], location: str) -> dict[str, Any]:
+    """An event, or the transactions of another verdict: their heading, what all share, and each of them."""
+    verdict, text = heading(group)
+    return {
+        "verdict": group[0]["verdict"],
+        "reason": verdict,
+        "heading": text,
+        "sentences": list(shared_sentences(group)),
+        "stories": [
+            _story(row, incidents.get(TransactionKey.of(row).incident_id(row["cluster_id"])), location) for row in group
+        ],
+    }
 
 
 def _story(row: Row, incident: Row | None, location: str) -> dict[str, Any]:

@@ -46,10 +46,12 @@ _COLUMNS = (
 
 def print_overview(console: Console, transactions: Iterable[Row]) -> None:
     """Prints these transactions, the most urgent first."""
-    for group in _grouped(sorted(transactions, key=urgency)):
+    for group in grouped(sorted(transactions, key=urgency)):
         print_text(console, Text())
-        print_text(console, _title(group))
-        for sentence in _shared(group):
+        verdict, text = heading(group)
+        style = STYLES.get(group[0]["verdict"], "green")
+        print_text(console, Text.assemble((verdict, style), f"  {text}"))
+        for sentence in shared_sentences(group):
             print_text(console, Text(printable(sentence)), indent=2)
         for line in _table(group[:ROWS_MAX]):
             console.print(Text(f"  {line}"), soft_wrap=True)
@@ -58,8 +60,8 @@ def print_overview(console: Console, transactions: Iterable[Row]) -> None:
             print_text(console, Text(f"and {more}; --format json has all of them"), indent=2)
 
 
-def _grouped(transactions: Iterable[Row]) -> list[list[Row]]:
-    """The groups, each where its first transaction is."""
+def grouped(transactions: Iterable[Row]) -> list[list[Row]]:
+    """The transactions of each event, and those of each other verdict, reason and explanation, in the given order."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for t in transactions:
         event = t.get("event_id")
@@ -68,18 +70,18 @@ def _grouped(transactions: Iterable[Row]) -> list[list[Row]]:
     return list(groups.values())
 
 
-def _title(group: Sequence[Row]) -> Text:
+def heading(group: Sequence[Row]) -> tuple[str, str]:
+    """The verdict of a group with its reasons, and how many transactions it has, of whom."""
     first = group[0]
     reasons = ", ".join(sorted({t["reason"] for t in group}))
-    title = Text(f"{first['verdict']} ({reasons})", style=STYLES.get(first["verdict"], "green"))
-    text = Text.assemble(title, f"  {plural(len(group), 'transaction')}")
+    text = plural(len(group), "transaction")
     if len(topics := {t["topic"] for t in group}) > 1:
-        text.append(f" on {len(topics)} topics")
+        text += f" on {len(topics)} topics"
     if owners := _names(t.get("owner_id") or t["transactional_id"] for t in group):
-        text.append(f" of {owners}")
+        text += f" of {owners}"
     if (event := first.get("event_id")) is not None and len(group) > 1:
-        text.append(f"  event {event[:_EVENT_ID_SHOWN]}")
-    return text
+        text += f"  event {event[:_EVENT_ID_SHOWN]}"
+    return f"{first['verdict']} ({reasons})", text
 
 
 def _names(names: Iterable[str | None]) -> str:
@@ -88,11 +90,11 @@ def _names(names: Iterable[str | None]) -> str:
     return ", ".join(found[:_NAMES_MAX]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _shared(group: Sequence[Row]) -> Iterable[str]:
-    """The sentences that are the same for all of the group, and the groups that wait for any of them."""
+def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
+    """The sentences that are the same for all transactions, and the consumer groups that wait for any of them."""
     for sentence in (lambda t: t["explanation"], cause_sentence, owner_sentence, outcome_sentence):
-        told = {sentence(t) for t in group}
-        if len(told) == 1 and (only := told.pop()) is not None:
+        sentences = {sentence(t) for t in group}
+        if len(sentences) == 1 and (only := sentences.pop()) is not None:
             yield only
         elif sentence is outcome_sentence:
             yield from filter(None, map(marker_sentence, sorted({t["outcome"] for t in group} - {None})))
