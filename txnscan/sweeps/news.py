@@ -9,7 +9,7 @@ from txnscan.reads.observation import TransactionKey
 
 
 class Kind(StrEnum):
-    """What became of an incident."""
+    """Whether an incident opened or closed."""
 
     OPENED = "opened"
     CLOSED = "closed"
@@ -17,9 +17,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What the last sweep that saw the transaction hanging found. Not known for incidents from before this process.
+    """The findings of the last sweep that saw the transaction hanging. Not known for incidents from before this
+    process.
 
-    groups_blocked, groups_error, cause, owner: see Impact; None where they were not looked for.
+    groups_blocked, groups_error, cause, owner: see Impact; None if the sweep did not look for them.
     """
 
     producer_epoch: int
@@ -36,8 +37,8 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An incident that opened or closed. incident_id: the same as in the tables. how: where it closed, "ended" or
-    "topic_recreated" or "topic_deleted". at_ms: when the sweep that saw it was finished.
+    """An incident that opened or closed. incident_id: as in the tables. how: if it closed: "ended", "topic_recreated"
+    or "topic_deleted". at_ms: when the sweep that saw it finished.
     """
 
     kind: Kind
