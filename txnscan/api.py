@@ -136,8 +136,8 @@ def sweep_clusters(
 ) -> tuple[ClusterSweep, ...]:
     """Sweeps several clusters at once, by name, each as `sweep` does. Returns them in the same order.
 
-    At most ten sweeps run at a time. If a sweep fails, its result has the error, and the other sweeps continue. Raises
-    ConfigError before the first request if tables cannot be opened, or an engine cannot be used.
+    At most ten sweeps run at a time. If a sweep fails, its result has the error, and the other sweeps continue.
+    Raises ConfigError before the first request if tables cannot be opened, or an engine cannot be used.
     """
     with described(spark, "sweep_clusters", progress) as named:
         engines = {name: _engine(spark, name) for name in {config.engine for config in configs.values()}}
