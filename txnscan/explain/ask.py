@@ -110,7 +110,7 @@ class _Swept:
         return tuple(sorted(found, key=lambda one: one.observation.start_offset))
 
     def failure(self, key: Key) -> Failure | None:
-        """The failure of this partition, or None."""
+        """The failure of this partition, if any."""
         errors = (one for scan in self.scans for one in scan.errors)
         return next((one.failure for one in errors if (one.topic, one.partition) == key), None)
 
@@ -214,8 +214,8 @@ def _pending(
     """The pending offsets of the group in a partition of `__consumer_offsets`, before and after a sweep of it; and the
     partitions whose offsets are withheld without a transaction that explains it.
 
-    withheld: the partitions whose offsets the coordinator withholds. It withholds those of a first commit only if the
-    request has their names. The transaction itself has these names.
+    withheld: the partitions whose offsets the coordinator withholds. The offsets of a first commit are withheld only if
+    the request has their names. The transaction itself has these names.
     """
     before = _offsets(asking, [log])[0].get(log)
     is_open = before is None or before.last_stable_offset < before.high_watermark
@@ -244,7 +244,9 @@ def _pending(
 
 
 def _is_closed(asking: Asking, log: Key, where: PartitionFacts) -> bool:
-    """Whether this partition had no open transaction all the while: it had none before, and its end did not move."""
+    """Whether this partition had no open transaction during that time: no transaction was open before, and its end did
+    not move.
+    """
     now = _offsets(asking, [log])[0].get(log)
     closed = where.high_watermark == where.last_stable_offset == where.lso_before
     return closed and now is not None and now.high_watermark == now.last_stable_offset == where.last_stable_offset
@@ -253,8 +255,8 @@ def _is_closed(asking: Asking, log: Key, where: PartitionFacts) -> bool:
 def _withheld(
     asking: Asking, log: Key, broker_id: int, group: str
 ) -> tuple[tuple[PendingOffsets, ...], Failure | None]:
-    """The pending offsets of the group, and why they are not known. Offsets that move on from one live transaction to
-    the next are asked for again.
+    """The pending offsets of the group; or, if they are not known, the reason. Offsets that move on from one live
+    transaction to the next are asked for again.
     """
     for _ in range(_TRIES):
         withheld, failure = _committed(asking, broker_id, group, None, require_stable=True)

@@ -1,7 +1,7 @@
 """The rules: the facts about a symptom to its cause. Pure.
 
-A rule has a code, a search in the facts, and an answer: a sentence, the evidence, the next commands. The rules stand
-in order below, and the first that finds something gives the cause. The most urgent causes come first:
+A rule has a code, a search in the facts, and an answer: a sentence, the evidence, the next commands. The rules are in
+order below, and the first rule with a subject gives the cause. The most urgent causes come first:
 - `fenced` first, but only for an error that says so: the producer that logged it is out, whatever else is open;
 - then a setting that an error names, for the same reason;
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
