@@ -1,4 +1,6 @@
-"""The public functions: `sweep` on Spark with tables, `find_hanging` without both, and functions for stored tables."""
+"""The public functions: `sweep` on Spark with tables, `find_hanging` without Spark and tables, and functions for stored
+tables.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class ExitStatus(IntEnum):
 
 
 class TxnscanError(Exception):
-    """An error that the user can act on. `str()` is one sentence: what is wrong, where, and the remedy.
+    """An error that the user can act on. `str()` is one sentence: the problem, the place and the remedy.
 
     option: the option that the error is about, if the sentence does not begin with it.
     """

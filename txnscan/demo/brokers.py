@@ -37,9 +37,9 @@ class KafkaCluster:
 
     directory: contains all files, logs included; the next start uses them again.
     properties, broker_properties: Kafka's own settings for all brokers, and by broker id; they override the demo's
-    settings.
+        settings.
     listeners: further listeners, security protocol by name, such as {"SASL_SSL": "SASL_SSL"}; their other settings
-    (listener.name.sasl_ssl...) are given as properties.
+        (listener.name.sasl_ssl...) are given as properties.
     base_port: the first of consecutive ports; by default, free ports are chosen.
     version: of Kafka; 3.5 (transactions v1, no verification), 4.3 and 4.4 are tested.
     jvm_options: for the brokers' JVMs, instead of the class data archive.

@@ -1,9 +1,8 @@
 """Reads the facts that a symptom needs, and no more. No request changes the cluster.
 
-The order matters where something is open: the offsets, a sweep of these partitions, the offsets again. A transaction
-that the last stable offset has passed by then has ended, and is no cause. Offsets that a group's coordinator
-withholds are asked for again after the sweep too: applications with exactly-once get that answer all the time, for a
-moment.
+The order matters if a transaction is open: the offsets, a sweep of these partitions, the offsets again. A transaction
+that the last stable offset has passed by then has ended, and is no cause. Offsets that a group's coordinator withholds
+are asked for again after the sweep too: applications with exactly-once get that answer all the time, for a moment.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ def _key(judged: Judged) -> Key:
 
 
 def _sweep(asking: Asking, keys: Collection[Key]) -> _Swept:
-    """A sweep of these partitions: of one topic these alone, of several the whole topics."""
+    """A sweep of these partitions. If they are of several topics, it sweeps whole topics."""
     topics = sorted({topic for topic, _ in keys})
     if not topics:
         return _Swept()

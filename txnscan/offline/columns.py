@@ -88,8 +88,8 @@ def fold(
 
 
 def _positions(data: Data, at: int, end: int) -> tuple[list[int], int]:
-    """The positions of the next batches, and the end of the last one. A list shorter than a chunk means that `end_of`
-    explains the next position.
+    """The positions of the next batches, and the end of the last one. A list shorter than a chunk ends after
+    RELEASE_BYTES, or at a position that `end_of` explains.
     """
     found: list[int] = []
     far = at + RELEASE_BYTES

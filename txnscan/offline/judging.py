@@ -147,7 +147,7 @@ def restless_error(copies: Copies, key: Key, owners: Iterable[LoggedTransaction]
 
 
 def missing_error(copies: Copies, key: Key) -> str | None:
-    """Why a replica of a partition may be missing from the files, if it may."""
+    """Why the files are not known to have every replica of a partition, if so."""
     here = copies.replicas.get(key, ())
     if not here:
         return "no replica of it is among the files"

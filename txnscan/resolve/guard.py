@@ -1,12 +1,12 @@
 """The guards: which hanging transactions may be resolved, and with which marker. Pure.
 
 A marker at the wrong time splits a transaction of a live application. So a marker is refused unless the stored sweeps
-allow it. In order, the guards demand that
+allow it. The guards demand that
 - a sweep has proven the transaction hanging, and it is late by this scanner's own clock, as clients choose record
   times;
 - at least two sweeps saw it, with a threshold that no live transaction outlives;
-- its owner has left its epoch. Otherwise the producer could write to this partition between the proof and the marker,
-  and the marker would end that write. Fence the owner first (InitProducerId), then sweep again;
+- its owner has moved past the transaction's epoch. Otherwise the producer could write to this partition between the
+  proof and the marker, and the marker would end that write. Fence the owner first (InitProducerId), then sweep again;
 - the answers of the coordinators were checked against the transaction log;
 - for an ABORT: no commit that may be of this data was ever seen;
 - the data was not committed in part: then no marker is right;

@@ -255,7 +255,7 @@ def _evidence(
 
 
 def _scans(logs: Sequence[Log], producer_id: int, stored: ProducerFacts) -> tuple[LogScan, ...]:
-    """How far these logs were read for a producer id; empty if all of these reads are stored already."""
+    """How far these logs were read for a producer id; empty if a scan of each of them is stored already."""
     scanned = [(log.partition, one) for log in logs if (one := log.scanned(producer_id)) is not None]
     if all(stored.scanned_to(partition) >= 0 for partition, _ in scanned):
         return ()

@@ -1,4 +1,4 @@
-"""Warn of markers that do not arrive on partitions where no open transaction shows it. Pure.
+"""Warn of markers that do not arrive, on partitions without an open transaction that shows it. Pure.
 
 A coordinator stays in PrepareCommit or PrepareAbort until every partition has written its marker. Until then its
 transactional id cannot begin another transaction. If such a partition shows the transaction open, its verdict is
