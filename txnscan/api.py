@@ -149,7 +149,7 @@ def sweep_clusters(
 
     def swept(name: str, config: ScanConfig) -> ClusterSweep:
         try:
-            # Each sweep opens its own tables: they keep the state from the begin of the sweep until it is written.
+            # Each sweep opens its own tables: they keep the state from the start of the sweep until it is written.
             tables = open_tables(config.tables, spark) if config.tables is not None else None
             with described(spark, name, quiet) as named:
                 result = _swept(spark, config, config.connection(), engines[config.engine], tables, named)

@@ -5,7 +5,7 @@ paused and restarted; a second cluster is always down. Meanwhile the endpoint is
 notifications. Conditions:
 
 - memory, threads and sockets of the process do not grow from the second quarter of the run to the last. They are
-  sampled at each begin of a sweep of the running cluster. Memory is compared by its median; threads and sockets by
+  sampled at the start of each sweep of the running cluster. Memory is compared by its median; threads and sockets by
   their minimum, because a concurrent sweep of the other cluster has its own and releases them, while a leak is never
   released;
 - the running cluster is swept continuously, and every reported candidate was planted;

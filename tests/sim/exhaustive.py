@@ -2,10 +2,10 @@
 
 Here, brokers answer parallel requests one after the other; `wander.py` mixes their answers.
 
-First, every world is computed that up to a number of events lead to from the opening. Then each of these worlds with an
-open transaction is swept, with up to another number of events between the answers, in every way that changes answers.
-If an event does not change the next answer, it may as well happen after that answer. So only histories are run in which
-the last event before an answer changes that answer; every other history is equivalent to one of these.
+First it computes every world that a limited number of events can reach from the opening. Then it sweeps each of these
+worlds that has an open transaction, with a limited number of events between the answers, in every way that changes
+answers. If an event does not change the next answer, it may as well happen after that answer. So only histories are run
+in which the last event before an answer changes that answer; every other history is equivalent to one of these.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from txnscan.sweeps.result import Scan
 
 
 def reachable(start: World, before: int) -> Iterator[tuple[World, tuple[Event, ...]]]:
-    """Every different world that up to `before` events lead to, with a shortest path to it."""
+    """Every different world that up to `before` events can reach, with a shortest path to it."""
     seen = {start.key}
     ring: list[tuple[World, tuple[Event, ...]]] = [(start, ())]
     yield ring[0]

@@ -305,7 +305,7 @@ def _with_ahead(asking: Asking, view: ClusterView, one: PartitionFacts) -> Parti
     send, start = asking.cluster.send, one.committed
     found = ahead(send, partition, start, lso)
     if found.failure is not None and found.failure.code == _OUT_OF_RANGE:
-        # The records there are deleted: the group goes on from the start of the log, or does not go on at all.
+        # The records there are deleted: the group continues from the start of the log, or not at all.
         try:
             start = max(start, offset_of(send, partition, Offset.LOG_START))
         except RequestFailed:

@@ -131,7 +131,7 @@ class Brokers(Protocol):
         ...
 
     def prove(self, action: Action) -> Judged | None:
-        """The open transaction of this producer id on the partition, judged anew by the whole protocol and checked
+        """The open transaction of this producer id on the partition, judged again by the whole protocol and checked
         against the transaction log. None if there is none. Raises RequestFailed.
         """
         ...

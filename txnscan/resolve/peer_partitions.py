@@ -20,7 +20,7 @@ from txnscan.verdict.evidence import PeerPartitions
 _PIECE_BYTES = 8_388_608
 # The search reads at most this much of one partition.
 BYTES_MAX = 4_294_967_296
-# The coordinator's clock gives the begin of the transaction. The clock of the partition's leader gives the time of the
+# The coordinator's clock gives the start of the transaction. The clock of the partition's leader gives the time of the
 # marker. If the leader's clock is behind by more than this, the marker is not found.
 CLOCKS_DIFFER_MS_MAX = 86_400_000
 

@@ -118,7 +118,7 @@ class OneSweep(DataSourceReader):
 
 
 class Sweeps(DataSourceStreamReader):
-    """A stream. An offset is the id of a sweep, which contains the time of its begin.
+    """A stream. An offset is the id of a sweep, which contains its start time.
 
     If a micro-batch is retried, it sweeps again under the same id. A sink that drops duplicates by the id of the sweep,
     or by the id of the micro-batch, keeps one of the two.

@@ -41,11 +41,10 @@ _ANSWERS_NARROW, _ANSWERS_LOG = 3, 2
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A cluster to be swept. Counts are of user partitions; an open partition has an open transaction, hanging ones
-    included.
+    """A cluster to be swept. Counts are of user partitions. An open partition has an open transaction, which may hang.
 
-    A coordinator has each open transaction that does not hang, on `partitions_per_transaction` partitions. latency_ms:
-    from a request to its answer, without the work of this process. Raises ConfigError.
+    Each transaction that does not hang is known to its coordinator, and is on `partitions_per_transaction` partitions.
+    latency_ms: from a request to its answer, without the work of this process. Raises ConfigError.
     """
 
     brokers: int

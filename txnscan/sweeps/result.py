@@ -88,8 +88,8 @@ class Scan:
     def over(self, incidents: Iterable[TransactionKey]) -> dict[TransactionKey, str]:
         """The incidents that the sweep proved to be over, and how: ENDED, TOPIC_DELETED or TOPIC_RECREATED.
 
-        An incident is not over if the leader's answer for its partition was not proven, or if the transaction is still
-        open with any verdict.
+        An incident on an existing topic is over only if the leader's answer for its partition was proven and the
+        transaction is not open with any verdict.
         """
         seen = {j.observation.transaction_key for j in self.transactions if j.judgement.verdict is not Verdict.GONE}
         found = {}

@@ -115,11 +115,11 @@ class Endpoint:
         self._thread = threading.Thread(target=self._server.serve_forever, name="txnscan-endpoint", daemon=True)
 
     def start(self) -> None:
-        """Starts to serve."""
+        """Starts serving."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stops to listen."""
+        """Stops listening."""
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()

@@ -52,7 +52,7 @@ class Watch:
         ProcessCollector(registry=registry)
 
     def start(self) -> None:
-        """Starts to serve and to sweep."""
+        """Starts serving and sweeping."""
         self.endpoint.start()
         for thread in self._threads:
             thread.start()

@@ -91,7 +91,7 @@ class Sweeper:
 
 
 def one_round(sweeper: Sweeper, fault: Fault, rng: random.Random) -> None:
-    """One fault from its begin to its end: it begins in the middle of a sweep and heals in the middle of another. More
+    """One fault from its start to its end: it begins in the middle of a sweep and heals in the middle of another. More
     sweeps follow while the brokers are still busy with it, and after they are done.
     """
     for now, meanwhile, then, act in (
