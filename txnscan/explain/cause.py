@@ -12,7 +12,7 @@ from txnscan.verdict.evidence import Judged
 
 
 class CauseCode(StrEnum):
-    """The causes. Their names are stable, like those of verdicts."""
+    """The causes. Their names are stable, like the names of verdicts."""
 
     meaning: str
 

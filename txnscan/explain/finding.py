@@ -1,4 +1,4 @@
-"""The search of each rule in the facts, in their order. Each search returns None if its rule does not apply. Pure."""
+"""The search of each rule in the facts, in their order. Without a match, a search returns None. Pure."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ MEASURED_AGAINST_PREDICTED = ((100_000, 1.23), (300_000, 1.32), (1_000_000, 2.25
 
 
 def margin(partitions: int) -> float:
-    """The ratio of the measured to the predicted time for this many partitions, by the next larger measured sweep."""
+    """The ratio of the measured to the predicted time for this many partitions, from the next larger measured sweep."""
     return next(
         (ratio for measured, ratio in MEASURED_AGAINST_PREDICTED if partitions <= measured),
         MEASURED_AGAINST_PREDICTED[-1][1],

@@ -5,7 +5,7 @@ transactional id cannot begin another transaction. If such a partition shows the
 `pending_marker`. But if the partition has no leader (Kafka 4.3 skips it then), or is closed already and refuses the
 marker, a sweep sees no open transaction to judge. So it warns.
 
-A warning is not a verdict and proves nothing: an id in Prepare* may complete a moment later. The age is that of the
+A warning is not a verdict and proves nothing: an id in Prepare* may complete a moment later. The age is the age of the
 whole transaction, because brokers do not report when the end was decided.
 """
 
